@@ -1,0 +1,30 @@
+"""Who is calling, as the identity edge found out and everybody else believes."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One authenticated user in one project. `roles` are names, lower case."""
+
+    user_id: str
+    project_id: str
+    roles: frozenset[str]
+    user_name: str = ""
+    project_name: str = ""
+    #: A token scoped to the whole system instead of a project.
+    system_scope: bool = False
+
+    @property
+    def is_admin(self) -> bool:
+        return "admin" in self.roles
+
+    @property
+    def is_service(self) -> bool:
+        return "service" in self.roles
+
+    def may_see(self, project_id: str) -> bool:
+        return self.is_admin or self.is_service or project_id == self.project_id
+
+
+ANONYMOUS = Caller(user_id="", project_id="", roles=frozenset())

@@ -1,0 +1,75 @@
+"""Time as an argument. Nothing below the wiring reads the machine's clock by itself.
+
+Time is aware UTC; periods are half-open ``[start, end)``.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the rest of the house knows of time."""
+
+    def now(self) -> datetime:
+        """Aware UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let that much of *this clock's* time pass."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock, in UTC."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class AdjustableClock:
+    """The machine's clock plus an offset that may only grow: rehearsals jump to the end of a lease with it.
+
+    `on_advance` callbacks run after each jump, so that whoever waits for a due time looks again.
+    """
+
+    def __init__(self) -> None:
+        self._offset = timedelta(0)
+        self._lock = threading.Lock()
+        self.on_advance: list[Callable[[], None]] = []
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._offset
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def advance(self, seconds: float) -> None:
+        if seconds < 0:
+            raise ValueError("a clock is only ever moved forwards")
+        with self._lock:
+            self._offset += timedelta(seconds=seconds)
+        for callback in self.on_advance:
+            callback()
+
+
+class VirtualClock:
+    """Time that passes only when told: whole planes run under it, deterministically and fast."""
+
+    def __init__(self, start: datetime) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+    def advance_to(self, moment: datetime) -> None:
+        """Earlier moments are ignored: somebody slept past them."""
+        self._now = max(self._now, moment)

@@ -1,0 +1,121 @@
+"""The one tree of errors.
+
+Raised at the lowest place that knows the cause, translated once, at the edge: `moorage.wire.errors` gives
+them a status, the CLI a line of text. A message says what is wrong, where, and what to do.
+
+Not here: "no candidates" and "host rejected", which are results with reasons and not exceptions.
+"""
+
+from typing import ClassVar
+
+
+class MoorageError(Exception):
+    """Base of all. `code` is stable and meant for programs; `fields` hold the facts behind the message."""
+
+    code: ClassVar[str] = "moorage.error"
+
+    def __init__(self, message: str, *, code: str | None = None, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.error_code = code or self.code
+        self.fields = fields
+
+
+class Invalid(MoorageError):
+    """The request cannot be right, whatever the state of the system."""
+
+    code = "moorage.invalid"
+
+
+class Unauthorized(MoorageError):
+    """We do not know who is calling."""
+
+    code = "moorage.unauthorized"
+
+
+class Forbidden(MoorageError):
+    """We know who is calling; a policy rule says no."""
+
+    code = "moorage.forbidden"
+
+
+class OverQuota(Forbidden):
+    """A limit of the project is reached."""
+
+    code = "moorage.over_quota"
+
+
+class NotFound(MoorageError):
+    """It does not exist, or the caller may not know that it does."""
+
+    code = "moorage.not_found"
+
+
+class MethodNotAllowed(MoorageError):
+    """The resource exists, the verb does not. `fields["allowed"]` lists the verbs that do."""
+
+    code = "moorage.method_not_allowed"
+
+
+class NotAcceptable(MoorageError):
+    """No answer in the wanted version or media type. `fields` may hold `min_version`, `max_version`."""
+
+    code = "moorage.not_acceptable"
+
+
+class UnsupportedMedia(MoorageError):
+    """The body is of a type that this route does not read."""
+
+    code = "moorage.unsupported_media"
+
+
+class TooLarge(MoorageError):
+    """The body is over its bound."""
+
+    code = "moorage.too_large"
+
+
+class Conflict(MoorageError):
+    """Right in itself, but the state of the system forbids it now."""
+
+    code = "moorage.conflict"
+
+
+class ConcurrentUpdate(Conflict):
+    """Somebody else changed it in between: read again and repeat."""
+
+    code = "moorage.concurrent_update"
+
+
+class NotBuilt(MoorageError):
+    """The peer has it, this service honestly has not."""
+
+    code = "moorage.not_built"
+
+
+class Unavailable(MoorageError):
+    """A service, host or database that is needed does not answer. Worth repeating later."""
+
+    code = "moorage.unavailable"
+
+
+class RetryableConflict(Unavailable):
+    """The database gave up this transaction (serialisation failure, deadlock, locked file): run it again."""
+
+    code = "moorage.retryable_conflict"
+
+
+class RemoteError(MoorageError):
+    """Another service refused. `status` is its HTTP status, `error_code` its own code where it sends one."""
+
+    code = "moorage.remote"
+
+    def __init__(self, message: str, *, status: int, code: str | None = None, **fields: object) -> None:
+        super().__init__(message, code=code, **fields)
+        self.status = status
+
+
+class StartError(MoorageError):
+    """A process must not start like this: the message names file, place and remedy."""
+
+    code = "moorage.start"

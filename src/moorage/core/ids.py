@@ -1,0 +1,46 @@
+"""Ids and randomness as an argument, so that a run can be repeated from its seed."""
+
+import random
+import uuid
+from typing import Protocol
+
+
+class Ids(Protocol):
+    def uuid(self) -> str:
+        """A fresh version-4 UUID in canonical form."""
+        ...
+
+    def request_id(self) -> str:
+        """``req-<uuid>``, the form that all OpenStack services log."""
+        ...
+
+
+class RandomIds:
+    """From the operating system's randomness."""
+
+    def uuid(self) -> str:
+        return str(uuid.uuid4())
+
+    def request_id(self) -> str:
+        return f"req-{uuid.uuid4()}"
+
+
+class SeededIds:
+    """The same sequence for the same seed; for tests and replays only."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def uuid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def request_id(self) -> str:
+        return f"req-{self.uuid()}"
+
+
+def is_uuid(text: str) -> bool:
+    """True for the canonical, dashed, lower- or upper-case form only."""
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False

@@ -1,0 +1,43 @@
+"""The rules for names of custom resource classes and traits, the same in all four specs.
+
+Source: placement API reference; `os_resource_classes.normalize_name` for the form that Nova gives Ironic's classes.
+"""
+
+import re
+
+CUSTOM_PREFIX = "CUSTOM_"
+MAX_NAME_LENGTH = 255
+
+_NAME = re.compile(r"[A-Z0-9_]+\Z")
+_OTHER = re.compile(r"[^A-Z0-9_]+")
+
+
+def is_custom(name: str) -> bool:
+    """``CUSTOM_`` and at least one more of A-Z, 0-9, ``_``; 255 characters at most."""
+    return (
+        name.startswith(CUSTOM_PREFIX)
+        and len(CUSTOM_PREFIX) < len(name) <= MAX_NAME_LENGTH
+        and _NAME.match(name) is not None
+    )
+
+
+def custom(text: str) -> str:
+    """`text` as a custom class or trait: upper case, every run of other characters one ``_``, prefixed.
+
+    >>> custom("baremetal.gold-2")
+    'CUSTOM_BAREMETAL_GOLD_2'
+    """
+    return CUSTOM_PREFIX + _OTHER.sub("_", text.upper())
+
+
+def reservation_class(reservation_id: str) -> str:
+    """The class whose inventory is the capacity of one reservation.
+
+    >>> reservation_class("4d17d41a-830d-47b2-91c7-4f9fc0ae611e")
+    'CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E'
+    """
+    return custom(f"reservation_{reservation_id}")
+
+
+def is_reservation_class(name: str) -> bool:
+    return name.startswith("CUSTOM_RESERVATION_")

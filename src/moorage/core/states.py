@@ -1,0 +1,36 @@
+"""Transition tables: the only way a status changes, and what the docs print."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from moorage.core.errors import Conflict
+
+S = TypeVar("S", bound=StrEnum)
+
+
+@dataclass(frozen=True)
+class Transitions(Generic[S]):
+    """`allowed[a]` are the states that may follow `a`; a state without an entry is final."""
+
+    subject: str
+    allowed: Mapping[S, frozenset[S]]
+
+    def check(self, before: S, after: S) -> S:
+        """`after`, if it may follow `before`; else `Conflict` naming what could."""
+        if after in self.allowed.get(before, frozenset()):
+            return after
+        following = ", ".join(sorted(self.allowed.get(before, frozenset()))) or "nothing"
+        raise Conflict(
+            f"{self.subject} cannot go from {before} to {after}; after {before} there may be {following}",
+            code="moorage.state",
+        )
+
+    def before(self, after: S) -> frozenset[S]:
+        """The states from which `after` can be reached: what a conditional UPDATE names in its WHERE."""
+        return frozenset(state for state, following in self.allowed.items() if after in following)
+
+
+def table(subject: str, rows: Mapping[S, Iterable[S]]) -> Transitions[S]:
+    return Transitions(subject, {state: frozenset(following) for state, following in rows.items()})

@@ -1,0 +1,86 @@
+"""One place that turns a database URL into an engine with the settings each database needs.
+
+`sqlite:///path`, `postgresql://...` (psycopg 3) and `mysql://...` or `mariadb://...` (PyMySQL) are understood.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+
+from moorage.core.errors import StartError
+
+_DRIVERS = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+
+#: Seconds a SQLite writer waits for another one before it gives up with `RetryableConflict`.
+SQLITE_BUSY_TIMEOUT_S = 15
+
+#: Set on connections that are going to write; SQLite must know before its first statement.
+WRITE_OPTION = "moorage_write"
+
+
+def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
+    """An engine for `url_text`; nothing is connected yet. A malformed URL raises `StartError`."""
+    url = _with_driver(url_text)
+    options: dict[str, Any] = {"pool_size": pool_size, "max_overflow": pool_size}
+    if url.get_backend_name() == "sqlite":
+        return _open_sqlite(url, options)
+    # Under READ COMMITTED a conditional UPDATE sees what others have committed; MariaDB's default does not.
+    options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True, "pool_recycle": 1800}
+    return create_engine(url, **options)
+
+
+def _with_driver(url_text: str) -> URL:
+    try:
+        url = make_url(url_text)
+        backend = url.get_backend_name()
+    except Exception as error:  # SQLAlchemy raises several unrelated types for malformed URLs
+        raise StartError(f"database URL {url_text!r} cannot be read: {error}") from error
+    if backend not in _DRIVERS:
+        raise StartError(
+            f"database URL names {backend!r}; use sqlite:///FILE, postgresql://USER@HOST/DB or mariadb://USER@HOST/DB"
+        )
+    url = url.set(drivername=_DRIVERS[backend])
+    if backend in ("mysql", "mariadb"):
+        url = url.update_query_dict({"charset": "utf8mb4"})
+    return url
+
+
+def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise StartError("SQLite needs a file: sqlite:///FILE (several threads share it)")
+    Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(
+        url, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_S, "check_same_thread": False}, pool_pre_ping=False, **options
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves, see _begin
+        cursor = connection.cursor()
+        # NORMAL survives a killed process; only a power cut can lose the last commits, never corrupt the file.
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A reader that becomes a writer half-way fails at once when another one wrote: writers lock first.
+        writes = connection.get_execution_options().get(WRITE_OPTION)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def dialect_name(engine: Engine | Connection) -> str:
+    """``sqlite``, ``postgresql`` or ``mariadb`` (also for MySQL: we speak the same SQL to both)."""
+    name = engine.dialect.name
+    return "mariadb" if name == "mysql" else name
+
+

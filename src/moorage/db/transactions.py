@@ -1,0 +1,93 @@
+"""Reading and writing transactions, and the one retryable error of three databases.
+
+Rule of the house: no call to another service inside a transaction, and a service function that is retried
+here must have no other effect than its SQL.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from moorage.core.errors import RetryableConflict, Unavailable
+from moorage.db.engine import WRITE_OPTION
+
+T = TypeVar("T")
+
+#: PostgreSQL: serialization_failure, deadlock_detected, lock_not_available.
+_RETRYABLE_SQLSTATES = {"40001", "40P01", "55P03"}
+#: MariaDB: lock wait timeout, deadlock, record changed since last read (snapshot isolation).
+_RETRYABLE_MARIADB = {1205, 1213, 1020}
+#: MariaDB: server gone, lost connection, cannot connect.
+_GONE_MARIADB = {2002, 2003, 2006, 2013}
+
+
+@contextmanager
+def read(engine: Engine) -> Iterator[Connection]:
+    """A transaction that only reads: all its statements see one state on SQLite."""
+    with _translated(), engine.connect() as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def write(engine: Engine) -> Iterator[Connection]:
+    """A transaction that may write. Raises `RetryableConflict` when the database gave it up."""
+    with _translated(), engine.connect().execution_options(**{WRITE_OPTION: True}) as connection, connection.begin():
+        yield connection
+
+
+def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts: int = 8) -> T:
+    """`work` in a writing transaction, run again when the database gave it up, at most `attempts` times.
+
+    No pause in between: the database has already made us wait for the lock.
+    """
+    for attempt in range(1, attempts + 1):
+        try:
+            with write(engine) as connection:
+                return work(connection)
+        except RetryableConflict:
+            if attempt == attempts:
+                raise
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        if translated := translate(error):
+            raise translated from error
+        raise
+
+
+def translate(error: DBAPIError) -> Unavailable | None:
+    """The house's error for a failed transaction or a lost database; None where it is ours (a bug, a constraint)."""
+    original = error.orig
+    if isinstance(original, sqlite3.OperationalError):
+        text = str(original)
+        if "locked" in text or "busy" in text:
+            return RetryableConflict("the database file is locked by another writer; repeat the request")
+        if "unable to open" in text or "disk is full" in text or "readonly" in text or "I/O error" in text:
+            return Unavailable(f"the database cannot be used: {text}")
+        return None
+    if getattr(original, "sqlstate", None) in _RETRYABLE_SQLSTATES:
+        return RetryableConflict("the database gave up this transaction for another one; repeat the request")
+    number = original.args[0] if original is not None and original.args else None
+    if number in _RETRYABLE_MARIADB:
+        return RetryableConflict("the database gave up this transaction for another one; repeat the request")
+    if error.connection_invalidated or number in _GONE_MARIADB or _is_lost_postgresql(original):
+        return Unavailable("the database does not answer; the request can be repeated when it is back")
+    return None
+
+
+def _is_lost_postgresql(original: BaseException | None) -> bool:
+    return type(original).__module__.startswith("psycopg") and type(original).__name__ in (
+        "OperationalError",
+        "AdminShutdown",
+        "CannotConnectNow",
+        "ConnectionTimeout",
+    )

@@ -1,0 +1,1 @@
+"""Who is calling (embedded, http_basic, none, keystone) and what they may do (policy)."""

@@ -1,0 +1,55 @@
+"""One table of rules per service, by the peers' rule names; what is not in the table is denied.
+
+Ownership ("only your own servers") is not here: services scope their reads by the caller's project, so that a
+foreign object is not found instead of forbidden, as the peers do.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from moorage.core.caller import Caller
+
+Rule = Callable[[Caller], bool]
+
+#: Keystone's implied roles: who has the first also has the others.
+_IMPLIED = {
+    "admin": {"manager", "member", "reader"},
+    "manager": {"member", "reader"},
+    "member": {"reader"},
+}
+
+
+def anyone(caller: Caller) -> bool:
+    """Every authenticated caller."""
+    return True
+
+
+def has_role(*names: str) -> Rule:
+    """Any of `names`, or a role that implies one of them."""
+
+    def rule(caller: Caller) -> bool:
+        held = set(caller.roles).union(*(_IMPLIED.get(role, set()) for role in caller.roles))
+        return not caller.system_scope and not held.isdisjoint(names)
+
+    return rule
+
+
+admin = has_role("admin")
+service = has_role("service")
+admin_or_service = has_role("admin", "service")
+reader = has_role("reader", "service")
+member = has_role("member", "service")
+
+
+@dataclass(frozen=True)
+class RuleTable:
+    """`refusal_text` is the peer's sentence, with ``{rule}`` for the rule's name."""
+
+    rules: Mapping[str, Rule]
+    refusal_text: str = "Policy doesn't allow {rule} to be performed."
+
+    def allows(self, rule: str, caller: Caller) -> bool:
+        return rule in self.rules and self.rules[rule](caller)
+
+    def refusal(self, rule: str) -> str:
+        return self.refusal_text.format(rule=rule)

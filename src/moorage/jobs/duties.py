@@ -1,0 +1,128 @@
+"""What goes on in the background: duties, run by threads in real time or one after another in virtual time.
+
+A duty does what is due now and says when it wants to be called again. It never waits by itself, so the same
+duty runs under a `VirtualClock`, where thirty days pass in the time the work itself takes.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from moorage.core.clock import Clock, VirtualClock
+
+log = logging.getLogger(__name__)
+
+#: Pause after a tick that raised: the trouble is logged, and the duty goes on.
+PAUSE_AFTER_FAILURE = timedelta(seconds=2)
+
+
+class Duty(Protocol):
+    name: str
+
+    def tick(self) -> datetime | None:
+        """Do what is due. The moment of the next call; None: only when woken."""
+        ...
+
+
+class Wakeups:
+    """Who waits for what, by topic. `wake` before `wait` is not lost: the next wait returns at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events: dict[str, list[threading.Event]] = {}
+
+    def listen(self, *topics: str) -> threading.Event:
+        """An event that is set at each `wake` of one of `topics`; the listener clears it."""
+        event = threading.Event()
+        with self._lock:
+            for topic in topics:
+                self._events.setdefault(topic, []).append(event)
+        return event
+
+    def wake(self, topic: str) -> None:
+        with self._lock:
+            events = list(self._events.get(topic, ()))
+        for event in events:
+            event.set()
+
+    def wake_all(self) -> None:
+        with self._lock:
+            events = [event for events in self._events.values() for event in events]
+        for event in events:
+            event.set()
+
+
+class DutyThreads:
+    """Each duty in a thread of its own, in real time. `topics` of a duty: `duty.name` and what it `listens_to`."""
+
+    def __init__(self, clock: Clock, wakeups: Wakeups) -> None:
+        self._clock = clock
+        self._wakeups = wakeups
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, duties: Sequence[Duty]) -> None:
+        for duty in duties:
+            event = self._wakeups.listen(duty.name, *getattr(duty, "listens_to", ()))
+            thread = threading.Thread(target=self._run, args=(duty, event), name=duty.name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ask all to end after their current tick and wait for them."""
+        self._stopping.set()
+        self._wakeups.wake_all()
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _run(self, duty: Duty, woken: threading.Event) -> None:
+        while not self._stopping.is_set():
+            woken.clear()
+            due = _tick(duty, self._clock)
+            pause = None if due is None else max(0.0, (due - self._clock.now()).total_seconds())
+            if not self._stopping.is_set():
+                woken.wait(pause)
+
+
+class DutiesInTurn:
+    """All duties in this thread under virtual time: deterministic, in the order they were given."""
+
+    def __init__(self, clock: VirtualClock, wakeups: Wakeups, duties: Sequence[Duty]) -> None:
+        self._clock = clock
+        self._rows = [(duty, wakeups.listen(duty.name, *getattr(duty, "listens_to", ()))) for duty in duties]
+        self._due: dict[str, datetime | None] = {duty.name: clock.now() for duty in duties}
+
+    def run_until(self, moment: datetime) -> None:
+        """Everything that happens up to and including `moment`; the clock stands there afterwards."""
+        while True:
+            self.settle()
+            upcoming = min((due for due in self._due.values() if due is not None), default=None)
+            if upcoming is None or upcoming > moment:
+                self._clock.advance_to(moment)
+                return
+            self._clock.advance_to(upcoming)
+
+    def settle(self, *, limit: int = 10_000) -> None:
+        """What is due now, and what that wakes, until nothing is left to do at this moment."""
+        for _ in range(limit):
+            if not any([self._run_if_due(duty, woken) for duty, woken in self._rows]):
+                return
+        raise RuntimeError(f"the duties did not come to rest in {limit} rounds: {sorted(self._due)}")
+
+    def _run_if_due(self, duty: Duty, woken: threading.Event) -> bool:
+        due = self._due[duty.name]
+        if not woken.is_set() and (due is None or due > self._clock.now()):
+            return False
+        woken.clear()
+        self._due[duty.name] = _tick(duty, self._clock)
+        return True
+
+
+def _tick(duty: Duty, clock: Clock) -> datetime | None:
+    try:
+        return duty.tick()
+    except Exception:  # the top of a thread: a duty must survive one bad round
+        log.exception("duty failed; it is tried again", extra={"duty": duty.name})
+        return clock.now() + PAUSE_AFTER_FAILURE

@@ -1,0 +1,44 @@
+"""One JSON object per line: time, level, service, request id, event, and the fields of ``extra``."""
+
+import logging
+import sys
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import IO
+
+import orjson
+
+#: (service, request id) of the request or job that this thread works for.
+request_context: ContextVar[tuple[str, str]] = ContextVar("request_context", default=("", ""))
+
+_STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        service, request_id = request_context.get()
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        if service:
+            line["service"] = service
+        if request_id:
+            line["request_id"] = request_id
+        line |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()
+
+
+def set_up(level: str = "info", stream: IO[str] | None = None) -> None:
+    """Send everything of level `level` and above to `stream` (standard error)."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for noisy in ("httpx", "httpcore", "pika"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,261 @@
+"""A service's route table as a WSGI application, and several of them behind path prefixes.
+
+The order of refusals is the peers': 401, then the microversion (400, 406), the route (404, 405), the body's
+type and size (415, 413), policy (403), the body (400); then the handler speaks.
+"""
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Generic, TypeVar, cast
+
+import falcon
+
+from moorage.core import errors as e
+from moorage.core.caller import ANONYMOUS, Caller
+from moorage.core.ids import Ids
+from moorage.telemetry.logs import request_context
+from moorage.wire.auth import Authenticator, Policy
+from moorage.wire.body import Schema, Versioned, decode_json, encode_json
+from moorage.wire.call import Call, Query, Reply, Route
+from moorage.wire.errors import ErrorShape, problem_of
+from moorage.wire.microversion import HEADER, Version, VersionRange
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S")
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+MAX_JSON_BYTES = 10 * 1024 * 1024
+
+_REQUEST_ID = re.compile(r"req-[0-9a-fA-F-]{36}\Z")
+
+
+@dataclass(frozen=True)
+class ServiceApi(Generic[S]):
+    """All the wire needs to know of one service."""
+
+    name: str  #: ``placement``; also the first word of its logs
+    routes: Sequence[Route[S]]
+    error_shape: ErrorShape
+    versions: VersionRange | None = None
+    word_schema_error: Callable[[Any], str] = str  #: a ``jsonschema.ValidationError`` in the peer's words
+    max_json_bytes: int = MAX_JSON_BYTES
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What every service of a plane shares."""
+
+    authenticator: Authenticator
+    policy: Policy
+    ids: Ids
+    public_url: str | None = None  #: overrides what the request's Host header says
+    health: Callable[[], Mapping[str, str]] = dict  #: {what: trouble}; empty when all is well
+
+
+def build(api: ServiceApi[S], service: S, around: Surroundings) -> WsgiApp:
+    """The WSGI application that serves `api` with the use cases in `service`."""
+    app: falcon.App[falcon.Request, falcon.Response] = falcon.App(middleware=[_Prepare(api, around)])
+    # An answer without a body has no content type; Falcon reads None so, its annotation says str.
+    app.resp_options.default_media_type = cast(str, None)
+    app.req_options.strip_url_path_trailing_slash = False
+    by_path: dict[str, dict[str, list[Route[S]]]] = defaultdict(lambda: defaultdict(list))
+    for route in api.routes:
+        by_path[route.path][route.method].append(route)
+    for path, methods in by_path.items():
+        app.add_route(path, _resource(api, service, around, methods))
+    app.add_route("/healthcheck", _Healthcheck(around))
+
+    def on_error(req: falcon.Request, resp: falcon.Response, error: BaseException, params: dict[str, Any]) -> None:
+        _send_error(api, around, req, resp, error)
+
+    app.add_error_handler(Exception, on_error)
+    app.add_error_handler(falcon.HTTPError, on_error)  # Falcon's own handler would win over Exception's
+    return app
+
+
+def mount(services: Mapping[str, WsgiApp]) -> WsgiApp:
+    """Several services on one address, each below its prefix (``/placement``)."""
+
+    def dispatch(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        prefix = "/" + path[1:].partition("/")[0]
+        service = services.get(prefix)
+        if service is None:
+            names = ", ".join(sorted(services))
+            body = encode_json({"message": f"nothing is served at {path or '/'}; there is {names}"})
+            start_response("404 Not Found", [("content-type", "application/json"), ("content-length", str(len(body)))])
+            return [body]
+        environ["SCRIPT_NAME"] = environ.get("SCRIPT_NAME", "") + prefix
+        environ["PATH_INFO"] = path[len(prefix) :]
+        return service(environ, start_response)
+
+    return dispatch
+
+
+class _Prepare(Generic[S]):
+    """Before routing: request id, caller and version. What is wrong is kept until the route is known."""
+
+    def __init__(self, api: ServiceApi[S], around: Surroundings) -> None:
+        self._api = api
+        self._around = around
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        context = req.context
+        given = req.get_header("X-Openstack-Request-Id") or ""
+        context.request_id = given if _REQUEST_ID.match(given) else self._around.ids.request_id()
+        request_context.set((self._api.name, context.request_id))
+        resp.set_header("x-openstack-request-id", context.request_id)
+        context.headers = {name.lower(): value for name, value in req.headers.items()}
+        context.caller = ANONYMOUS
+        context.refusal = None
+        context.version = Version(0, 0)
+        try:
+            context.caller = self._around.authenticator.authenticate(context.headers, req.env)
+        except e.MoorageError as error:
+            context.refusal = error
+        try:
+            if versions := self._api.versions:
+                legacy = versions.legacy_header and req.get_header(versions.legacy_header)
+                context.version = versions.negotiate(req.get_header(HEADER), legacy or None)
+                for name, value in versions.headers(context.version).items():
+                    resp.set_header(name, value)
+        except e.MoorageError as error:
+            context.refusal = context.refusal or error
+
+
+def _resource(
+    api: ServiceApi[S], service: S, around: Surroundings, methods: Mapping[str, Sequence[Route[S]]]
+) -> object:
+    """A Falcon resource: one responder per method of one path."""
+
+    def responder(routes: Sequence[Route[S]]) -> Callable[..., None]:
+        def respond(_self: object, req: falcon.Request, resp: falcon.Response, **params: str) -> None:
+            route = _route_at(routes, req)
+            reply = route.handler(_call(api, service, around, req, route), **params)
+            _send(resp, reply)
+
+        return respond
+
+    def refuse(_self: object, req: falcon.Request, resp: falcon.Response, **_params: str) -> None:
+        raise e.MethodNotAllowed(
+            f"The method {req.method} is not allowed for this resource.", allowed=", ".join(sorted(methods))
+        )
+
+    members: dict[str, Any] = {
+        f"on_{method}": refuse for method in ("get", "post", "put", "patch", "delete", "head", "options")
+    }
+    members |= {f"on_{method.lower()}": responder(routes) for method, routes in methods.items()}
+    return type("RouteResource", (), members)()
+
+
+def _route_at(routes: Sequence[Route[S]], req: falcon.Request) -> Route[S]:
+    version = req.context.version
+    for route in routes:
+        since, until = route.since or version, route.until or version
+        if since <= version <= until:
+            if req.context.refusal is not None and route.rule is not None:
+                raise req.context.refusal
+            return route
+    raise req.context.refusal or e.NotFound("The resource could not be found.")
+
+
+def _call(
+    api: ServiceApi[S], service: S, around: Surroundings, req: falcon.Request, route: Route[S]
+) -> Call[S]:
+    caller: Caller = req.context.caller
+    document = None
+    raw = b""
+    if route.reads == "json" and req.method in ("POST", "PUT", "PATCH"):
+        raw = _read_body(api, req, wanted=route.schema is not None)
+    if route.rule is not None and not around.policy.allows(route.rule, caller):
+        raise e.Forbidden(around.policy.refusal(route.rule), rule=route.rule)
+    if raw:
+        document = decode_json(raw)
+    schema = route.schema.at(req.context.version) if isinstance(route.schema, Versioned) else route.schema
+    if isinstance(schema, Schema):
+        schema.check(document, api.word_schema_error)
+    return Call(
+        service=service,
+        caller=caller,
+        method=req.method,
+        path=req.path,
+        query=Query(req.query_string),
+        version=req.context.version,
+        request_id=req.context.request_id,
+        base_url=_base_url(around, req),
+        headers=req.context.headers,
+        json=document,
+        stream=cast(IO[bytes], req.bounded_stream),
+        allowed=lambda rule: around.policy.allows(rule, caller),
+    )
+
+
+def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> bytes:
+    """The raw JSON body; empty where there is none and the route can do without."""
+    length = req.content_length or 0
+    if length > api.max_json_bytes:
+        raise e.TooLarge(f"the body has {length} bytes; at most {api.max_json_bytes} are read here")
+    raw = req.bounded_stream.read(api.max_json_bytes + 1)
+    if len(raw) > api.max_json_bytes:
+        raise e.TooLarge(f"the body is longer than the {api.max_json_bytes} bytes that are read here")
+    if not raw and not wanted:
+        return b""
+    media_type = (req.content_type or "").partition(";")[0].strip().lower()
+    if media_type and media_type != "application/json" and not media_type.endswith("+json"):
+        raise e.UnsupportedMedia(f"The media type {media_type} is not supported, use application/json")
+    return raw or b"null"
+
+
+def _base_url(around: Surroundings, req: falcon.Request) -> str:
+    prefix = req.root_path.rstrip("/")
+    if around.public_url:
+        return around.public_url.rstrip("/") + prefix
+    return f"{req.forwarded_scheme}://{req.forwarded_host}{prefix}"
+
+
+def _send(resp: falcon.Response, reply: Reply) -> None:
+    resp.status = reply.status
+    for name, value in reply.headers.items():
+        resp.set_header(name, value)
+    if reply.stream is not None:
+        resp.content_type = reply.content_type
+        resp.stream = reply.stream
+    elif isinstance(reply.body, bytes):
+        resp.content_type = reply.content_type
+        resp.data = reply.body
+    elif reply.body is not None:
+        resp.content_type = reply.content_type
+        resp.data = encode_json(reply.body)
+
+
+def _send_error(
+    api: ServiceApi[S], around: Surroundings, req: falcon.Request, resp: falcon.Response, error: BaseException
+) -> None:
+    if isinstance(error, falcon.HTTPRouteNotFound):
+        error = req.context.refusal or e.NotFound("The resource could not be found.")
+    elif isinstance(error, falcon.HTTPError):
+        error = e.Invalid(error.description or error.title or "the request cannot be read")
+    problem = problem_of(error, req.context.request_id, req.get_header("Accept") or "*/*")
+    if problem.status >= 500:
+        log.error("request failed", exc_info=error, extra={"method": req.method, "path": req.path})
+    reply = api.error_shape(problem)
+    if isinstance(error, e.MethodNotAllowed):
+        reply.headers.setdefault("allow", str(error.fields["allowed"]))
+    _send(resp, reply)
+
+
+class _Healthcheck:
+    """200 ``{"status": "ok"}``, or 503 with what is wrong; public."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        troubles = dict(self._around.health())
+        resp.status = 503 if troubles else 200
+        resp.content_type = "application/json"
+        resp.data = encode_json({"status": "failing" if troubles else "ok", "troubles": troubles})

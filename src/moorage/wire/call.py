@@ -1,0 +1,79 @@
+"""What a handler is given and what it gives back."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any, Generic, TypeVar
+from urllib.parse import parse_qsl
+
+from moorage.core.caller import Caller
+from moorage.wire.body import Schema, Versioned
+from moorage.wire.microversion import Version
+
+S = TypeVar("S")
+
+
+class Query:
+    """Query parameters in order, repetitions kept."""
+
+    def __init__(self, text: str) -> None:
+        self.pairs: list[tuple[str, str]] = parse_qsl(text, keep_blank_values=True)
+
+    def first(self, name: str) -> str | None:
+        """The first value. OpenStack's clients send the text ``None`` for "no filter": it counts as absent."""
+        for key, value in self.pairs:
+            if key == name and value != "None":
+                return value
+        return None
+
+    def every(self, name: str) -> list[str]:
+        return [value for key, value in self.pairs if key == name]
+
+    def names(self) -> set[str]:
+        return {key for key, _ in self.pairs}
+
+
+@dataclass(slots=True)
+class Call(Generic[S]):
+    """One request, authenticated, its version negotiated, its body decoded and held against the schema."""
+
+    service: S  #: the use cases behind the route table
+    caller: Caller
+    method: str
+    path: str  #: below the mount, as sent
+    query: Query
+    version: Version  #: Version(0, 0) for a service without microversions
+    request_id: str
+    base_url: str  #: scheme, host and mount prefix, without a trailing slash: for links
+    headers: Mapping[str, str]  #: by lower-case name
+    json: Any  #: None where the route reads no JSON
+    stream: IO[bytes]  #: the raw body of a route with ``reads="stream"``
+    allowed: Callable[[str], bool]  #: does a policy rule allow this caller? For rules that depend on the request
+
+
+@dataclass(slots=True)
+class Reply:
+    """One answer. `body` is encoded as JSON; None sends no body and no content type."""
+
+    status: int = 200
+    body: object = None
+    headers: dict[str, str] = field(default_factory=dict)
+    stream: Iterable[bytes] | None = None  #: sent as it comes, `content_type` says what it is
+    content_type: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[S]):
+    """One row of a service's route table.
+
+    `rule` names the policy rule that must allow the caller; None makes the route public. Outside
+    ``since <= version <= until`` the route does not exist (404).
+    """
+
+    method: str
+    path: str  #: ``/servers/{server_id}/action``; placeholders become keyword arguments of the handler
+    handler: Callable[..., Reply]
+    rule: str | None
+    schema: Schema | Versioned | None = None
+    since: Version | None = None
+    until: Version | None = None
+    reads: str = "json"  #: ``json``, ``stream`` (raw, unbounded) or ``none`` (a body is ignored)

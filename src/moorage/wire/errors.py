@@ -1,0 +1,61 @@
+"""From the house's errors to HTTP statuses. The bodies' shapes belong to each service (`ErrorShape`)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from moorage.core import errors as e
+from moorage.wire.call import Reply
+
+#: Most special first: the first class that matches counts.
+_STATUSES: list[tuple[type[e.MoorageError], int]] = [
+    (e.Invalid, 400),
+    (e.Unauthorized, 401),
+    (e.Forbidden, 403),
+    (e.NotFound, 404),
+    (e.MethodNotAllowed, 405),
+    (e.NotAcceptable, 406),
+    (e.Conflict, 409),
+    (e.TooLarge, 413),
+    (e.UnsupportedMedia, 415),
+    (e.NotBuilt, 501),
+    (e.Unavailable, 503),
+    (e.RemoteError, 502),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error on its way out. `error` is None for a bug of ours, whose details stay in the log."""
+
+    status: int
+    message: str
+    code: str
+    request_id: str
+    accept: str
+    error: e.MoorageError | None
+
+    @property
+    def title(self) -> str:
+        return HTTPStatus(self.status).phrase
+
+
+#: Renders a problem in the peer's shape.
+ErrorShape = Callable[[Problem], Reply]
+
+
+def problem_of(error: BaseException, request_id: str, accept: str) -> Problem:
+    if isinstance(error, e.MoorageError):
+        return Problem(status_of(error), error.message, error.error_code, request_id, accept, error)
+    return Problem(
+        500,
+        f"Unexpected error; the log of this service says more under {request_id}.",
+        "moorage.bug",
+        request_id,
+        accept,
+        None,
+    )
+
+
+def status_of(error: e.MoorageError) -> int:
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)

@@ -1,0 +1,145 @@
+"""How a client's bytes reach a service: over a socket, or by a WSGI call in this process.
+
+Both pass the same method, path, headers and body in, and status, headers and body out; nothing else differs.
+"""
+
+import io
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import httpx
+
+from moorage.core.errors import Unavailable
+from moorage.telemetry.logs import request_context
+from moorage.wire.app import WsgiApp
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response, read whole. `headers` are by lower-case name."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transport(Protocol):
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
+    ) -> Answer:
+        """`path` starts with ``/`` and may hold a query. Raises `Unavailable` when nobody answers."""
+        ...
+
+    def stream(self, method: str, path: str, headers: Mapping[str, str]) -> Any:
+        """A context manager that gives (status, headers, chunks of the body as they come)."""
+        ...
+
+
+class SocketTransport:
+    """HTTP over TCP, or over a Unix socket where `unix_socket` names one."""
+
+    def __init__(self, base_url: str, *, timeout_s: float = 60.0, unix_socket: str | None = None) -> None:
+        self.base_url = base_url.rstrip("/")
+        transport = httpx.HTTPTransport(uds=unix_socket) if unix_socket else None
+        # trust_env: a proxy from the environment must not come between services of one plane.
+        self._http = httpx.Client(timeout=timeout_s, transport=transport, trust_env=False)
+
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
+    ) -> Answer:
+        try:
+            response = self._http.request(method, self.base_url + path, headers=dict(headers), content=body)
+        except httpx.HTTPError as error:
+            raise self._unavailable(error) from error
+        return Answer(response.status_code, response.headers, response.content)
+
+    @contextmanager
+    def stream(
+        self, method: str, path: str, headers: Mapping[str, str]
+    ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
+        try:
+            with self._http.stream(method, self.base_url + path, headers=dict(headers)) as response:
+                yield response.status_code, response.headers, response.iter_bytes(1 << 20)
+        except httpx.HTTPError as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: httpx.HTTPError) -> Unavailable:
+        return Unavailable(f"{self.base_url} does not answer: {error or type(error).__name__}", url=self.base_url)
+
+
+class InProcessTransport:
+    """The WSGI application `app`, called as its server would call it."""
+
+    def __init__(self, app: WsgiApp, base_url: str = "http://127.0.0.1") -> None:
+        self._app = app
+        url = urlsplit(base_url)
+        self.base_url = base_url.rstrip("/")
+        self._prefix = url.path.rstrip("/")
+        self._environ = {
+            "SERVER_NAME": url.hostname or "127.0.0.1",
+            "SERVER_PORT": str(url.port or 80),
+            "HTTP_HOST": url.netloc,
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "REMOTE_ADDR": "127.0.0.1",
+            "SCRIPT_NAME": "",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": url.scheme,
+            "wsgi.errors": sys.stderr,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+        }
+
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
+    ) -> Answer:
+        with self.stream(method, path, headers, body) as (status, answer_headers, chunks):
+            return Answer(status, answer_headers, b"".join(chunks))
+
+    @contextmanager
+    def stream(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | Iterable[bytes] | None = None,
+    ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
+        started: list[tuple[int, dict[str, str]]] = []
+
+        def start_response(status: str, answer_headers: list[tuple[str, str]], _exc_info: object = None) -> None:
+            started.append((int(status[:3]), {name.lower(): value for name, value in answer_headers}))
+
+        # The callee works in this thread: its request id must not stay behind in our log lines.
+        context = request_context.get()
+        chunks = self._app(self._request(method, path, headers, body), start_response)
+        try:
+            iterator = iter(chunks)
+            status, answer_headers = started[0]
+            yield status, answer_headers, iterator
+        finally:
+            close = getattr(chunks, "close", None)
+            if close is not None:
+                close()
+            request_context.set(context)
+
+    def _request(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None
+    ) -> dict[str, Any]:
+        raw_path, _, query = path.partition("?")
+        data = body if isinstance(body, bytes) else b"".join(body or ())
+        environ = dict(self._environ)
+        environ |= {
+            "REQUEST_METHOD": method,
+            "PATH_INFO": unquote_to_bytes(self._prefix + raw_path).decode("latin-1"),
+            "QUERY_STRING": query,
+            "CONTENT_LENGTH": str(len(data)),
+            "wsgi.input": io.BytesIO(data),
+        }
+        for name, value in headers.items():
+            key = name.upper().replace("-", "_")
+            environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"] = value
+        return environ
