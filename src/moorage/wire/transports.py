@@ -68,7 +68,7 @@ class SocketTransport:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: httpx.HTTPError) -> Unavailable:
-        return Unavailable(f"{self.base_url} does not answer: {error or type(error).__name__}", url=self.base_url)
+        return Unavailable(f"{self.base_url} does not answer: {str(error) or type(error).__name__}", url=self.base_url)
 
 
 class InProcessTransport:
