@@ -1,0 +1,515 @@
+"""PostgreSQL, MariaDB and RabbitMQ for the tests: used where they run, else installed and started, then stopped.
+
+    with temporary_database("postgresql") as url: ...      # also "mariadb" and "sqlite"
+    with temporary_vhost() as url: ...
+    python -m tests.servers pytest -n 2                     # all three around a command
+
+A server is looked for in this order: the URL in the environment (``MOORAGE_TEST_POSTGRESQL``, ``_MARIADB``,
+``_RABBIT``); the usual port of this machine; a private instance under the directory for temporary files, which all
+test processes of this user share. Whoever needs the private instance first starts it and whoever leaves last stops
+it: each user holds a shared lock on one file, so a killed process counts as gone. ``MOORAGE_TEST_PRIVATE=1``
+skips the usual ports, to try that path on a machine that has the servers.
+
+Not here: Keystone and Glance, which the tests that need them start from virtual environments of their own.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import functools
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote, urlsplit
+
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 30
+
+STATE = Path(tempfile.gettempdir()) / f"moorage-test-servers-{os.getuid()}"
+
+
+class ServerMissing(RuntimeError):
+    """A server is neither there nor can it be started; the message says what to install."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to run a private instance: ``prepare`` to its end, then ``command`` until it is stopped."""
+
+    url: str
+    prepare: list[list[str]]
+    command: list[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Server:
+    kind: str
+    label: str
+    #: Where it usually is, tried in this order.
+    usual_urls: tuple[str, ...]
+    #: The Debian package, and the program that shows that it is there.
+    package: str
+    program: str
+    #: Who runs it when the tests run as root (the database servers refuse to, or should not).
+    user: str
+    #: Raises whatever the driver raises when nobody answers.
+    connect: Callable[[str], None]
+    launch: Callable[[Path], Launch]
+
+
+# ------------------------------------------------------------------------------------------- what tests use
+
+
+def postgres_url() -> str:
+    """URL of a database of a superuser, for example ``postgresql://postgres@127.0.0.1:5432/postgres``."""
+    return url_of("postgresql")
+
+
+def mariadb_url() -> str:
+    """URL of a server (no database named), for example ``mariadb://root@127.0.0.1:3306/``."""
+    return url_of("mariadb")
+
+
+def rabbit_url() -> str:
+    """URL of the default virtual host, for example ``amqp://guest:guest@127.0.0.1:5672/%2F``."""
+    return url_of("rabbit")
+
+
+@contextlib.contextmanager
+def temporary_database(kind: str) -> Iterator[str]:
+    """URL of a new, empty database: ``sqlite``, ``postgresql`` or ``mariadb``. It is dropped at the end."""
+    name = f"moorage_test_{os.getpid()}_{secrets.token_hex(4)}"
+    if kind == "sqlite":
+        with tempfile.TemporaryDirectory(prefix=name) as directory:
+            yield f"sqlite:///{directory}/moorage.sqlite"
+        return
+    run = {"postgresql": _run_on_postgresql, "mariadb": _run_on_mariadb}[kind]
+    server = url_of(kind)
+    run(server, _CREATE_DATABASE[kind].format(name))
+    try:
+        yield urlsplit(server)._replace(path=f"/{name}").geturl()
+    finally:
+        run(server, _DROP_DATABASE[kind].format(name))
+
+
+@contextlib.contextmanager
+def temporary_vhost() -> Iterator[str]:
+    """URL of a new virtual host, deleted at the end.
+
+    Where a broker was there already and ``rabbitmqctl`` may not speak to it, this is the default virtual host: name
+    queues and exchanges so that they do not meet those of another test.
+    """
+    url = rabbit_url()
+    name = f"moorage-test-{os.getpid()}-{secrets.token_hex(4)}"
+    user = urlsplit(url).username or "guest"
+    if not _rabbitmqctl("add_vhost", name):
+        yield url
+        return
+    try:
+        if not _rabbitmqctl("set_permissions", "-p", name, user, ".*", ".*", ".*"):
+            raise ServerMissing(f"RabbitMQ made the virtual host {name} but does not give {user} access to it")
+        yield urlsplit(url)._replace(path=f"/{quote(name, safe='')}").geturl()
+    finally:
+        _rabbitmqctl("delete_vhost", name)
+
+
+@functools.cache
+def url_of(kind: str) -> str:
+    """URL of the server of this kind, which is started where need be (once per process, seconds)."""
+    server = SERVERS[kind]
+    if given := os.environ.get(_variable(kind)):
+        return given
+    if not os.environ.get("MOORAGE_TEST_PRIVATE"):
+        for url in server.usual_urls:
+            if _answers(server, url):
+                return url
+    return _join(server)
+
+
+# ------------------------------------------------------------------------------- the shared private instance
+
+
+def _join(server: Server) -> str:
+    """Become a user of the private instance; start it where it does not run."""
+    STATE.mkdir(mode=0o711, exist_ok=True)
+    if STATE.stat().st_uid != os.getuid():
+        raise ServerMissing(f"{STATE} belongs to somebody else; set TMPDIR to a directory of your own")
+    state = STATE / server.kind
+    with _locked(STATE / f"{server.kind}.starting"):
+        users = (STATE / f"{server.kind}.users").open("w")
+        # Nobody waits here: the exclusive lock is only taken, and dropped again, by _leave under `starting`.
+        fcntl.flock(users, fcntl.LOCK_SH)
+        url = _recorded(state).get("url", "")
+        if not url or not _answers(server, url):
+            _install(server)
+            url = _start(server, state)
+        atexit.register(_leave, server, state, users, os.getpid())
+    return url
+
+
+def _leave(server: Server, state: Path, users: IO[str], pid: int) -> None:
+    """Stop the private instance unless somebody else still uses it."""
+    if os.getpid() != pid:  # a forked child of the user
+        return
+    with users, _locked(STATE / f"{server.kind}.starting"):
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        _stop(server, state)
+
+
+def _start(server: Server, state: Path) -> str:
+    shutil.rmtree(state, ignore_errors=True)
+    state.mkdir(mode=0o755)
+    identity = {}
+    if os.geteuid() == 0:
+        shutil.chown(state, server.user, server.user)
+        identity = {"user": server.user, "group": server.user, "extra_groups": []}
+    launch = server.launch(state)
+    env = {**os.environ, "HOME": str(state), **launch.env}
+    log = state / "log.txt"
+    with log.open("w") as out:
+        for command in launch.prepare:
+            if subprocess.run(command, stdout=out, stderr=out, cwd=state, env=env, check=False, **identity).returncode:
+                raise ServerMissing(f"{server.label} could not be prepared:\n{_tail(log)}")
+        # A session of its own: Ctrl-C in the terminal is for the tests, which then stop it in order.
+        process = subprocess.Popen(
+            launch.command, stdout=out, stderr=out, cwd=state, env=env, start_new_session=True, **identity
+        )
+    (state / "instance.json").write_text(json.dumps({"url": launch.url, "pid": process.pid, "env": dict(launch.env)}))
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not _answers(server, launch.url):
+        if process.poll() is not None or time.monotonic() > deadline:
+            _stop_group(process.pid)
+            raise ServerMissing(f"{server.label} did not start:\n{_tail(log)}")
+        time.sleep(0.2)
+    return launch.url
+
+
+def _stop(server: Server, state: Path) -> None:
+    if pid := _recorded(state).get("pid"):
+        _stop_group(pid)
+    shutil.rmtree(state, ignore_errors=True)
+
+
+def _stop_group(pid: int) -> None:
+    """End a server and its children: by request, after `STOP_TIMEOUT_S` by force."""
+    for number, patience_s in ((signal.SIGTERM, STOP_TIMEOUT_S), (signal.SIGKILL, 5)):
+        deadline = time.monotonic() + patience_s
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, number)
+            while time.monotonic() < deadline and _group_lives(pid):
+                time.sleep(0.1)
+
+
+def _group_lives(group: int) -> bool:
+    with contextlib.suppress(ChildProcessError):  # reaps it where it is our child
+        os.waitpid(group, os.WNOHANG)
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = status.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _recorded(state: Path) -> dict:
+    """What `_start` wrote about the running instance: ``{"url": ..., "pid": ..., "env": {...}}``; may be empty."""
+    try:
+        return json.loads((state / "instance.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def _answers(server: Server, url: str) -> bool:
+    try:
+        server.connect(url)
+    except Exception:  # noqa: BLE001 - three drivers, each with its own tree; any failure means: not this one
+        return False
+    return True
+
+
+def _install(server: Server) -> None:
+    if _program(server.program):
+        return
+    remedy = f"install it (Debian: apt-get install {server.package}) or set {_variable(server.kind)} to a URL"
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise ServerMissing(f"{server.label} is not here and only root can install it: {remedy}")
+    say(f"{server.label}: installing the package {server.package} ...")
+    # RUNLEVEL=1 keeps the package from starting a server of its own, which nobody would stop.
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    with _locked(STATE / "apt"):
+        subprocess.run(["apt-get", "update", "-qq"], env=env, check=False, stdout=subprocess.DEVNULL)
+        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
+        done = subprocess.run([*command, server.package], env=env, check=False, capture_output=True, text=True)
+    if not _program(server.program):
+        raise ServerMissing(f"{server.label} could not be installed; {remedy}\n{done.stdout}{done.stderr}")
+
+
+def _program(name: str) -> str | None:
+    """Path of a program, also where Debian keeps it off PATH; the newest version first."""
+    places = ["/usr/sbin", "/usr/lib/rabbitmq/bin"]
+    places += sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), key=_version, reverse=True)
+    for place in places:
+        if found := shutil.which(name, path=place):
+            return found
+    return shutil.which(name)
+
+
+def _version(path: str) -> list[int]:
+    return [int(part) for part in path.split("/") if part.isdigit()]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+
+
+def _variable(kind: str) -> str:
+    return f"MOORAGE_TEST_{kind.upper()}"
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# ----------------------------------------------------------------------------------------------- PostgreSQL
+
+_CREATE_DATABASE = {
+    "postgresql": "CREATE DATABASE \"{}\" TEMPLATE template0 ENCODING 'UTF8'",
+    "mariadb": "CREATE DATABASE `{}` CHARACTER SET utf8mb4",
+}
+_DROP_DATABASE = {
+    "postgresql": 'DROP DATABASE IF EXISTS "{}" WITH (FORCE)',
+    "mariadb": "DROP DATABASE IF EXISTS `{}`",
+}
+
+
+def _run_on_postgresql(url: str, statement: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url, connect_timeout=3, autocommit=True) as connection:
+        connection.execute(statement)
+
+
+def _launch_postgresql(state: Path) -> Launch:
+    port = _free_port()
+    settings = {
+        "port": port,
+        "listen_addresses": "127.0.0.1",
+        "unix_socket_directories": "",
+        "max_connections": 200,
+        # Nothing here outlives the tests.
+        "fsync": "off",
+        "synchronous_commit": "off",
+        "full_page_writes": "off",
+    }
+    programs = Path(_program("initdb") or "initdb").parent
+    data = str(state / "data")
+    return Launch(
+        url=f"postgresql://postgres@127.0.0.1:{port}/postgres",
+        prepare=[[f"{programs}/initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]],
+        command=[f"{programs}/postgres", "-D", data, *(f"--{name}={value}" for name, value in settings.items())],
+    )
+
+
+# -------------------------------------------------------------------------------------------------- MariaDB
+
+
+def _run_on_mariadb(url: str, statement: str) -> None:
+    import pymysql
+
+    at = urlsplit(url)
+    with pymysql.connect(
+        host=at.hostname,
+        port=at.port or 3306,
+        user=at.username,
+        password=at.password or "",
+        connect_timeout=3,
+        autocommit=True,
+    ) as connection:
+        connection.cursor().execute(statement)
+
+
+def _launch_mariadb(state: Path) -> Launch:
+    port = _free_port()
+    data = f"--datadir={state}/data"
+    return Launch(
+        url=f"mariadb://root@127.0.0.1:{port}/",
+        prepare=[
+            [
+                _program("mariadb-install-db") or "mariadb-install-db",
+                "--no-defaults",
+                data,
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--skip-name-resolve",
+            ]
+        ],
+        command=[
+            _program("mariadbd") or "mariadbd",
+            "--no-defaults",
+            data,
+            f"--port={port}",
+            "--bind-address=127.0.0.1",
+            f"--socket={state}/socket",
+            f"--pid-file={state}/pid",
+            "--skip-name-resolve",
+            "--max-connections=200",
+            # Nothing here outlives the tests.
+            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-doublewrite=0",
+            "--innodb-buffer-pool-size=64M",
+        ],
+    )
+
+
+# ------------------------------------------------------------------------------------------------- RabbitMQ
+
+
+def _connect_rabbit(url: str) -> None:
+    import pika
+
+    parameters = pika.URLParameters(url)
+    parameters.socket_timeout = parameters.stack_timeout = parameters.blocked_connection_timeout = 3
+    pika.BlockingConnection(parameters).close()
+
+
+def _launch_rabbit(state: Path) -> Launch:
+    port = _free_port()
+    env = {
+        "RABBITMQ_NODENAME": f"moorage{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(_free_port()),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_PORT": str(_free_port()),
+        "RABBITMQ_MNESIA_BASE": f"{state}/mnesia",
+        "RABBITMQ_LOG_BASE": f"{state}/log",
+        "RABBITMQ_GENERATED_CONFIG_DIR": f"{state}/generated",
+        "RABBITMQ_SCHEMA_DIR": f"{state}/schema",
+        "RABBITMQ_CONFIG_FILE": f"{state}/none",
+        "RABBITMQ_CONF_ENV_FILE": f"{state}/none.env",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": f"{state}/plugins",
+        "RABBITMQ_PID_FILE": f"{state}/pid",
+        # The Erlang cookie lies in the home directory; the scripts of Debian ask for it by this name.
+        "HOME": str(state),
+    }
+    # Erlang would start its port mapper as a daemon that outlives the broker: start it in our process group first.
+    script = 'epmd -port "$ERL_EPMD_PORT" & exec "$0"'
+    server = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+    if not Path(server).exists():
+        server = _program("rabbitmq-server") or "rabbitmq-server"
+    return Launch(
+        url=f"amqp://guest:guest@127.0.0.1:{port}/%2F", prepare=[], command=["sh", "-c", script, server], env=env
+    )
+
+
+def _rabbitmqctl(*arguments: str) -> bool:
+    """Tell the broker that `rabbit_url` found; whether it obeyed."""
+    state = STATE / "rabbit"
+    instance = _recorded(state)
+    identity = {}
+    env = dict(os.environ)
+    program = shutil.which("rabbitmqctl")
+    if instance.get("url") == rabbit_url():
+        env |= instance["env"]
+        program = "/usr/lib/rabbitmq/bin/rabbitmqctl"
+        if os.geteuid() == 0:
+            identity = {"user": "rabbitmq", "group": "rabbitmq", "extra_groups": []}
+    if not program or not Path(program).exists():
+        return False
+    done = subprocess.run(
+        [program, "-q", *arguments], env=env, cwd="/", check=False, capture_output=True, timeout=60, **identity
+    )
+    return done.returncode == 0
+
+
+SERVERS = {
+    server.kind: server
+    for server in (
+        Server(
+            kind="postgresql",
+            label="PostgreSQL",
+            usual_urls=("postgresql://postgres@127.0.0.1:5432/postgres", "postgresql://root@127.0.0.1:5432/postgres"),
+            package="postgresql",
+            program="initdb",
+            user="postgres",
+            connect=functools.partial(_run_on_postgresql, statement="SELECT 1"),
+            launch=_launch_postgresql,
+        ),
+        Server(
+            kind="mariadb",
+            label="MariaDB",
+            usual_urls=("mariadb://root@127.0.0.1:3306/",),
+            package="mariadb-server",
+            program="mariadbd",
+            user="mysql",
+            connect=functools.partial(_run_on_mariadb, statement="SELECT 1"),
+            launch=_launch_mariadb,
+        ),
+        Server(
+            kind="rabbit",
+            label="RabbitMQ",
+            usual_urls=("amqp://guest:guest@127.0.0.1:5672/%2F",),
+            package="rabbitmq-server",
+            program="rabbitmq-server",
+            user="rabbitmq",
+            connect=_connect_rabbit,
+            launch=_launch_rabbit,
+        ),
+    )
+}
+
+
+# ------------------------------------------------------------------------------------------------ a command
+
+
+def main(command: list[str]) -> int:
+    """Run a command with all servers up and their URLs in its environment."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with ThreadPoolExecutor(len(SERVERS)) as pool:
+        urls = dict(zip(SERVERS, pool.map(url_of, SERVERS), strict=True))
+    for kind, url in urls.items():
+        say(f"{SERVERS[kind].label}: {urlsplit(url).hostname}:{urlsplit(url).port}")
+    child = subprocess.Popen(command, env={**os.environ, **{_variable(kind): url for kind, url in urls.items()}})
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:  # the child has it too and ends by itself
+            continue
+        except SystemExit:
+            child.terminate()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ServerMissing as missing:
+        sys.exit(f"error: {missing}")
