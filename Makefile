@@ -1,0 +1,86 @@
+# Everything a clone can do. Python 3.11 or newer is needed; the rest is installed here, from requirements/.
+
+PYTHON ?= python3
+
+MAKEFLAGS += --no-print-directory
+INSTALL := .venv/bin/python tools/install.py
+# What `make test` installs, two at a time.
+EVERYTHING := .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.done
+# Servers and clients of the tests live outside the checkout.
+PYTEST := .venv/bin/pytest
+
+.PHONY: help
+help: ## List what there is (the default)
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+.PHONY: demo
+demo: ## From nothing to a finished tour: install, start the whole plane, drive it with the stock clients
+	@$(MAKE) -s -j2 .venv/.runtime .venv-clients/.done
+	@.venv/bin/python tools/demo.py --clients .venv-clients/bin
+
+.PHONY: up
+up: .venv/.runtime ## Run the whole plane in the foreground; Ctrl-C ends it, its state stays
+	@.venv/bin/moorage up
+
+.PHONY: test
+test: ## Run all tests; servers that are not there are installed and started for them
+	@$(MAKE) -s -j2 $(EVERYTHING)
+	@.venv/bin/python -m tests.servers $(PYTEST) -n 2 $(ARGS)
+
+.PHONY: check
+check: .venv/.dev ## Lint, types, import rules and the fast tests
+	.venv/bin/ruff check --quiet
+	.venv/bin/ruff format --check --quiet
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+	$(PYTEST) -q -m "not slow" $(wildcard tests/unit tests/property tests/docs) $(ARGS)
+
+.PHONY: format
+format: .venv/.dev ## Format the code and mend what lint can mend
+	.venv/bin/ruff check --fix --quiet --exit-zero
+	.venv/bin/ruff format
+
+.PHONY: lock
+lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
+	@for lock in runtime uv dev keystonemiddleware clients keystone glance; do \
+	    echo "requirements/$$lock.txt"; \
+	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	        --no-header --no-annotate --no-emit-index-url $$lock.in --output-file $$lock.txt) || exit 1; \
+	done
+
+.PHONY: clean
+clean: ## Remove virtual environments, caches and build output (state of a plane stays)
+	rm -rf .venv .venv-clients .venv-keystone .venv-glance build dist src/*.egg-info
+	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------------------------- virtual environments
+# One stamp file each, older than the lock file it was filled from means: install again.
+
+.venv/.uv: requirements/uv.txt
+	@tools/bootstrap $(PYTHON)
+	@echo "making a virtual environment ..."
+	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	@# Without uv (no build for this platform) tools/install.py uses pip.
+	@.venv/bin/python -m pip install -qq --no-compile --disable-pip-version-check --require-hashes -r $< || true
+	@touch $@
+
+.venv/.runtime: requirements/runtime.txt pyproject.toml | .venv/.uv
+	@$(INSTALL) --into .venv --name Moorage --checkout $<
+	@touch $@
+
+.venv/.dev: requirements/dev.txt requirements/keystonemiddleware.txt .venv/.runtime
+	@$(INSTALL) --into .venv --name "test and lint tools" requirements/dev.txt requirements/keystonemiddleware.txt
+	@touch $@
+
+.venv-clients/.done: requirements/clients.txt | .venv/.uv
+	@$(INSTALL) --into .venv-clients --name "the OpenStack clients" $<
+	@touch $@
+
+.venv-keystone/.done: requirements/keystone.txt | .venv/.uv
+	@$(INSTALL) --into .venv-keystone --name "a Keystone to test against" $<
+	@touch $@
+
+.venv-glance/.done: requirements/glance.txt | .venv/.uv
+	@$(INSTALL) --into .venv-glance --name "a Glance to test against" $<
+	@touch $@
