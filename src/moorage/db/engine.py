@@ -82,5 +82,3 @@ def dialect_name(engine: Engine | Connection) -> str:
     """``sqlite``, ``postgresql`` or ``mariadb`` (also for MySQL: we speak the same SQL to both)."""
     name = engine.dialect.name
     return "mariadb" if name == "mysql" else name
-
-

@@ -163,9 +163,7 @@ def _route_at(routes: Sequence[Route[S]], req: falcon.Request) -> Route[S]:
     raise req.context.refusal or e.NotFound("The resource could not be found.")
 
 
-def _call(
-    api: ServiceApi[S], service: S, around: Surroundings, req: falcon.Request, route: Route[S]
-) -> Call[S]:
+def _call(api: ServiceApi[S], service: S, around: Surroundings, req: falcon.Request, route: Route[S]) -> Call[S]:
     caller: Caller = req.context.caller
     document = None
     raw = b""

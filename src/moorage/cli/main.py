@@ -1,0 +1,48 @@
+"""The command tree. Subcommands are imported when they are called: `--help` must not pay for a database."""
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from moorage.core.errors import MoorageError
+
+#: name -> (module, attribute, one line of help)
+_COMMANDS = {
+    "up": ("moorage.cli.up", "up", "Run the plane in the foreground: all services, or those the configuration names."),
+    "env": ("moorage.cli.env", "env", "Print the OS_* variables for the openstack clients."),
+    "clock": ("moorage.cli.clock", "clock", "Show the plane's clock, or move a rehearsal's forwards."),
+    "config": ("moorage.cli.config", "config", "Show the options in force, each with its meaning."),
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="moorage")
+def cli() -> None:
+    """Moorage: who may hold which part of which machine, from when to when."""
+
+
+def main() -> Any:
+    """The console script: errors of ours are one line, never a stack trace."""
+    try:
+        return cli()
+    except MoorageError as error:
+        click.echo(f"moorage: {error.message}", err=True)
+        sys.exit(1)
