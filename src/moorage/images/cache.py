@@ -1,0 +1,220 @@
+"""Image data on this host, by digest: fetched once, verified while written and again at each use, bounded.
+
+On disk: ``<directory>/<sha512>`` complete files, ``<sha512>.part`` being written, ``locks/<first byte>``. All of
+it belongs to one user (0700). Several threads and processes may share a directory: whoever fetches holds the lock
+of the digest's stripe, whoever uses a file holds a shared lock on it, and eviction takes only what nobody holds.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Invalid, StartError, TooLarge
+from moorage.images.base import CHUNK_BYTES, HASH_ALGO, DigestMismatch, ImageRecord, ImageSource
+
+_DIGEST = re.compile(r"[0-9a-f]{128}\Z")
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """Verified data. `path` stays valid for as long as the context that gave this lasts."""
+
+    path: Path
+    file: BinaryIO  #: open for reading, at its start
+    size_bytes: int
+    digest: str
+
+
+class DigestCache:
+    """`max_bytes` bounds the complete files together; the least recently used leave first."""
+
+    def __init__(self, directory: Path, *, max_bytes: int, clock: Clock) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._clock = clock
+        for path in (directory, directory / "locks"):
+            _private_directory(path)
+        self._dir = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._remove_abandoned_parts()
+
+    def close(self) -> None:
+        os.close(self._dir)
+
+    @contextlib.contextmanager
+    def open(self, image: ImageRecord, source: ImageSource) -> Iterator[CachedFile]:
+        """The data of `image`, fetched from `source` where it is not here yet.
+
+        Raises `Invalid` for an image without a sha512, `TooLarge` for one over the cache's bound, `DigestMismatch`
+        when the source's bytes are not what the record promises (nothing is kept then).
+        """
+        digest = _digest_of(image)
+        file = self._verified(digest)
+        if file is None:
+            with self._stripe(digest):
+                file = self._verified(digest) or self._fetch(digest, image, source)
+        with file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            yield CachedFile(self._directory / digest, file, size_bytes, digest)
+
+    def size_bytes(self) -> int:
+        return sum(size for _, size, _ in self._complete())
+
+    def digests(self) -> list[str]:
+        """What is here, least recently used first."""
+        return [name for _, _, name in self._complete()]
+
+    def _verified(self, digest: str) -> BinaryIO | None:
+        """The file of `digest`, held and at its start; None where it is not here (or was damaged: it is removed)."""
+        try:
+            file = os.fdopen(os.open(digest, _READ, dir_fd=self._dir), "rb")
+        except FileNotFoundError:
+            return None
+        fcntl.flock(file, fcntl.LOCK_SH)
+        if _sha512(file) != digest:
+            file.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(digest, dir_fd=self._dir)
+            return None
+        file.seek(0)
+        moment = self._clock.now().timestamp()
+        os.utime(file.fileno(), (moment, moment))
+        # Evicted between open and lock: our descriptor is good, but the path is gone.
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()
+        return None
+
+    def _fetch(self, digest: str, image: ImageRecord, source: ImageSource) -> BinaryIO:
+        """Under the stripe's lock: stream, verify, rename. The caller gets the file held."""
+        limit = self._max_bytes if image.size_bytes is None else image.size_bytes
+        if limit > self._max_bytes:
+            raise TooLarge(
+                f"image {image.id} has {limit} bytes; this host's cache of images holds {self._max_bytes}",
+                code="images.cache_too_small",
+            )
+        self._make_room(image.size_bytes or 0)
+        part = f"{digest}.part"
+        try:
+            with os.fdopen(os.open(part, _WRITE | os.O_TRUNC, 0o600, dir_fd=self._dir), "wb") as out:
+                self._write(out, image, source, digest, limit)
+                out.flush()
+                os.fsync(out.fileno())
+            os.rename(part, digest, src_dir_fd=self._dir, dst_dir_fd=self._dir)
+            os.fsync(self._dir)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=self._dir)
+            raise
+        file = self._verified(digest)
+        if file is None:
+            raise DigestMismatch(f"the data of image {image.id} changed on the disk of this host right after its fetch")
+        self._make_room(0)
+        return file
+
+    def _write(self, out: BinaryIO, image: ImageRecord, source: ImageSource, digest: str, limit: int) -> None:
+        found = hashlib.sha512()
+        written = 0
+        with source.open(image.id) as chunks:
+            for chunk in chunks:
+                written += len(chunk)
+                if written > limit:
+                    raise DigestMismatch(f"image {image.id} sends more than the {limit} bytes that it may have")
+                found.update(chunk)
+                out.write(chunk)
+        if image.size_bytes is not None and written != image.size_bytes:
+            raise DigestMismatch(f"image {image.id} sent {written} bytes instead of {image.size_bytes}")
+        if found.hexdigest() != digest:
+            raise DigestMismatch(
+                f"the data of image {image.id} has the {HASH_ALGO} {found.hexdigest()[:16]}..., its record says "
+                f"{digest[:16]}...: it was changed, or damaged on its way"
+            )
+
+    def _make_room(self, needed: int) -> None:
+        files = self._complete()
+        total = sum(size for _, size, _ in files) + needed
+        for _, size, name in files:
+            if total <= self._max_bytes:
+                return
+            if self._evict(name):
+                total -= size
+
+    def _evict(self, name: str) -> bool:
+        try:
+            fd = os.open(name, _READ, dir_fd=self._dir)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(name, dir_fd=self._dir)
+        except BlockingIOError:  # somebody is reading it
+            return False
+        except FileNotFoundError:
+            return True
+        finally:
+            os.close(fd)
+        return True
+
+    def _complete(self) -> list[tuple[int, int, str]]:
+        """(last use, size, digest) of each complete file, least recently used first."""
+        rows = []
+        for name in os.listdir(self._dir):  # noqa: PTH208 - by descriptor: the path may be replaced
+            if _DIGEST.match(name):
+                with contextlib.suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=self._dir, follow_symlinks=False)
+                    rows.append((status.st_mtime_ns, status.st_size, name))
+        return sorted(rows)
+
+    def _remove_abandoned_parts(self) -> None:
+        for name in os.listdir(self._dir):  # noqa: PTH208 - by descriptor: the path may be replaced
+            if name.endswith(".part"):
+                with contextlib.suppress(BlockingIOError, FileNotFoundError), self._stripe(name, wait=False):
+                    os.unlink(name, dir_fd=self._dir)
+
+    @contextlib.contextmanager
+    def _stripe(self, digest: str, *, wait: bool = True) -> Iterator[None]:
+        fd = os.open(f"locks/{digest[:2]}", _WRITE, 0o600, dir_fd=self._dir)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _digest_of(image: ImageRecord) -> str:
+    digest = (image.hash_value or "").lower()
+    if image.hash_algo != HASH_ALGO or not _DIGEST.match(digest):
+        raise Invalid(
+            f"image {image.id} ({image.name}) carries no {HASH_ALGO} of its data, so nobody can tell whether it is "
+            f"whole; upload it again to an image service that computes it",
+            code="images.no_digest",
+        )
+    return digest
+
+
+def _sha512(file: BinaryIO) -> str:
+    found = hashlib.sha512()
+    while chunk := file.read(CHUNK_BYTES):
+        found.update(chunk)
+    return found.hexdigest()
+
+
+def _private_directory(path: Path) -> None:
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise StartError(f"{path} is not a directory; the cache of images needs one of its own there")
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise StartError(
+            f"{path} (mode {stat.S_IMODE(status.st_mode):04o}, uid {status.st_uid}) can be read or written by "
+            f"others; make it private: chown {os.geteuid()} {path}; chmod 0700 {path}"
+        )
