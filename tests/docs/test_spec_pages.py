@@ -1,0 +1,120 @@
+"""The pages of docs/specs: every requirement once, and nothing named there that does not exist."""
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "specs"
+
+#: How many requirements (R, F) and resolved ambiguities (A) each page has; they are numbered from 1.
+NUMBERING = {
+    "accelerator-attach": {"R": 51, "A": 17},
+    "flavor-resources": {"F": 10},
+    "instance-reservation": {"R": 37, "A": 16},
+    "provider-config": {"R": 28},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    page: str
+    id: str
+    requirement: str
+    module_cell: str
+    test_cell: str
+
+    @property
+    def modules(self) -> list[str]:
+        return re.findall(r"`((?:src|docs)/[^`]+)`", self.module_cell)
+
+    @property
+    def tests(self) -> list[str]:
+        return re.findall(r"`(tests/[^`]+)`", self.test_cell)
+
+    @property
+    def is_planned(self) -> bool:
+        return self.module_cell.startswith("to be ")
+
+    @property
+    def is_open(self) -> bool:
+        return re.search(r"not yet \(issue \d+\)", self.test_cell) is not None
+
+
+def rows_of(page: str) -> Iterator[Row]:
+    for line in (PAGES / f"{page}.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        if re.fullmatch(r"[A-Z]\d+", cells[0]):
+            *requirement, module_cell, test_cell = cells[1:]
+            yield Row(page, cells[0], " ".join(requirement), module_cell, test_cell)
+
+
+ROWS = [row for page in NUMBERING for row in rows_of(page)]
+
+
+def test_every_page_of_the_directory_is_checked():
+    assert {path.stem for path in PAGES.glob("*.md")} == set(NUMBERING)
+
+
+@pytest.mark.parametrize("page", NUMBERING)
+def test_every_id_is_there_once_and_in_order(page):
+    for letter, last in NUMBERING[page].items():
+        ids = [row.id for row in ROWS if row.page == page and row.id.startswith(letter)]
+        assert ids == [f"{letter}{number}" for number in range(1, last + 1)]
+
+
+def test_every_row_states_a_requirement_and_names_a_module_and_a_test_or_an_issue():
+    assert [row for row in ROWS if not (row.requirement and row.modules and (row.tests or row.is_open))] == []
+
+
+def test_a_row_claims_a_module_only_with_a_test():
+    """A built row names module and test; any other says `to be` and `not yet (issue N)`."""
+    assert [row for row in ROWS if row.is_planned != (not row.tests)] == []
+
+
+def test_modules_of_built_rows_exist():
+    built = (row for row in ROWS if not row.is_planned)
+    assert [(row, module) for row in built for module in row.modules if not (ROOT / module).exists()] == []
+
+
+def test_named_tests_exist():
+    missing = []
+    for row in ROWS:
+        for test in row.tests:
+            path, *names = test.partition("[")[0].split("::")
+            if tuple(names) not in names_of_tests(ROOT / path):
+                missing.append(f"{row.page} {row.id}: {test}")
+    assert missing == []
+
+
+@functools.cache
+def names_of_tests(path: Path) -> set[tuple[str, ...]]:
+    """Names of the tests in a file: ``{("test_a",), ("TestB", "test_c")}``; nothing is imported."""
+    if not path.is_file():
+        return set()
+    found: set[tuple[str, ...]] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add((node.name,))
+        elif isinstance(node, ast.ClassDef):
+            # A hypothesis state machine is a test by assignment: TestX = Machine.TestCase
+            found |= {(node.name, part.name) for part in node.body if isinstance(part, ast.FunctionDef)}
+        elif isinstance(node, ast.Assign):
+            found |= {(target.id,) for target in node.targets if isinstance(target, ast.Name)}
+    return {names for names in found if names[-1].lower().startswith("test")}
+
+
+def test_specs_named_by_modules_have_a_page():
+    nameless = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        for named in re.findall(r"^Spec: *(.*)$", docstring, re.MULTILINE):
+            pages = re.findall(r"docs/specs/([\w-]+)\.md", named)
+            if not pages or not set(pages) <= set(NUMBERING):
+                nameless.append(f"{path.relative_to(ROOT)}: {named}")
+    assert nameless == []
