@@ -17,8 +17,13 @@ NAMING_CONVENTION = {
     "pk": "pk_%(table_name)s",
 }
 
-#: Passed to every Table: MariaDB would otherwise compare names without regard to case.
-TABLE_OPTIONS = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+#: Passed to every Table: MariaDB would otherwise compare names without regard to case. SQLAlchemy takes the options
+#: of the dialect's own name only, and that is `mysql` or `mariadb`, as the URL says.
+TABLE_OPTIONS: dict[str, Any] = {
+    f"{dialect}_{option}": value
+    for dialect in ("mysql", "mariadb")
+    for option, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
+}
 
 
 def new_metadata() -> MetaData:

@@ -107,7 +107,8 @@ class DutiesInTurn:
     def settle(self, *, limit: int = 10_000) -> None:
         """What is due now, and what that wakes, until nothing is left to do at this moment."""
         for _ in range(limit):
-            if not any([self._run_if_due(duty, woken) for duty, woken in self._rows]):
+            ran = [self._run_if_due(duty, woken) for duty, woken in self._rows]
+            if not any(ran):
                 return
         raise RuntimeError(f"the duties did not come to rest in {limit} rounds: {sorted(self._due)}")
 

@@ -1,0 +1,41 @@
+"""The jobs table, which each feature that has jobs puts into its own database."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, UniqueConstraint
+
+from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime
+
+
+def jobs_table(metadata: MetaData, name: str = "jobs") -> Table:
+    """Each feature calls it once in its ``tables.py``, with its own metadata.
+
+    Two columns repeat another one while it matters and are NULL afterwards, so that plain indexes do on all three
+    databases what partial indexes do on two of them: `open_queue` keeps finished jobs out of the way of a poll,
+    and the uniqueness of `claimed_key` makes "never two claimed jobs of one key" a promise of the database.
+    """
+    return Table(
+        name,
+        metadata,
+        # Moments may be equal, above all in virtual time: `position` says which job is the older one.
+        Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+        Column("id", String(64), nullable=False),
+        Column("queue", String(255), nullable=False),
+        Column("open_queue", String(255)),
+        Column("kind", String(64), nullable=False),
+        Column("serial_key", String(255), nullable=False),
+        Column("claimed_key", String(255)),
+        Column("payload", Json, nullable=False),
+        Column("state", String(16), nullable=False),
+        Column("attempt", Integer, nullable=False),
+        Column("epoch", Integer, nullable=False),
+        Column("lease_until", UtcDateTime),
+        Column("worker", String(255)),
+        Column("created_at", UtcDateTime, nullable=False),
+        Column("finished_at", UtcDateTime),
+        Column("result", Json),
+        UniqueConstraint("id"),
+        UniqueConstraint("claimed_key"),
+        Index(None, "open_queue", "position"),
+        Index(None, "serial_key", "state", "position"),
+        Index(None, "finished_at"),
+        **TABLE_OPTIONS,
+    )

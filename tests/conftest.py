@@ -1,0 +1,54 @@
+"""Fixtures for all tests: the three databases, a clock, ids."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Engine
+
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.db.engine import open_engine
+from tests.servers import temporary_database
+
+#: Any moment would do; it is not midnight, so that rounding to days shows.
+START = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+
+DATABASES = [
+    "sqlite",
+    pytest.param("postgresql", marks=pytest.mark.postgresql),
+    pytest.param("mariadb", marks=pytest.mark.mariadb),
+]
+
+
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """URL of a fresh, empty database of each kind."""
+    with temporary_database(request.param) as url:
+        yield url
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """An engine on `database_url`."""
+    engine = open_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def sqlite_engine(tmp_path) -> Iterator[Engine]:
+    """An engine on a fresh SQLite file, for tests that are not about databases."""
+    engine = open_engine(f"sqlite:///{tmp_path}/moorage.sqlite")
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(START)
+
+
+@pytest.fixture
+def ids() -> SeededIds:
+    return SeededIds(1)

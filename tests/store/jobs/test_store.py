@@ -1,0 +1,251 @@
+"""The jobs table on all three databases."""
+
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.errors import Conflict, NotFound
+from moorage.db.transactions import read, write
+from moorage.db.types import new_metadata
+from moorage.jobs.model import JobState, NewJob
+from moorage.jobs.store import JobStore
+from moorage.jobs.tables import jobs_table
+
+METADATA = new_metadata()
+STORE = JobStore(jobs_table(METADATA))
+THREE_TIMES = JobStore(STORE.table, max_attempts=3)
+
+LEASE_S = 60.0
+
+
+@pytest.fixture
+def jobs(engine):
+    METADATA.create_all(engine)
+    return engine
+
+
+def new(job_id, key="server-1", queue="compute-1"):
+    return NewJob(id=job_id, queue=queue, kind="build", key=key, payload={"server": {"id": key}, "n": [1, None]})
+
+
+def enqueue(engine, now, *jobs):
+    with write(engine) as connection:
+        for job in jobs:
+            STORE.enqueue(connection, job, now)
+
+
+def claim(engine, now, *, queue="compute-1", worker="w1", limit=1, store=STORE, given_up=None):
+    with write(engine) as connection:
+        return store.claim(connection, queue, worker, now, LEASE_S, limit, given_up=given_up)
+
+
+def finish(engine, job, now, state=JobState.DONE, result=None):
+    with write(engine) as connection:
+        return STORE.finish(connection, job.id, job.epoch, state, result, now)
+
+
+def get(engine, job_id):
+    with read(engine) as connection:
+        return STORE.get(connection, job_id)
+
+
+def next_due(engine, queue="compute-1"):
+    with read(engine) as connection:
+        return STORE.next_due(connection, queue)
+
+
+def test_a_job_comes_back_as_it_was_enqueued(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"))
+    job = get(jobs, "a")
+    assert (job.id, job.queue, job.kind, job.key) == ("a", "compute-1", "build", "server-1")
+    assert job.payload == {"server": {"id": "server-1"}, "n": [1, None]}
+    assert (job.state, job.attempt, job.epoch, job.lease_until, job.result) == (JobState.READY, 0, 0, None, None)
+    assert job.created_at == clock.now()
+
+
+def test_the_same_id_again_is_the_same_job(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"))
+    [first] = claim(jobs, clock.now())
+    enqueue(jobs, clock.now(), new("a", key="another", queue="elsewhere"))
+    assert get(jobs, "a") == first
+
+
+def test_a_claim_counts_the_attempt_and_bumps_the_epoch(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"))
+    [job] = claim(jobs, clock.now(), worker="w7")
+    assert (job.state, job.attempt, job.epoch, job.worker) == (JobState.CLAIMED, 1, 1, "w7")
+    assert job.lease_until == clock.now() + timedelta(seconds=LEASE_S)
+
+
+def test_an_empty_queue_gives_nothing(jobs, clock):
+    enqueue(jobs, clock.now(), new("a", queue="compute-2"))
+    assert claim(jobs, clock.now()) == []
+
+
+def test_jobs_of_one_moment_are_claimed_in_the_order_they_came(jobs, clock):
+    names = [f"job-{number}" for number in (7, 3, 9, 1)]
+    enqueue(jobs, clock.now(), *(new(name, key=name) for name in names))
+    assert [job.id for job in claim(jobs, clock.now(), limit=3)] == names[:3]
+    assert [job.id for job in claim(jobs, clock.now(), limit=3)] == names[3:]
+
+
+def test_jobs_of_one_key_run_one_at_a_time_and_in_order(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"), new("b"), new("c", key="server-2"))
+    first = claim(jobs, clock.now(), limit=9)
+    assert [job.id for job in first] == ["a", "c"]
+    assert claim(jobs, clock.now(), limit=9) == []
+    finish(jobs, first[0], clock.now())
+    assert [job.id for job in claim(jobs, clock.now(), limit=9)] == ["b"]
+
+
+def test_a_key_is_held_across_queues(jobs, clock):
+    enqueue(jobs, clock.now(), new("a", queue="compute-build"), new("b", queue="compute-1"))
+    assert claim(jobs, clock.now()) == []
+    [first] = claim(jobs, clock.now(), queue="compute-build")
+    assert claim(jobs, clock.now()) == []
+    finish(jobs, first, clock.now())
+    assert [job.id for job in claim(jobs, clock.now())] == ["b"]
+
+
+def test_keys_differ_by_case(jobs, clock):
+    enqueue(jobs, clock.now(), new("a", key="host"), new("b", key="HOST"))
+    assert len(claim(jobs, clock.now(), limit=2)) == 2
+
+
+def test_a_claim_whose_lease_is_over_is_taken_again_with_a_higher_epoch(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"), new("b"))
+    claim(jobs, clock.now(), worker="w1")
+    clock.sleep(LEASE_S - 0.001)
+    assert claim(jobs, clock.now(), worker="w2") == []
+    clock.sleep(0.001)
+    [again] = claim(jobs, clock.now(), worker="w2", limit=9)
+    assert (again.id, again.epoch, again.attempt, again.worker) == ("a", 2, 2, "w2")
+
+
+def test_a_late_report_is_fenced(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"))
+    [late] = claim(jobs, clock.now(), worker="w1")
+    clock.sleep(LEASE_S)
+    [current] = claim(jobs, clock.now(), worker="w2")
+    with write(jobs) as connection:
+        for report in (
+            lambda: STORE.finish(connection, "a", late.epoch, JobState.DONE, None, clock.now()),
+            lambda: STORE.extend(connection, "a", late.epoch, clock.now() + timedelta(hours=1)),
+            lambda: STORE.release(connection, "a", late.epoch),
+        ):
+            with pytest.raises(Conflict) as caught:
+                report()
+            assert caught.value.error_code == "jobs.fenced"
+            assert caught.value.fields == {"epoch": 2}
+    assert get(jobs, "a") == current
+
+
+def test_a_lease_that_is_over_may_be_extended_while_nobody_else_has_the_job(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"))
+    [job] = claim(jobs, clock.now())
+    clock.sleep(LEASE_S * 2)
+    with write(jobs) as connection:
+        STORE.extend(connection, "a", job.epoch, clock.now() + timedelta(seconds=1))
+    assert claim(jobs, clock.now()) == []
+
+
+@pytest.mark.parametrize("state", [JobState.DONE, JobState.FAILED, JobState.CANCELLED])
+def test_a_report_is_kept_and_may_be_repeated(jobs, clock, state):
+    enqueue(jobs, clock.now(), new("a"))
+    [job] = claim(jobs, clock.now())
+    assert finish(jobs, job, clock.now(), state, {"devices": [{"pci_id": "0000:3b:00.1"}]}) is True
+    clock.sleep(5)
+    assert finish(jobs, job, clock.now(), state, {"devices": []}) is False
+    done = get(jobs, "a")
+    assert (done.state, done.result) == (state, {"devices": [{"pci_id": "0000:3b:00.1"}]})
+    assert done.finished_at == clock.now() - timedelta(seconds=5)
+    assert done.lease_until is None
+
+
+def test_a_report_cannot_be_changed(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"))
+    [job] = claim(jobs, clock.now())
+    finish(jobs, job, clock.now(), JobState.DONE)
+    with pytest.raises(Conflict, match="cannot go from done to failed") as caught:
+        finish(jobs, job, clock.now(), JobState.FAILED)
+    assert caught.value.error_code == "moorage.state"
+
+
+def test_a_job_that_nobody_claimed_cannot_be_finished(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"))
+    with pytest.raises(Conflict, match="cannot go from ready to done"):
+        finish(jobs, get(jobs, "a"), clock.now())
+
+
+def test_a_report_on_an_unknown_job_says_so(jobs, clock):
+    with write(jobs) as connection, pytest.raises(NotFound, match="there is no job x"):
+        STORE.extend(connection, "x", 1, clock.now())
+
+
+def test_a_released_job_keeps_its_place_and_waits_for_its_moment(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"), new("b"))
+    [job] = claim(jobs, clock.now())
+    moment = clock.now() + timedelta(seconds=10)
+    with write(jobs) as connection:
+        STORE.release(connection, "a", job.epoch, not_before=moment)
+    assert claim(jobs, clock.now(), limit=9) == []
+    assert next_due(jobs) == moment
+    clock.advance_to(moment)
+    [again] = claim(jobs, clock.now(), limit=9)
+    assert (again.id, again.epoch, again.attempt) == ("a", 2, 2)
+
+
+def test_after_its_attempts_a_job_fails_with_a_reason_and_lets_the_next_one_go(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"), new("b"))
+    told = []
+    for attempt in (1, 2, 3):
+        [job] = claim(jobs, clock.now(), store=THREE_TIMES, given_up=lambda _, job: told.append(job))
+        assert (job.id, job.attempt) == ("a", attempt)
+        clock.sleep(LEASE_S)
+    assert claim(jobs, clock.now(), store=THREE_TIMES, given_up=lambda _, job: told.append(job)) == []
+    failed = get(jobs, "a")
+    assert told == [failed]
+    assert failed.state is JobState.FAILED
+    assert failed.result == {
+        "error": "given up after 3 attempts; the last one was by w1, who did not report in time",
+        "code": "jobs.attempts",
+    }
+    assert [job.id for job in claim(jobs, clock.now(), store=THREE_TIMES)] == ["b"]
+
+
+def test_only_a_job_that_nobody_has_begun_is_cancelled(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"), new("b"))
+    claim(jobs, clock.now())
+    with write(jobs) as connection:
+        assert STORE.cancel(connection, "a", clock.now()) is False
+        assert STORE.cancel(connection, "b", clock.now()) is True
+        assert STORE.cancel(connection, "b", clock.now()) is False
+        assert STORE.cancel(connection, "x", clock.now()) is False
+    assert get(jobs, "a").state is JobState.CLAIMED
+    assert get(jobs, "b").state is JobState.CANCELLED
+
+
+def test_next_due_is_when_a_claim_would_find_something(jobs, clock):
+    assert next_due(jobs) is None
+    enqueue(jobs, clock.now(), new("a"), new("b"), new("c", queue="compute-2"))
+    assert next_due(jobs) == clock.now()
+    # "c" is behind "a" of another queue: looking for it before that is finished would be in vain.
+    assert next_due(jobs, "compute-2") is None
+    [job] = claim(jobs, clock.now())
+    assert next_due(jobs) == job.lease_until
+    finish(jobs, job, clock.now())
+    [job] = claim(jobs, clock.now())
+    finish(jobs, job, clock.now())
+    assert next_due(jobs) is None
+    assert next_due(jobs, "compute-2") is not None
+
+
+def test_the_story_of_a_key_is_kept_until_it_is_pruned(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"), new("b"), new("c", key="server-2"))
+    [job] = claim(jobs, clock.now())
+    finish(jobs, job, clock.now())
+    with write(jobs) as connection:
+        assert [job.id for job in STORE.story(connection, "server-1")] == ["a", "b"]
+        assert STORE.prune(connection, clock.now()) == 0
+        assert STORE.prune(connection, clock.now() + timedelta(seconds=1)) == 1
+        assert [job.id for job in STORE.story(connection, "server-1")] == ["b"]
