@@ -1,0 +1,111 @@
+"""What other features use of this one: the provider nodes of a host's devices, and the Accelerator API's client."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from moorage.wire.client import ServiceClient
+
+SERVICE_TYPE = "accelerator"
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What a provider offers of one class. ``max_unit`` is `total`; allocation ratio 1, steps of 1."""
+
+    total: int
+    reserved: int = 0  #: dirty, quarantined or on a failed device: nobody may be placed on them
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderNode:
+    """One deployable as a resource provider below its NUMA node."""
+
+    name: str
+    parent_name: str
+    inventories: Mapping[str, Units]  #: by resource class
+    traits: frozenset[str]
+
+
+class ProviderSource(Protocol):
+    """What a host's resource tracker needs from whoever has devices (`moorage.accelerator.agent`).
+
+    The tracker asks for the nodes at each round, publishes them, and then says under which uuids they are known.
+    """
+
+    def provider_nodes(self) -> Sequence[ProviderNode]:
+        """The whole picture: parents before children; a node that is missing now is to be removed."""
+        ...
+
+    def providers_published(self, uuids: Mapping[str, str]) -> None:
+        """{provider name: uuid} of all nodes, inventories and traits included: now `os_acc.initialize` may return."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    uuid: str
+    hostname: str
+    type: str
+    vendor: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deployable:
+    uuid: str
+    name: str
+    device_id: int
+    num_accelerators: int
+    rp_uuid: str | None
+    bitstream_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorRequest:
+    """A bound accelerator (ARQ): who holds which handle where."""
+
+    uuid: str
+    state: str
+    instance_uuid: str
+    hostname: str
+    device_rp_uuid: str
+    pci: Mapping[str, str]  #: domain, bus, device, function
+
+
+class AcceleratorClient:
+    """The Accelerator API v2 of a plane. `http` is made for service type ``accelerator``, below ``/accelerator``."""
+
+    def __init__(self, http: ServiceClient) -> None:
+        self._http = http
+
+    def devices(self, hostname: str | None = None) -> list[Device]:
+        body = self._http.get("/v2/devices", params={"hostname": hostname})
+        return [Device(**{name: row[name] for name in Device.__slots__}) for row in body["devices"]]
+
+    def deployables(self) -> list[Deployable]:
+        body = self._http.get("/v2/deployables")
+        return [Deployable(**{name: row[name] for name in Deployable.__slots__}) for row in body["deployables"]]
+
+    def requests(self, instance_uuid: str | None = None) -> list[AcceleratorRequest]:
+        body = self._http.get("/v2/accelerator_requests", params={"instance": instance_uuid})
+        return [_request(row) for row in body["arqs"]]
+
+    def report_devices(self, host: str, devices: Iterable[Mapping[str, Any]]) -> None:
+        """The whole picture of `host` (agents only; the shape is `moorage.accelerator.schemas.DEVICES`)."""
+        self._http.request("PUT", f"/agent/v1/hosts/{host}/devices", json={"devices": list(devices)})
+
+    def report_attachments(self, host: str, attachments: Iterable[Mapping[str, Any]]) -> None:
+        """All that is attached on `host` (agents only; `moorage.accelerator.schemas.ATTACHMENTS`)."""
+        self._http.request("PUT", f"/agent/v1/hosts/{host}/attachments", json={"attachments": list(attachments)})
+
+
+def _request(row: Mapping[str, Any]) -> AcceleratorRequest:
+    return AcceleratorRequest(
+        uuid=row["uuid"],
+        state=row["state"],
+        instance_uuid=row["instance_uuid"],
+        hostname=row["hostname"],
+        device_rp_uuid=row["device_rp_uuid"],
+        pci=row["attach_handle_info"],
+    )
