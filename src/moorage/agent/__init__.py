@@ -1,0 +1,1 @@
+"""The agent of one host: its provider tree in Placement, its servers, its jobs."""

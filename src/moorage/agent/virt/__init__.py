@@ -1,0 +1,1 @@
+"""What runs servers on a host: the driver's interface and the hypervisors behind it."""
