@@ -8,6 +8,11 @@ import re
 CUSTOM_PREFIX = "CUSTOM_"
 MAX_NAME_LENGTH = 255
 
+#: On the root provider of a host that reservations use: who holds no reservation is kept off it.
+RESERVED_HOST_TRAIT = "CUSTOM_RESERVATION_HOST"
+#: On the root provider of a host whose compute service is disabled (a standard trait, as Nova sets it).
+DISABLED_HOST_TRAIT = "COMPUTE_STATUS_DISABLED"
+
 _NAME = re.compile(r"[A-Z0-9_]+\Z")
 _OTHER = re.compile(r"[^A-Z0-9_]+")
 
