@@ -111,6 +111,7 @@ class Device:
     board: str = ""
     shell_id: str = ""
     health: Health = Health.OK
+    driver: str = ""  #: the name of the driver that found it
 
 
 _PCI_ID = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([01][0-9a-f])\.([0-7])\Z")

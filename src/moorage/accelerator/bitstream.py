@@ -1,0 +1,125 @@
+"""Which image to program: what to search for, and which of the images found fits the device.
+
+Image properties read here (the names of the bitstream metadata spec, and Cyborg's own)::
+
+    region_uuid                      type of the region it was made for; without it nothing is programmed
+    function_uuid, function_name     comma-separated where it carries several
+    accel:function_id                Cyborg's name for function_uuid
+    vendor, board, shell_id          must match the device where they are given
+
+Pure: no I/O here.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from moorage.accelerator.errors import BitstreamNotFound, MultipleBitstreams
+from moorage.accelerator.model import Bitstream, Deployable, Device, Function
+from moorage.accelerator.naming import comparable, same_id
+from moorage.accelerator.profile import Wanted
+from moorage.images.base import ImageRecord
+
+REGION = "region_uuid"
+FUNCTION_ID = "function_uuid"
+FUNCTION_NAME = "function_name"
+CYBORG_FUNCTION_ID = "accel:function_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a bitstream must fit: the region and its card, and who wants to use it."""
+
+    deployable: Deployable
+    device: Device
+    project_id: str
+
+    def __str__(self) -> str:
+        return f"region {self.deployable.name} ({self.device.model}, type {self.deployable.region_type})"
+
+
+def searches(wanted: Wanted, target: Target) -> Iterator[Mapping[str, str]]:
+    """The property filters to try in turn, until one of them has found an image that fits.
+
+    R24: function and region type together. Then Cyborg's property; then the region type alone, because an image
+    with several functions lists them in one property that no equality finds.
+    """
+    region = {REGION: target.deployable.region_type}
+    if wanted.function_id:
+        yield {FUNCTION_ID: wanted.function_id} | region
+        yield {CYBORG_FUNCTION_ID: wanted.function_id}
+    else:
+        yield {FUNCTION_NAME: wanted.function_name} | region
+    yield region
+
+
+def choose(images: Sequence[ImageRecord], wanted: Wanted, target: Target) -> ImageRecord | None:
+    """The one image that fits, None where none does. Raises `MultipleBitstreams`: the choice is not ours (R25)."""
+    fitting = {
+        image.id: image
+        for image in images
+        if (not wanted.bitstream_id or image.id == wanted.bitstream_id) and rejects(image, wanted, target) is None
+    }
+    if len(fitting) > 1:
+        named = " and ".join(f"{image.id} ({image.name})" for image in sorted(fitting.values(), key=lambda i: i.id))
+        raise MultipleBitstreams(
+            f"{wanted} for {target} is in several images: {named}; name one of them as bitstream:<uuid>",
+            images=sorted(fitting),
+        )
+    return next(iter(fitting.values()), None)
+
+
+def rejects(image: ImageRecord, wanted: Wanted, target: Target) -> str | None:
+    """Why `image` must not be programmed into `target`; None where it may."""
+    if not image.is_for_everybody and image.owner != target.project_id:
+        return f"it is {image.visibility} and belongs to another project"
+    region = image.properties.get(REGION, "")
+    if not same_id(region, target.deployable.region_type):
+        return f"it is made for region type {region or '(none given)'}"
+    device = target.device
+    for name, have in (
+        ("vendor", (device.vendor, device.vendor_id, f"0x{device.vendor_id}")),
+        ("board", (device.board, device.model)),
+        ("shell_id", (device.shell_id,)),
+    ):
+        needed = image.properties.get(name)
+        if needed and comparable(needed) not in {comparable(value) for value in have}:
+            return f"it is made for {name} {needed}"
+    if not wanted.bitstream_id and not any(matches(wanted, function) for function in functions_of(image)):
+        return "it does not carry the function"
+    return None
+
+
+def not_found(wanted: Wanted, target: Target, images: Sequence[ImageRecord]) -> BitstreamNotFound:
+    """Names what was searched and why each image that came near was not taken."""
+    reasons = [f"{image.id} ({image.name}): {rejects(image, wanted, target)}" for image in images]
+    seen = f"; looked at {'; '.join(reasons)}" if reasons else "; no image answers to that"
+    return BitstreamNotFound(f"no image fits {wanted} for {target}{seen}")
+
+
+def matches(wanted: Wanted, function: Function) -> bool:
+    if wanted.function_id:
+        return same_id(wanted.function_id, function.id)
+    return bool(wanted.function_name) and wanted.function_name == function.name
+
+
+def functions_of(image: ImageRecord) -> tuple[Function, ...]:
+    """Ids and names are paired by their place in the two lists."""
+    ids = _listed(image.properties.get(FUNCTION_ID) or image.properties.get(CYBORG_FUNCTION_ID))
+    names = _listed(image.properties.get(FUNCTION_NAME))
+    return tuple(Function(identity, name) for identity, name in zip_longest(ids, names, fillvalue=""))
+
+
+def bitstream_of(image: ImageRecord) -> Bitstream:
+    return Bitstream(
+        digest=(image.hash_value or "").lower(),
+        image_id=image.id,
+        image_name=image.name,
+        functions=functions_of(image),
+        public=image.is_for_everybody,
+    )
+
+
+def _listed(text: str | None) -> list[str]:
+    return [part for part in (piece.strip() for piece in (text or "").split(",")) if part]

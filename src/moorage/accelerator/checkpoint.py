@@ -1,0 +1,90 @@
+"""What is plugged where, on disk: one JSON file per host, replaced as a whole.
+
+A write is durable before it counts: written beside, fsync, rename, fsync of the directory. So after a kill at any
+moment the file is either the old or the new one, never half of one. What the contents mean is `holdings`.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from moorage.accelerator.holdings import Holdings
+from moorage.core.errors import StartError
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    version: int
+    host: str
+    holdings: Holdings
+
+
+class Checkpoint:
+    """The holdings of `host`. Steps are taken one at a time; readers see the last step taken."""
+
+    def __init__(self, path: Path, host: str) -> None:
+        self._path = path
+        self._host = host
+        self._lock = threading.Lock()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._holdings = self._read()
+
+    @property
+    def holdings(self) -> Holdings:
+        return self._holdings
+
+    def step(self, change: Callable[[Holdings], Holdings]) -> Holdings:
+        """Apply `change` (pure; it may raise, then nothing happened) and return once the result is on disk."""
+        with self._lock:
+            after = change(self._holdings)
+            if after != self._holdings:
+                self._write(after)
+                self._holdings = after
+            return after
+
+    def _read(self) -> Holdings:
+        try:
+            raw = self._path.read_bytes()
+        except FileNotFoundError:
+            return Holdings()
+        try:
+            version = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])["version"]
+            if bytes(version) != str(VERSION).encode():
+                raise StartError(
+                    f"{self._path} is of version {bytes(version).decode()}, this program writes version {VERSION}; "
+                    "run the version that wrote it, unplug everything, then start this one"
+                )
+            document = msgspec.json.decode(raw, type=_Document)
+        except (msgspec.MsgspecError, KeyError) as error:
+            raise StartError(
+                f"{self._path} cannot be read ({error}); it says which devices are in use, so nothing is guessed: "
+                "restore it, or remove it once no instance on this host has an accelerator"
+            ) from error
+        if document.host != self._host:
+            raise StartError(f"{self._path} belongs to host {document.host}, this is {self._host}; use another directory")
+        return document.holdings
+
+    def _write(self, holdings: Holdings) -> None:
+        write_durably(self._path, msgspec.json.encode(_Document(VERSION, self._host, holdings)))
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """`path` has its old content or `content`, whatever happens in between; private to this user."""
+    part = path.with_name(path.name + ".part")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,1 @@
+"""What talks to devices. `base` is the contract; `simulated` needs no hardware."""

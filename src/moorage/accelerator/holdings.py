@@ -1,0 +1,278 @@
+"""What is plugged where on one host, and how that may change: values in, values out.
+
+`Holdings` is the whole content of the host's checkpoint. Each function below is one step of an attachment's life
+and gives the next `Holdings`; `moorage.accelerator.attach` writes it down before (or after) it touches a device.
+
+An attachment goes ``claimed -> preparing -> attached -> releasing`` and is gone. A crash leaves one of these
+behind, and `attach.recover` knows by it what may have been touched. Pure: no I/O here.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from moorage.accelerator.errors import AlreadyPlugged, ConflictingBitstreams, NoCapacity
+from moorage.accelerator.model import (
+    HANDLE_TRANSITIONS,
+    REGION_TRANSITIONS,
+    Bitstream,
+    Device,
+    HandleState,
+    RegionState,
+)
+
+
+class Step(StrEnum):
+    CLAIMED = "claimed"  #: nothing of the handles was touched yet; their region may be being programmed
+    PREPARING = "preparing"
+    ATTACHED = "attached"
+    RELEASING = "releasing"
+
+
+@dataclass(frozen=True, slots=True)
+class HandleRecord:
+    """A handle that is not free. `instance_uuid` is empty for one that is nobody's any more."""
+
+    state: HandleState
+    deployable: str
+    instance_uuid: str = ""
+    digest: str = ""  #: of the bitstream its region must carry for this holder; empty: as the region is
+    reason: str = ""  #: why it is quarantined
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRecord:
+    """`bitstream` is loaded while idle (None: blank); `wanted` is being loaded while programming."""
+
+    state: RegionState = RegionState.IDLE
+    bitstream: Bitstream | None = None
+    wanted: Bitstream | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """One handle of an attachment."""
+
+    pci_id: str
+    deployable: str
+    rp_uuid: str
+    group: str = ""  #: suffix of the request group
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    instance_uuid: str
+    instance_name: str
+    project_id: str
+    request_digest: str  #: a repeated plug of the same request has the same
+    step: Step
+    handles: tuple[Claimed, ...]  #: in the order of the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """`amount` handles of one deployable for one request group."""
+
+    deployable: str
+    handles: tuple[str, ...]  #: all that the deployable has
+    amount: int
+    rp_uuid: str
+    group: str = ""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    handles: Mapping[str, HandleRecord] = field(default_factory=dict)  #: by PCI address; absent: free
+    attachments: Mapping[str, Attachment] = field(default_factory=dict)  #: by instance uuid
+    regions: Mapping[str, RegionRecord] = field(default_factory=dict)  #: by deployable
+    rp_uuids: Mapping[str, str] = field(default_factory=dict)  #: by deployable, as last published
+    devices: tuple[Device, ...] = ()  #: as last discovered
+
+    def states(self) -> dict[str, HandleState]:
+        return {pci_id: record.state for pci_id, record in self.handles.items()}
+
+    def region(self, deployable: str) -> RegionRecord:
+        return self.regions.get(deployable, RegionRecord())
+
+    def holders(self, deployable: str, *, besides: str = "") -> list[HandleRecord]:
+        """Records of handles that somebody uses, or that are on their way back."""
+        return [
+            record
+            for record in self.handles.values()
+            if record.deployable == deployable
+            and record.state is not HandleState.QUARANTINED
+            and (not besides or record.instance_uuid != besides)
+        ]
+
+
+# ---------------------------------------------------------------------------------------- plugging
+
+
+def claim(held: Holdings, new: Attachment, demands: Sequence[Demand]) -> Holdings:
+    """All handles that `demands` ask for, or none: `NoCapacity`, `ConflictingBitstreams`, `AlreadyPlugged`."""
+    if new.instance_uuid in held.attachments:
+        raise AlreadyPlugged(f"instance {new.instance_uuid} already holds accelerators on this host")
+    handles = dict(held.handles)
+    claimed = []
+    for demand in demands:
+        _check_region(held, demand, new.instance_uuid)
+        free = [pci_id for pci_id in demand.handles if pci_id not in handles]
+        if len(free) < demand.amount:
+            raise NoCapacity(
+                f"{demand.deployable} has {len(free)} free of {len(demand.handles)} attach handles; "
+                f"{demand.amount} are asked for"
+            )
+        for pci_id in free[: demand.amount]:
+            handles[pci_id] = HandleRecord(
+                _from_free(HandleState.CLAIMED), demand.deployable, new.instance_uuid, demand.digest
+            )
+            claimed.append(Claimed(pci_id, demand.deployable, demand.rp_uuid, demand.group))
+    attachment = replace(new, step=Step.CLAIMED, handles=tuple(claimed))
+    return replace(held, handles=handles, attachments={**held.attachments, new.instance_uuid: attachment})
+
+
+def _check_region(held: Holdings, demand: Demand, instance_uuid: str) -> None:
+    """A10: while somebody else has a handle of the region, the region stays (or becomes) what they have it for."""
+    region = held.region(demand.deployable)
+    if region.state is RegionState.UNKNOWN:
+        raise NoCapacity(f"{demand.deployable} is in an unknown state after a failed programming; it is being mended")
+    loaded = region.bitstream.digest if region.bitstream else ""
+    mine = demand.digest or loaded
+    for other in held.holders(demand.deployable, besides=instance_uuid):
+        theirs = other.digest or loaded
+        if theirs != mine:
+            raise ConflictingBitstreams(
+                f"region {demand.deployable} is in use by another instance with another bitstream; "
+                "it is programmed again when that one is released"
+            )
+
+
+def begin_programming(held: Holdings, deployable: str, wanted: Bitstream | None, for_instance: str = "") -> Holdings:
+    """`wanted` None loads the vendor's blank. Raises `ConflictingBitstreams` while another one uses the region."""
+    for other in held.holders(deployable, besides=for_instance):
+        waiting = other.state is HandleState.CLAIMED and wanted is not None and other.digest == wanted.digest
+        if not waiting:
+            raise ConflictingBitstreams(f"region {deployable} is in use; it cannot be programmed now")
+    region = held.region(deployable)
+    state = REGION_TRANSITIONS.check(region.state, RegionState.PROGRAMMING)
+    return _with_region(held, deployable, RegionRecord(state, None, wanted))
+
+
+def end_programming(held: Holdings, deployable: str, loaded: Bitstream | None) -> Holdings:
+    state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.IDLE)
+    return _with_region(held, deployable, RegionRecord(state, loaded))
+
+
+def lose_region(held: Holdings, deployable: str) -> Holdings:
+    """Nobody knows what it carries."""
+    state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.UNKNOWN)
+    return _with_region(held, deployable, RegionRecord(state))
+
+
+def begin_preparing(held: Holdings, instance_uuid: str) -> Holdings:
+    return _with_step(held, instance_uuid, Step.PREPARING)
+
+
+def attach(held: Holdings, instance_uuid: str) -> Holdings:
+    return _with_step(_with_states(held, instance_uuid, HandleState.ATTACHED), instance_uuid, Step.ATTACHED)
+
+
+# --------------------------------------------------------------------------------------- releasing
+
+
+def begin_release(held: Holdings, instance_uuid: str) -> Holdings:
+    """Handles that were never touched are free at once, the attachment gone; others are dirty."""
+    attachment = held.attachments[instance_uuid]
+    if attachment.step is Step.CLAIMED:
+        return _forget(_with_states(held, instance_uuid, HandleState.FREE), instance_uuid)
+    if attachment.step is Step.RELEASING:
+        return held
+    return _with_step(_with_states(held, instance_uuid, HandleState.DIRTY), instance_uuid, Step.RELEASING)
+
+
+def clean(held: Holdings, pci_id: str) -> Holdings:
+    """A crash in the middle of cleaning leaves ``cleaning``: it is begun again."""
+    if held.handles[pci_id].state is HandleState.CLEANING:
+        return held
+    return _with_state(held, pci_id, HandleState.CLEANING)
+
+
+def free(held: Holdings, pci_id: str) -> Holdings:
+    return _with_state(held, pci_id, HandleState.FREE)
+
+
+def quarantine(held: Holdings, pci_id: str, reason: str) -> Holdings:
+    held = _with_state(held, pci_id, HandleState.QUARANTINED)
+    record = replace(held.handles[pci_id], instance_uuid="", digest="", reason=reason)
+    return replace(held, handles={**held.handles, pci_id: record})
+
+
+def end_release(held: Holdings, instance_uuid: str) -> Holdings:
+    """Every handle is free or quarantined: the instance holds nothing any more."""
+    left = [pci_id for pci_id, record in held.handles.items() if record.instance_uuid == instance_uuid]
+    if left:
+        raise ValueError(f"{instance_uuid} still holds {', '.join(left)}")
+    return _forget(held, instance_uuid)
+
+
+def leave_quarantine(held: Holdings, pci_id: str) -> Holdings:
+    """An operator says that it may be cleaned again; it is dirty until that has worked."""
+    held = _with_state(held, pci_id, HandleState.DIRTY)
+    return replace(held, handles={**held.handles, pci_id: replace(held.handles[pci_id], reason="")})
+
+
+# -------------------------------------------------------------------------------- what was discovered
+
+
+def with_devices(held: Holdings, devices: Iterable[Device]) -> Holdings:
+    """The devices as found now, what each region carries included (a region in the middle of work keeps its record)."""
+    found = tuple(devices)
+    regions = {}
+    for device in found:
+        for deployable in device.deployables:
+            if not deployable.programmable:
+                continue
+            known = held.regions.get(deployable.name)
+            if known is None or known.state is RegionState.IDLE:
+                known = RegionRecord(RegionState.IDLE, deployable.bitstream)
+            regions[deployable.name] = known
+    return replace(held, devices=found, regions=regions)
+
+
+def lost_regions(held: Holdings) -> list[str]:
+    return [name for name, region in held.regions.items() if region.state is not RegionState.IDLE]
+
+
+def _from_free(after: HandleState) -> HandleState:
+    return HANDLE_TRANSITIONS.check(HandleState.FREE, after)
+
+
+def _with_states(held: Holdings, instance_uuid: str, after: HandleState) -> Holdings:
+    for handle in held.attachments[instance_uuid].handles:
+        held = _with_state(held, handle.pci_id, after)
+    return held
+
+
+def _with_state(held: Holdings, pci_id: str, after: HandleState) -> Holdings:
+    record = held.handles[pci_id]
+    state = HANDLE_TRANSITIONS.check(record.state, after)
+    handles = {name: other for name, other in held.handles.items() if name != pci_id}
+    if state is not HandleState.FREE:
+        handles[pci_id] = replace(record, state=state)
+    return replace(held, handles=handles)
+
+
+def _with_step(held: Holdings, instance_uuid: str, step: Step) -> Holdings:
+    attachment = replace(held.attachments[instance_uuid], step=step)
+    return replace(held, attachments={**held.attachments, instance_uuid: attachment})
+
+
+def _with_region(held: Holdings, deployable: str, region: RegionRecord) -> Holdings:
+    return replace(held, regions={**held.regions, deployable: region})
+
+
+def _forget(held: Holdings, instance_uuid: str) -> Holdings:
+    others = {uuid: attachment for uuid, attachment in held.attachments.items() if uuid != instance_uuid}
+    return replace(held, attachments=others)

@@ -1,0 +1,49 @@
+"""From discovered devices to provider nodes: one per deployable, below the NUMA node of its card.
+
+A unit that cannot be given out now (dirty, being cleaned, quarantined, on a failed card) is `reserved`, so that
+the scheduler does not send anybody there; what an instance holds stays as it is. Pure: no I/O here.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+from collections.abc import Iterable, Mapping
+
+from moorage.accelerator.client import ProviderNode, Units
+from moorage.accelerator.model import Deployable, Device, HandleState, Health
+from moorage.accelerator.naming import resource_class, traits_of
+
+#: States in which a handle is nobody's and yet not to be had.
+_WITHHELD = {HandleState.DIRTY, HandleState.CLEANING, HandleState.QUARANTINED}
+
+
+def provider_name(host: str, deployable: Deployable) -> str:
+    """``compute-1_0000:3b:00.0_R1``."""
+    return f"{host}_{deployable.name}"
+
+
+def provider_nodes(
+    host: str, devices: Iterable[Device], states: Mapping[str, HandleState], withheld: frozenset[str] = frozenset()
+) -> list[ProviderNode]:
+    """`states` is by PCI address (absent: free); `withheld` names deployables that nobody may be placed on."""
+    nodes = []
+    for device in devices:
+        for deployable in device.deployables:
+            blocked = device.health is not Health.OK or deployable.name in withheld
+            units = units_of(deployable, states, blocked=blocked)
+            if units.total == 0:  # Placement has no inventory of nothing
+                continue
+            nodes.append(
+                ProviderNode(
+                    name=provider_name(host, deployable),
+                    parent_name=f"{host}_NUMA_{device.numa_node}",
+                    inventories={resource_class(device.type): units},
+                    traits=traits_of(device, deployable),
+                )
+            )
+    return nodes
+
+
+def units_of(deployable: Deployable, states: Mapping[str, HandleState], *, blocked: bool) -> Units:
+    total = len(deployable.handles)
+    if blocked:
+        return Units(total, reserved=total)
+    return Units(total, sum(states.get(handle, HandleState.FREE) in _WITHHELD for handle in deployable.handles))
