@@ -28,14 +28,14 @@ _GONE_MARIADB = {2002, 2003, 2006, 2013}
 @contextmanager
 def read(engine: Engine) -> Iterator[Connection]:
     """A transaction that only reads: all its statements see one state on SQLite."""
-    with _translated(), engine.connect() as connection, connection.begin():
+    with translated(), engine.connect() as connection, connection.begin():
         yield connection
 
 
 @contextmanager
 def write(engine: Engine) -> Iterator[Connection]:
     """A transaction that may write. Raises `RetryableConflict` when the database gave it up."""
-    with _translated(), engine.connect().execution_options(**{WRITE_OPTION: True}) as connection, connection.begin():
+    with translated(), engine.connect().execution_options(**{WRITE_OPTION: True}) as connection, connection.begin():
         yield connection
 
 
@@ -55,12 +55,13 @@ def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
+    """For what `read` and `write` do not wrap: errors of the driver leave as the house's, where there is one."""
     try:
         yield
     except DBAPIError as error:
-        if translated := translate(error):
-            raise translated from error
+        if ours := translate(error):
+            raise ours from error
         raise
 
 
@@ -68,19 +69,20 @@ def translate(error: DBAPIError) -> Unavailable | None:
     """The house's error for a failed transaction or a lost database; None where it is ours (a bug, a constraint)."""
     original = error.orig
     if isinstance(original, sqlite3.OperationalError):
-        text = str(original)
-        if "locked" in text or "busy" in text:
-            return RetryableConflict("the database file is locked by another writer; repeat the request")
-        if "unable to open" in text or "disk is full" in text or "readonly" in text or "I/O error" in text:
-            return Unavailable(f"the database cannot be used: {text}")
-        return None
-    if getattr(original, "sqlstate", None) in _RETRYABLE_SQLSTATES:
-        return RetryableConflict("the database gave up this transaction for another one; repeat the request")
+        return _translate_sqlite(str(original))
     number = original.args[0] if original is not None and original.args else None
-    if number in _RETRYABLE_MARIADB:
+    if getattr(original, "sqlstate", None) in _RETRYABLE_SQLSTATES or number in _RETRYABLE_MARIADB:
         return RetryableConflict("the database gave up this transaction for another one; repeat the request")
     if error.connection_invalidated or number in _GONE_MARIADB or _is_lost_postgresql(original):
         return Unavailable("the database does not answer; the request can be repeated when it is back")
+    return None
+
+
+def _translate_sqlite(text: str) -> Unavailable | None:
+    if "locked" in text or "busy" in text:
+        return RetryableConflict("the database file is locked by another writer; repeat the request")
+    if "unable to open" in text or "disk is full" in text or "readonly" in text or "I/O error" in text:
+        return Unavailable(f"the database cannot be used: {text}")
     return None
 
 

@@ -1,0 +1,236 @@
+"""Each feature's migrations lead to exactly the tables of its code, and back to nothing, on all three databases."""
+
+import importlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+import moorage
+from moorage.core.errors import StartError
+from moorage.db import migrations
+from moorage.db.engine import dialect_name, open_engine
+
+
+def differences(engine, feature):
+    """What `alembic check` would find between the database and the feature's tables.py."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    metadata = importlib.import_module(f"moorage.{feature}.tables").metadata
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": f"{feature}_version", "compare_type": True}
+        )
+        return compare_metadata(context, metadata)
+
+
+@pytest.mark.parametrize("feature", migrations.features())
+def test_migrations_lead_to_the_tables_and_back_to_nothing(engine, feature):
+    migrations.upgrade(engine, feature)
+    assert differences(engine, feature) == []
+    assert migrations.is_current(engine, feature)
+    migrations.downgrade(engine, feature)
+    assert sa.inspect(engine).get_table_names() == []
+    migrations.upgrade(engine, feature)
+    assert differences(engine, feature) == []
+
+
+@pytest.mark.parametrize("feature", migrations.features())
+def test_names_of_version_files_tell_their_order(feature):
+    """The runner reads revisions from file names; this holds them to what the files say."""
+    from alembic.script import ScriptDirectory
+
+    directory = Path(importlib.import_module(f"moorage.{feature}").__path__[0]) / "migrations"
+    script = ScriptDirectory(str(directory), version_locations=[str(directory)])
+    chain = [revision.revision for revision in script.walk_revisions()][::-1]
+    assert chain == sorted(path.name[:4] for path in directory.glob("*.py"))
+    assert migrations.head(feature) == chain[-1]
+
+
+# ------------------------------------------------------------------- the runner, over a feature made for it
+
+FIRST = """
+import sqlalchemy as sa
+from alembic import op
+from moorage.db.types import TABLE_OPTIONS
+revision, down_revision = "0001", None
+
+def upgrade():
+    op.create_table("boat", sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.String(20)),
+                    **TABLE_OPTIONS)
+    op.create_table("rope", sa.Column("id", sa.Integer, primary_key=True),
+                    sa.Column("boat_id", sa.Integer, sa.ForeignKey("boat.id", name="fk_rope_boat_id")), **TABLE_OPTIONS)
+
+def downgrade():
+    op.drop_table("rope")
+    op.drop_table("boat")
+"""
+
+SECOND = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision = "0002", "0001"
+
+def upgrade():
+    with op.batch_alter_table("boat") as batch:
+        batch.add_column(sa.Column("length_m", sa.Integer, nullable=False, server_default="7"))
+        batch.alter_column("name", existing_type=sa.String(20), type_=sa.String(40), nullable=False)
+
+def downgrade():
+    with op.batch_alter_table("boat") as batch:
+        batch.alter_column("name", existing_type=sa.String(40), type_=sa.String(20), nullable=True)
+        batch.drop_column("length_m")
+"""
+
+
+@pytest.fixture
+def harbour(tmp_path, monkeypatch):
+    """A feature ``moorage.harbour`` in a directory of its own; the directory of its version files."""
+    versions = tmp_path / "plugins" / "harbour" / "migrations"
+    versions.mkdir(parents=True)
+    monkeypatch.setattr(moorage, "__path__", [*moorage.__path__, str(tmp_path / "plugins")])
+    (versions / "0001_first_light.py").write_text(FIRST)
+    yield versions
+    sys.modules.pop("moorage.harbour", None)
+
+
+def test_a_migration_keeps_rows_and_what_refers_to_them(engine, harbour):
+    migrations.upgrade(engine, "harbour")
+    with engine.begin() as connection:
+        connection.execute(sa.text("INSERT INTO boat (id, name) VALUES (1, 'Ada')"))
+        connection.execute(sa.text("INSERT INTO rope (id, boat_id) VALUES (5, 1)"))
+    (harbour / "0002_length.py").write_text(SECOND)
+    assert not migrations.is_current(engine, "harbour")
+    migrations.upgrade(engine, "harbour")
+    assert migrations.current(engine, "harbour") == "0002"
+    with engine.begin() as connection:
+        assert connection.execute(sa.text("SELECT id, name, length_m FROM boat")).all() == [(1, "Ada", 7)]
+        assert connection.execute(sa.text("SELECT id, boat_id FROM rope")).all() == [(5, 1)]
+    migrations.downgrade(engine, "harbour", "0001")
+    assert migrations.current(engine, "harbour") == "0001"
+    with engine.begin() as connection:
+        assert connection.execute(sa.text("SELECT * FROM boat")).all() == [(1, "Ada")]
+
+
+def test_foreign_keys_are_checked_again_after_a_migration(engine, harbour):
+    migrations.upgrade(engine, "harbour")
+    with pytest.raises(sa.exc.IntegrityError), engine.begin() as connection:
+        connection.execute(sa.text("INSERT INTO rope (id, boat_id) VALUES (5, 99)"))
+
+
+def test_a_failed_migration_leaves_its_revision_unset(engine, harbour):
+    migrations.upgrade(engine, "harbour")
+    broken = SECOND.replace("batch.alter_column(", "raise RuntimeError('half-way')\n        batch.alter_column(", 1)
+    (harbour / "0002_length.py").write_text(broken)
+    with pytest.raises(RuntimeError, match="half-way"):
+        migrations.upgrade(engine, "harbour")
+    assert migrations.current(engine, "harbour") == "0001"
+    # The lock is free again: the next try does not wait for it.
+    (harbour / "0002_length.py").write_text(SECOND)
+    if dialect_name(engine) != "mariadb":  # it has committed the first statement: see the module's docstring
+        migrations.upgrade(engine, "harbour")
+        assert migrations.is_current(engine, "harbour")
+
+
+def test_a_newer_database_is_refused(engine, harbour):
+    (harbour / "0002_length.py").write_text(SECOND)
+    migrations.upgrade(engine, "harbour")
+    (harbour / "0002_length.py").unlink()
+    with pytest.raises(StartError, match=r"revision 0002, which this program does not know \(it knows 0001\)"):
+        migrations.upgrade(engine, "harbour")
+
+
+def test_an_unknown_revision_is_refused(engine, harbour):
+    with pytest.raises(StartError, match="no migration 0007; there are 0001"):
+        migrations.upgrade(engine, "harbour", "0007")
+
+
+def test_nothing_to_undo_is_fine(engine, harbour):
+    migrations.downgrade(engine, "harbour")
+    assert migrations.current(engine, "harbour") is None
+
+
+def test_threads_that_start_at_once_migrate_once(engine, harbour):
+    (harbour / "0002_length.py").write_text(SECOND)
+    failures = []
+
+    def start():
+        own = open_engine(engine.url.render_as_string(hide_password=False))
+        try:
+            migrations.upgrade(own, "harbour")
+        except Exception as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+        finally:
+            own.dispose()
+
+    threads = [threading.Thread(target=start) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert migrations.current(engine, "harbour") == "0002"
+
+
+@pytest.mark.slow
+def test_processes_that_start_at_once_migrate_once(engine, database_url, harbour):
+    (harbour / "0002_length.py").write_text(SECOND)
+    script = (
+        "import sys, moorage; moorage.__path__.append(sys.argv[1])\n"
+        "from moorage.db import engine, migrations\n"
+        "migrations.upgrade(engine.open_engine(sys.argv[2]), 'harbour')"
+    )
+    command = [sys.executable, "-c", script, str(harbour.parent.parent), database_url]
+    env = os.environ | {"PYTHONPATH": str(Path(moorage.__file__).parent.parent)}
+    processes = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [(process.communicate()[1], process.returncode) for process in processes] == [("", 0)] * 4
+    assert migrations.current(engine, "harbour") == "0002"
+
+
+def test_a_feature_without_migrations_is_named(engine):
+    with pytest.raises(StartError, match="moorage.core has no migrations"):
+        migrations.upgrade(engine, "core")
+
+
+def test_a_schema_that_is_up_to_date_costs_one_row_and_no_alembic(engine, harbour):
+    migrations.upgrade(engine, "harbour")
+    statements = []
+    sa.event.listen(engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
+    migrations.upgrade(engine, "harbour")
+    assert [statement for statement in statements if statement != "BEGIN"] == [
+        "SELECT harbour_version.version_num \nFROM harbour_version"
+    ]
+
+
+def test_alembic_is_not_imported_for_a_schema_that_is_up_to_date(engine, database_url, harbour):
+    migrations.upgrade(engine, "harbour")
+    script = (
+        "import sys, moorage; moorage.__path__.append(sys.argv[1])\n"
+        "from moorage.db import engine, migrations\n"
+        "migrations.upgrade(engine.open_engine(sys.argv[2]), 'harbour')\n"
+        "sys.exit('alembic' in sys.modules)"
+    )
+    command = [sys.executable, "-c", script, str(harbour.parent.parent), database_url]
+    env = os.environ | {"PYTHONPATH": str(Path(moorage.__file__).parent.parent)}
+    assert subprocess.run(command, env=env, check=False).returncode == 0
+
+
+def test_a_waiting_process_sees_that_the_work_is_done(engine, harbour):
+    """Nothing runs twice: the second one looks at the version again when it has the lock."""
+    (harbour / "0001_first_light.py").write_text(
+        FIRST.replace("def upgrade():", "import time\n\ndef upgrade():\n    time.sleep(0.3)", 1)
+    )
+    others = [threading.Thread(target=migrations.upgrade, args=(engine, "harbour")) for _ in range(2)]
+    started = time.monotonic()
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    assert migrations.is_current(engine, "harbour")
+    assert time.monotonic() - started < 30
