@@ -15,14 +15,19 @@ import moorage
 from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.engine import dialect_name, open_engine
+from moorage.db.types import new_metadata
+from moorage.jobs.tables import jobs_table
 
 
 def differences(engine, feature):
     """What `alembic check` would find between the database and the feature's tables.py."""
+    return differences_from(engine, feature, importlib.import_module(f"moorage.{feature}.tables").metadata)
+
+
+def differences_from(engine, feature, metadata):
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    metadata = importlib.import_module(f"moorage.{feature}.tables").metadata
     with engine.connect() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": f"{feature}_version", "compare_type": True}
@@ -194,7 +199,7 @@ def test_processes_that_start_at_once_migrate_once(engine, database_url, harbour
 
 
 def test_a_feature_without_migrations_is_named(engine):
-    with pytest.raises(StartError, match="moorage.core has no migrations"):
+    with pytest.raises(StartError, match=r"moorage\.core has no migrations"):
         migrations.upgrade(engine, "core")
 
 
@@ -219,6 +224,19 @@ def test_alembic_is_not_imported_for_a_schema_that_is_up_to_date(engine, databas
     command = [sys.executable, "-c", script, str(harbour.parent.parent), database_url]
     env = os.environ | {"PYTHONPATH": str(Path(moorage.__file__).parent.parent)}
     assert subprocess.run(command, env=env, check=False).returncode == 0
+
+
+def test_the_step_for_jobs_makes_the_jobs_table(engine, harbour):
+    (harbour / "0001_first_light.py").write_text(
+        "from moorage.jobs import first_light as jobs\n"
+        "revision, down_revision, upgrade, downgrade = '0001', None, jobs.create, jobs.drop"
+    )
+    metadata = new_metadata()
+    jobs_table(metadata)
+    migrations.upgrade(engine, "harbour")
+    assert differences_from(engine, "harbour", metadata) == []
+    migrations.downgrade(engine, "harbour")
+    assert sa.inspect(engine).get_table_names() == []
 
 
 def test_a_waiting_process_sees_that_the_work_is_done(engine, harbour):
