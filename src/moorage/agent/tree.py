@@ -72,6 +72,8 @@ class ProviderNode:
     traits: frozenset[str] = frozenset()
     uuid: str | None = None  #: where the host insists on one; else Placement's, or a fresh one
     native: frozenset[str] = frozenset()
+    #: False: somebody else's (a reservation provider, say), here only because something may be added to it.
+    ours: bool = True
 
 
 class ProviderTree:
