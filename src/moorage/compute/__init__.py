@@ -1,0 +1,8 @@
+"""Flavors, servers, their actions, and the hosts that run them: the Compute API v2.1 and the build of a server.
+
+    service     use cases of the API: flavor_service, server_service, host_service, agent_service
+    build       the duty that schedules servers and gives allocations back
+    lifecycle   [pure] what each operation may do in which state
+
+Not here: what happens on a host (`moorage.agent`), and how a host is chosen (`moorage.scheduler`).
+"""

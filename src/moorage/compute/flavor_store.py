@@ -1,0 +1,120 @@
+"""Flavors, who may use the private ones, and keypairs, in SQL."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
+
+from moorage.compute.model import Flavor, Keypair
+from moorage.compute.tables import flavor_access, flavors, keypairs
+
+_INSERT = insert(flavors)
+_ALL = select(flavors).order_by(flavors.c.id)
+_BY_ID = select(flavors).where(flavors.c.id == bindparam("of_id"))
+_LOCK = _BY_ID.with_for_update()
+_BY_NAME = select(flavors).where(flavors.c.name == bindparam("of_name"))
+_DELETE = delete(flavors).where(flavors.c.id == bindparam("of_id"))
+_UPDATE = update(flavors).where(flavors.c.id == bindparam("of_id"))
+_ACCESS = (
+    select(flavor_access.c.project_id)
+    .where(flavor_access.c.flavor_id == bindparam("of_id"))
+    .order_by(flavor_access.c.project_id)
+)
+_ACCESS_INSERT = insert(flavor_access)
+_ACCESS_DELETE = delete(flavor_access).where(
+    flavor_access.c.flavor_id == bindparam("of_id"), flavor_access.c.project_id == bindparam("of_project")
+)
+_IS_SHARED = flavors.c.id.in_(
+    select(flavor_access.c.flavor_id).where(flavor_access.c.project_id == bindparam("of_project"))
+)
+_VISIBLE = _ALL.where(or_(flavors.c.is_public, _IS_SHARED))
+_VISIBLE_BY_ID = _VISIBLE.where(flavors.c.id == bindparam("of_id"))
+
+_KEYPAIRS = select(keypairs).where(keypairs.c.user_id == bindparam("of_user")).order_by(keypairs.c.name)
+_KEYPAIR = _KEYPAIRS.where(keypairs.c.name == bindparam("of_name"))
+_KEYPAIR_INSERT = insert(keypairs)
+_KEYPAIR_DELETE = delete(keypairs).where(
+    keypairs.c.user_id == bindparam("of_user"), keypairs.c.name == bindparam("of_name")
+)
+
+
+def insert_flavor(connection: Connection, flavor: Flavor, now: datetime) -> None:
+    connection.execute(_INSERT, asdict(flavor) | {"created_at": now})
+
+
+def flavor(connection: Connection, flavor_id: str, *, visible_to: str | None = None) -> Flavor | None:
+    """With `visible_to` a project: only if it is public or shared with that project."""
+    if visible_to is None:
+        row = connection.execute(_BY_ID, {"of_id": flavor_id}).one_or_none()
+    else:
+        row = connection.execute(_VISIBLE_BY_ID, {"of_id": flavor_id, "of_project": visible_to}).one_or_none()
+    return None if row is None else _flavor(row)
+
+
+def lock_flavor(connection: Connection, flavor_id: str) -> Flavor | None:
+    row = connection.execute(_LOCK, {"of_id": flavor_id}).one_or_none()
+    return None if row is None else _flavor(row)
+
+
+def flavor_by_name(connection: Connection, name: str) -> Flavor | None:
+    row = connection.execute(_BY_NAME, {"of_name": name}).one_or_none()
+    return None if row is None else _flavor(row)
+
+
+def all_flavors(connection: Connection, *, visible_to: str | None = None) -> list[Flavor]:
+    """By id; with `visible_to` as in `flavor`."""
+    rows = connection.execute(_ALL) if visible_to is None else connection.execute(_VISIBLE, {"of_project": visible_to})
+    return [_flavor(row) for row in rows]
+
+
+def set_extra_specs(connection: Connection, flavor_id: str, extra_specs: Mapping[str, str]) -> None:
+    connection.execute(_UPDATE.values(extra_specs=dict(extra_specs)), {"of_id": flavor_id})
+
+
+def set_description(connection: Connection, flavor_id: str, description: str | None) -> None:
+    connection.execute(_UPDATE.values(description=description), {"of_id": flavor_id})
+
+
+def delete_flavor(connection: Connection, flavor_id: str) -> bool:
+    return connection.execute(_DELETE, {"of_id": flavor_id}).rowcount > 0
+
+
+def access(connection: Connection, flavor_id: str) -> list[str]:
+    return [row.project_id for row in connection.execute(_ACCESS, {"of_id": flavor_id})]
+
+
+def add_access(connection: Connection, flavor_id: str, project_id: str) -> None:
+    connection.execute(_ACCESS_INSERT, {"flavor_id": flavor_id, "project_id": project_id})
+
+
+def remove_access(connection: Connection, flavor_id: str, project_id: str) -> bool:
+    return connection.execute(_ACCESS_DELETE, {"of_id": flavor_id, "of_project": project_id}).rowcount > 0
+
+
+def keypairs_of(connection: Connection, user_id: str) -> list[Keypair]:
+    return [_keypair(row) for row in connection.execute(_KEYPAIRS, {"of_user": user_id})]
+
+
+def keypair(connection: Connection, user_id: str, name: str) -> Keypair | None:
+    row = connection.execute(_KEYPAIR, {"of_user": user_id, "of_name": name}).one_or_none()
+    return None if row is None else _keypair(row)
+
+
+def insert_keypair(connection: Connection, pair: Keypair) -> None:
+    connection.execute(_KEYPAIR_INSERT, asdict(pair))
+
+
+def delete_keypair(connection: Connection, user_id: str, name: str) -> bool:
+    return connection.execute(_KEYPAIR_DELETE, {"of_user": user_id, "of_name": name}).rowcount > 0
+
+
+def _flavor(row: Row[Any]) -> Flavor:
+    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's columns
+    del values["created_at"]
+    return Flavor(**values)
+
+
+def _keypair(row: Row[Any]) -> Keypair:
+    return Keypair(**row._mapping)  # noqa: SLF001 - as above

@@ -1,0 +1,201 @@
+"""Servers, their consoles and jobs in SQL. All functions work inside the caller's transaction.
+
+A change of a server's state goes: `lock_server`, decide, `update_server`. The row lock is what makes the decision
+hold until the commit, on SQLite as well (a writing transaction is the only one there).
+
+Not here: flavors and keypairs (`flavor_store`), hosts and aggregates (`host_store`), actions (`action_store`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+
+from moorage.compute.model import (
+    MAX_CONSOLE_BYTES,
+    Fault,
+    Flavor,
+    Locker,
+    Placed,
+    Server,
+    TaskState,
+    VmState,
+)
+from moorage.compute.tables import consoles, jobs, servers
+from moorage.jobs.store import JobStore
+
+#: Given up after this many claims: a host or builder that dies of a job must not die of it for ever.
+MAX_JOB_ATTEMPTS = 10
+
+JOBS = JobStore(jobs, max_attempts=MAX_JOB_ATTEMPTS)
+
+#: What servers can be sorted by, and the column behind it.
+SORT_COLUMNS = {
+    "created_at": servers.c.created_at,
+    "updated_at": servers.c.updated_at,
+    "display_name": servers.c.name,
+    "name": servers.c.name,
+    "host": servers.c.host,
+    "vm_state": servers.c.vm_state,
+    "task_state": servers.c.task_state,
+    "uuid": servers.c.id,
+    "project_id": servers.c.project_id,
+    "user_id": servers.c.user_id,
+    "launched_at": servers.c.launched_at,
+    "instance_type_id": servers.c.flavor_id,
+}
+
+_INSERT = insert(servers)
+_BY_ID = select(servers).where(servers.c.id == bindparam("of_id"))
+_LOCK = _BY_ID.with_for_update()
+_UPDATE = update(servers).where(servers.c.id == bindparam("of_id"))
+_PRESENT = servers.c.vm_state != VmState.DELETED
+_ON_HOSTS = select(servers.c.host, servers.c.id, servers.c.name, servers.c.flavor).where(
+    _PRESENT, servers.c.host.is_not(None)
+)
+_COUNT_OF_FLAVORS = select(servers.c.project_id, servers.c.flavor).where(
+    _PRESENT, servers.c.project_id == bindparam("of_project")
+)
+_USAGE = select(servers).where(
+    servers.c.launched_at.is_not(None),
+    servers.c.launched_at < bindparam("until", type_=servers.c.launched_at.type),
+    func.coalesce(servers.c.deleted_at, bindparam("until", type_=servers.c.launched_at.type))
+    > bindparam("since", type_=servers.c.launched_at.type),
+)
+_CONSOLE = select(consoles.c.text).where(consoles.c.server_id == bindparam("of_id"))
+_CONSOLE_INSERT = insert(consoles)
+_CONSOLE_UPDATE = update(consoles).where(consoles.c.server_id == bindparam("of_id"))
+
+
+@dataclass(frozen=True)
+class ServerQuery:
+    """What SQL decides of a list of servers; None means any."""
+
+    project_id: str | None = None
+    user_id: str | None = None
+    host: str | None = None
+    flavor_id: str | None = None
+    image_id: str | None = None
+    uuids: Sequence[str] | None = None
+    vm_states: Sequence[VmState] | None = None
+    deleted: bool = False
+    changed_since: datetime | None = None
+    changed_before: datetime | None = None
+    sort: Sequence[tuple[str, bool]] = ()  #: (key of SORT_COLUMNS, descending?)
+
+
+def insert_server(connection: Connection, server: Server) -> None:
+    """`server.number` is given by the database and ignored here."""
+    values = asdict(server)
+    del values["number"]
+    values["flavor_id"] = server.flavor.id
+    values |= {"tags": list(server.tags), "devices": list(server.devices), "fault": None, "placed": None}
+    connection.execute(_INSERT, values)
+
+
+def server(connection: Connection, server_id: str) -> Server | None:
+    row = connection.execute(_BY_ID, {"of_id": server_id}).one_or_none()
+    return None if row is None else _server(row)
+
+
+def lock_server(connection: Connection, server_id: str) -> Server | None:
+    """The server as it is, and as it stays until this transaction ends."""
+    row = connection.execute(_LOCK, {"of_id": server_id}).one_or_none()
+    return None if row is None else _server(row)
+
+
+def update_server(connection: Connection, server_id: str, now: datetime, **values: Any) -> None:
+    """`values` by column name; a `Fault` or `Placed` is stored as its document."""
+    for name in ("fault", "placed"):
+        if values.get(name) is not None:
+            values[name] = _document(values[name])
+    connection.execute(_UPDATE.values(updated_at=now, **values), {"of_id": server_id})
+
+
+def find_servers(connection: Connection, query: ServerQuery) -> Iterator[Server]:
+    """Newest first where `query.sort` says nothing else."""
+    conditions = [
+        column == value
+        for column, value in (
+            (servers.c.project_id, query.project_id),
+            (servers.c.user_id, query.user_id),
+            (servers.c.host, query.host),
+            (servers.c.flavor_id, query.flavor_id),
+            (servers.c.image_id, query.image_id),
+        )
+        if value is not None
+    ]
+    if query.uuids is not None:
+        conditions.append(servers.c.id.in_(query.uuids))
+    if query.vm_states is not None:
+        conditions.append(servers.c.vm_state.in_(query.vm_states))
+    if query.changed_since is not None:
+        conditions.append(servers.c.updated_at >= query.changed_since)
+    if query.changed_before is not None:
+        conditions.append(servers.c.updated_at <= query.changed_before)
+    # Who asks for changes wants to hear of deletions too.
+    if query.deleted:
+        conditions.append(servers.c.vm_state == VmState.DELETED)
+    elif query.changed_since is None:
+        conditions.append(_PRESENT)
+    order = [SORT_COLUMNS[key].desc() if down else SORT_COLUMNS[key].asc() for key, down in query.sort]
+    order = order or [servers.c.created_at.desc()]
+    for row in connection.execute(select(servers).where(*conditions).order_by(*order, servers.c.number.desc())):
+        yield _server(row)
+
+
+def servers_on_hosts(connection: Connection) -> dict[str, list[tuple[str, str, Flavor]]]:
+    """{host: [(server id, name, flavor)]}."""
+    found: dict[str, list[tuple[str, str, Flavor]]] = {}
+    for row in connection.execute(_ON_HOSTS):
+        found.setdefault(row.host, []).append((row.id, row.name, Flavor(**row.flavor)))
+    return found
+
+
+def flavors_in_use(connection: Connection, project_id: str) -> list[Flavor]:
+    """One entry for each server of the project that is there."""
+    return [Flavor(**row.flavor) for row in connection.execute(_COUNT_OF_FLAVORS, {"of_project": project_id})]
+
+
+def servers_running_in(connection: Connection, since: datetime, until: datetime) -> Iterator[Server]:
+    """Servers that were there at some time in ``[since, until)``, deleted ones too."""
+    for row in connection.execute(_USAGE, {"since": since, "until": until}):
+        yield _server(row)
+
+
+def save_console(connection: Connection, server_id: str, text: str, now: datetime) -> None:
+    """The last `MAX_CONSOLE_BYTES` of `text` replace what was there."""
+    kept = text.encode()[-MAX_CONSOLE_BYTES:].decode(errors="ignore")
+    if connection.execute(_CONSOLE_UPDATE.values(text=kept, updated_at=now), {"of_id": server_id}).rowcount == 0:
+        connection.execute(_CONSOLE_INSERT, {"server_id": server_id, "text": kept, "updated_at": now})
+
+
+def console(connection: Connection, server_id: str) -> str:
+    return str(connection.execute(_CONSOLE, {"of_id": server_id}).scalar() or "")
+
+
+def _document(value: Fault | Placed) -> Mapping[str, Any]:
+    document = asdict(value)
+    if isinstance(value, Fault):
+        document["created_at"] = value.created_at.isoformat()
+    return document
+
+
+def _server(row: Row[Any]) -> Server:
+    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's columns
+    del values["flavor_id"]
+    fault, placed = values["fault"], values["placed"]
+    values |= {
+        "flavor": Flavor(**values["flavor"]),
+        "vm_state": VmState(values["vm_state"]),
+        "task_state": values["task_state"] and TaskState(values["task_state"]),
+        "locked_by": values["locked_by"] and Locker(values["locked_by"]),
+        "tags": tuple(values["tags"]),
+        "devices": tuple(values["devices"]),
+        "fault": fault and Fault(**fault | {"created_at": datetime.fromisoformat(fault["created_at"])}),
+        "placed": placed
+        and Placed({suffix: tuple(uuids) for suffix, uuids in placed["mappings"].items()}, placed["allocations"]),
+    }
+    return Server(**values)
