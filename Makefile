@@ -6,7 +6,6 @@ MAKEFLAGS += --no-print-directory
 INSTALL := .venv/bin/python tools/install.py
 # What `make test` installs, two at a time.
 EVERYTHING := .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.done
-# Servers and clients of the tests live outside the checkout.
 PYTEST := .venv/bin/pytest
 
 .PHONY: help
@@ -29,10 +28,23 @@ test: ## Run all tests; servers that are not there are installed and started for
 
 .PHONY: check
 check: .venv/.dev ## Lint, types, import rules and the fast tests
+	@$(MAKE) --keep-going lint types imports fast
+
+.PHONY: lint
+lint: .venv/.dev ## ... of these, ruff
 	.venv/bin/ruff check --quiet
 	.venv/bin/ruff format --check --quiet
+
+.PHONY: types
+types: .venv/.dev ## ... mypy
 	.venv/bin/mypy
+
+.PHONY: imports
+imports: .venv/.dev ## ... the import rules of ARCHITECTURE.md
 	.venv/bin/lint-imports --no-logo
+
+.PHONY: fast
+fast: .venv/.dev ## ... the fast tests, which need no server
 	$(PYTEST) -q -m "not slow" $(wildcard tests/unit tests/property tests/docs) $(ARGS)
 
 .PHONY: format
