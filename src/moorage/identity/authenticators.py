@@ -1,0 +1,188 @@
+"""The ways to recognise a caller, one class each (Keystone's is in `keystone`).
+
+| mode | class | reads |
+|---|---|---|
+| embedded | `EmbeddedTokens` | ``X-Auth-Token``, and ``X-Service-Token`` beside it |
+| http_basic | `TokensOrBasic` (`EmbeddedTokens`, `HttpBasic`) | as above, or ``Authorization: Basic`` |
+| none | `NoAuth` | nothing: everybody on this machine is admin |
+| tests | `TestTokens` | the convention of the peers' own test suites |
+
+A request that carries both a token and Basic credentials is judged by the token alone, also when it is bad: nobody
+gets two tries in one request, and an audit trail names the credential that counted.
+"""
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import secrets
+import threading
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import StartError, Unauthorized
+from moorage.identity.embedded import SERVICE_GRACE, EmbeddedIdentity, RandomBytes
+from moorage.identity.model import caller_for
+from moorage.wire.auth import Authenticator
+
+#: The peers' sentence, which clients print.
+REQUIRED = "The request you have made requires authentication."
+
+_MAX_CACHED = 1024
+
+
+class EmbeddedTokens:
+    """Tokens of our own identity."""
+
+    def __init__(self, identity: EmbeddedIdentity) -> None:
+        self._identity = identity
+
+    def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
+        token = headers.get("x-auth-token")
+        if not token:
+            raise Unauthorized(REQUIRED, code="identity.no_token")
+        grace = timedelta(0)
+        if service_token := headers.get("x-service-token"):
+            # A service that works on for a user (a long upload) may do so after the user's token is over.
+            if "service" not in self._identity.identify(service_token).roles:
+                raise Unauthorized("the service token's user has no role 'service'", code="identity.service_token")
+            grace = SERVICE_GRACE
+        return self._identity.identify(token, grace=grace).caller
+
+
+class HttpBasic:
+    """User name and password of the users file on every request; the project is the user's default one.
+
+    bcrypt takes tens of milliseconds by design, so what was right stays right for `cache_s`. Kept is a keyed hash of
+    the credentials, never a password, and a new password of the user takes effect with the file.
+    """
+
+    def __init__(
+        self,
+        identity: EmbeddedIdentity,
+        clock: Clock,
+        *,
+        cache_s: float = 5.0,
+        random_bytes: RandomBytes = secrets.token_bytes,
+    ) -> None:
+        self._identity = identity
+        self._clock = clock
+        self._cache_period = timedelta(seconds=cache_s)
+        self._cache_key = random_bytes(32)
+        self._lock = threading.Lock()
+        #: keyed hash of user name, password and the password's fingerprint -> until when it counts as right
+        self._verified: dict[bytes, datetime] = {}
+
+    def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
+        name, password = _basic_credentials(headers.get("authorization", ""))
+        accounts = self._identity.accounts()
+        user = accounts.user(name)
+        mark = self._mark(name, password, user.fingerprint if user else "")
+        now = self._clock.now()
+        if user is None or not user.enabled or self._verified.get(mark, now) <= now:
+            user = self._identity.check_password(user, password)
+            self._remember(mark, now)
+        project = accounts.default_project(user)
+        if project is None:
+            raise Unauthorized(
+                f"{name} has no default project; the users file can name one (default_project)",
+                code="identity.no_project",
+            )
+        return caller_for(user, project)
+
+    def _mark(self, *parts: str) -> bytes:
+        return hmac.digest(self._cache_key, "\0".join(parts).encode(), "sha256")
+
+    def _remember(self, mark: bytes, now: datetime) -> None:
+        with self._lock:
+            if len(self._verified) >= _MAX_CACHED:
+                self._verified = {key: until for key, until in self._verified.items() if until > now}
+            if len(self._verified) < _MAX_CACHED:
+                self._verified[mark] = now + self._cache_period
+
+
+class TokensOrBasic:
+    """The token where one is sent, else Basic."""
+
+    def __init__(self, tokens: Authenticator, basic: Authenticator) -> None:
+        self._tokens = tokens
+        self._basic = basic
+
+    def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
+        if "x-auth-token" in headers or not headers.get("authorization", "").lower().startswith("basic "):
+            return self._tokens.authenticate(headers, environ)
+        return self._basic.authenticate(headers, environ)
+
+
+class NoAuth:
+    """Everybody who calls from this machine may do everything, in one project. Credentials are not looked at."""
+
+    def __init__(self, *, user_id: str = "admin", project_id: str = "demo", beyond_loopback: bool = False) -> None:
+        roles = frozenset({"admin", "member", "reader", "service"})
+        self._caller = Caller(user_id, project_id, roles, user_name=user_id, project_name=project_id)
+        self._beyond_loopback = beyond_loopback
+
+    def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
+        address = str(environ.get("REMOTE_ADDR") or "")
+        if not self._beyond_loopback and address and not _is_loopback(address):
+            raise Unauthorized(f"without authentication only this machine is served, not {address}")
+        return self._caller
+
+
+def refuse_beyond_loopback(address: str) -> None:
+    """Raises `StartError` when a server without authentication would listen on `address`."""
+    if not _is_loopback(address):
+        raise StartError(
+            f"identity mode 'none' makes everybody admin, and {address} can be reached from other machines; listen on "
+            f"127.0.0.1, choose another [identity] mode, or set allow_none_beyond_loopback = true"
+        )
+
+
+class TestTokens:
+    """What the peers' test suites send: ``X-Auth-Token: USER[:PROJECT]``, roles in ``X-Roles``. Checks nothing.
+
+    Source: Placement's ``noauth2`` (reference/placement.md, section 4).
+    """
+
+    __test__ = False  # its name looks like a test case to pytest
+
+    def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
+        token = headers.get("x-auth-token")
+        if token is None:
+            raise Unauthorized(REQUIRED, code="identity.no_token")
+        user_id, _, project_id = token.partition(":")
+        roles = {"admin"} if user_id == "admin" else set()
+        if "x-roles" in headers:
+            roles = {role.strip() for role in headers["x-roles"].split(",") if role.strip()}
+        return Caller(
+            user_id=user_id,
+            project_id=headers.get("x-project-id") or project_id or user_id,
+            roles=frozenset(roles),
+            system_scope=headers.get("openstack-system-scope") == "all",
+        )
+
+
+def _basic_credentials(header: str) -> tuple[str, str]:
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        raise Unauthorized(REQUIRED, code="identity.no_credentials")
+    try:
+        name, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise Unauthorized("the Authorization header cannot be read", code="identity.bad_header") from error
+    if not colon:
+        raise Unauthorized("the Authorization header holds no password", code="identity.bad_header")
+    return name, password
+
+
+def _is_loopback(address: str) -> bool:
+    if address == "localhost" or address.startswith(("unix:", "/")):
+        return True
+    try:
+        parsed = ipaddress.ip_address(address.strip("[]"))
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback

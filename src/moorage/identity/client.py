@@ -1,0 +1,134 @@
+"""How a service of this plane, or the command line, gets tokens: from any Keystone v3, ours or a real one."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from moorage.core.clock import Clock
+from moorage.core.errors import NotFound, RemoteError, Unauthorized, Unavailable
+from moorage.wire.client import decode, refusal_of
+from moorage.wire.transports import Transport
+
+#: A token is renewed this long before its time is over, so that no request carries one that ends on its way; a
+#: short-lived one at half its time.
+MARGIN = timedelta(seconds=120)
+
+_DEFAULT_DOMAIN = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str
+    expires_at: datetime
+    renew_at: datetime
+    user_id: str
+    project_id: str | None
+    roles: frozenset[str]
+    #: (service type, interface, region) -> URL
+    endpoints: Mapping[tuple[str, str, str], str]
+
+    def __repr__(self) -> str:
+        return f"Token(user_id={self.user_id!r}, project_id={self.project_id!r}, expires_at={self.expires_at!r})"
+
+
+class PasswordTokens:
+    """A `TokenSource` that logs in with a password. Thread-safe; one token for all threads.
+
+    `transport` leads to what ``OS_AUTH_URL`` names: ``http://host/identity``, without ``/v3``.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        username: str,
+        password: str,
+        project: str,
+        clock: Clock,
+        user_domain_id: str = _DEFAULT_DOMAIN,
+        project_domain_id: str = _DEFAULT_DOMAIN,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._who = f"{username} in project {project}"
+        user = {"name": username, "password": password, "domain": {"id": user_domain_id}}
+        self._request = orjson.dumps(
+            {
+                "auth": {
+                    "identity": {"methods": ["password"], "password": {"user": user}},
+                    "scope": {"project": {"name": project, "domain": {"id": project_domain_id}}},
+                }
+            }
+        )
+        self._lock = threading.Lock()
+        self._token: Token | None = None
+        self._shown = threading.local()
+
+    def headers(self, *, renew: bool = False) -> Mapping[str, str]:
+        """``X-Auth-Token``. `renew` asks for another token than the one this thread was given last."""
+        token = self.token(refused=getattr(self._shown, "text", None) if renew else None)
+        self._shown.text = token.text
+        return {"x-auth-token": token.text}
+
+    def token(self, *, refused: str | None = None) -> Token:
+        """The token in force; fetched where there is none, it is nearly over, or it is the one that was `refused`.
+
+        Several threads whose token was refused at once fetch one new token together. Raises `Unauthorized` when the
+        password is wrong, `Unavailable` when identity does not answer.
+        """
+        token = self._token
+        if token is not None and token.text != refused and self._clock.now() < token.renew_at:
+            return token
+        with self._lock:
+            token = self._token
+            if token is None or token.text == refused or self._clock.now() >= token.renew_at:
+                token = self._token = self._fetch()
+            return token
+
+    def endpoint(self, service_type: str, interface: str = "public", region: str | None = None) -> str:
+        """The URL that the catalogue names. Raises `NotFound` listing the types that it does name."""
+        endpoints = self.token().endpoints
+        for (kind, offered, at), url in endpoints.items():
+            if kind == service_type and offered == interface and region in (None, at):
+                return url
+        known = ", ".join(sorted({kind for kind, _, _ in endpoints})) or "nothing"
+        raise NotFound(
+            f"the catalogue has no {interface} endpoint of {service_type}{f' in {region}' if region else ''}; "
+            f"it has {known}",
+            code="identity.no_endpoint",
+        )
+
+    def _fetch(self) -> Token:
+        headers = {"content-type": "application/json", "accept": "application/json"}
+        answer = self._transport.send("POST", "/v3/auth/tokens", headers, self._request)
+        if answer.status == 201:
+            return _read(answer.headers.get("x-subject-token", ""), decode(answer)["token"], self._clock.now())
+        message, _ = refusal_of(answer)
+        where = f"identity answered {answer.status} to the login of {self._who}: {message}"
+        if answer.status == 401:
+            raise Unauthorized(where, code="identity.password")
+        if answer.status >= 500:
+            raise Unavailable(where)
+        raise RemoteError(where, status=answer.status)
+
+
+def _read(text: str, document: Mapping[str, Any], now: datetime) -> Token:
+    project = document.get("project")
+    expires_at = datetime.fromisoformat(document["expires_at"])
+    return Token(
+        text=text,
+        expires_at=expires_at,
+        renew_at=max(expires_at - MARGIN, now + (expires_at - now) / 2),
+        user_id=document["user"]["id"],
+        project_id=project["id"] if project else None,
+        roles=frozenset(role["name"] for role in document.get("roles", ())),
+        endpoints={
+            (service["type"], endpoint["interface"], endpoint.get("region_id") or ""): endpoint["url"]
+            for service in document.get("catalog", ())
+            for endpoint in service["endpoints"]
+        },
+    )

@@ -1,0 +1,231 @@
+"""Our own identity: the users file, the key of the tokens, and what both together say about a caller.
+
+In the state directory, made at the first start: ``users.yaml`` (or wherever the file was put), ``token.key`` and
+``credentials.json``, the passwords of the first users in plain text for `moorage env` and for the services among
+themselves. All three are 0600; whoever can read them is admin.
+"""
+
+import base64
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import orjson
+import yaml
+
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import StartError, Unauthorized
+from moorage.core.ids import Ids
+from moorage.identity.model import Accounts, Project, User, caller_for
+from moorage.identity.tokens import Claims, TokenSigner
+from moorage.identity.users import UsersFile, hash_password, password_fits
+
+#: How long a token whose time is over is still good together with a service token, as in Keystone.
+SERVICE_GRACE = timedelta(hours=48)
+
+BCRYPT_ROUNDS = 10
+
+#: Projects and users of the first start; the first project of a user is its default.
+FIRST_PROJECTS = ("admin", "demo", "service")
+FIRST_USERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "admin": {"admin": ("admin",), "demo": ("admin",)},
+    "demo": {"demo": ("member",)},
+    "moorage": {"service": ("service", "admin")},
+}
+
+_HEADER = """\
+# Who may use this plane. It is read again within a second after a change; a faulty change is logged and ignored.
+# A password is a bcrypt hash: `htpasswd -nBC 10 NAME` prints one. The user moorage is the services among themselves.
+"""
+
+RandomBytes = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A caller with proof: the claims of a token that is in force now."""
+
+    claims: Claims
+    user: User
+    project: Project | None
+
+    @property
+    def roles(self) -> frozenset[str]:
+        return self.user.roles_in(self.project) if self.project else frozenset()
+
+    @property
+    def caller(self) -> Caller:
+        return caller_for(self.user, self.project)
+
+
+class EmbeddedIdentity:
+    """Passwords in, tokens out; tokens in, callers out."""
+
+    def __init__(
+        self,
+        users: UsersFile,
+        signer: TokenSigner,
+        clock: Clock,
+        *,
+        token_lifetime: timedelta = timedelta(hours=1),
+        random_bytes: RandomBytes = secrets.token_bytes,
+    ) -> None:
+        self._users = users
+        self._signer = signer
+        self._clock = clock
+        self._lifetime = token_lifetime
+        self._random_bytes = random_bytes
+
+    def accounts(self) -> Accounts:
+        return self._users.accounts()
+
+    def check_password(self, user: User | None, password: str) -> User:
+        """The user, whose password it is. Raises `Unauthorized`, the same for every cause."""
+        if not password_fits(user, password) or user is None:
+            raise Unauthorized("user name or password is wrong", code="identity.password")
+        return user
+
+    def issue(self, user: User, project: Project | None, methods: tuple[str, ...]) -> tuple[str, Identified]:
+        """A token for the user in that project. Raises `Unauthorized` where the user has no role there."""
+        now = self._clock.now().replace(microsecond=0)
+        return self._sign(user, project, methods, expires_at=now + self._lifetime)
+
+    def rescope(self, held: Identified, project: Project | None) -> tuple[str, Identified]:
+        """A token for another project; it ends when the one it came from ends."""
+        methods = tuple(sorted({*held.claims.methods, "token"}))
+        return self._sign(held.user, project, methods, expires_at=held.claims.expires_at)
+
+    def identify(self, token: str, *, grace: timedelta = timedelta(0)) -> Identified:
+        """Whose token it is, with the roles as of now. Raises `Unauthorized` saying why not."""
+        claims = self._signer.read(token, self._clock.now(), grace=grace)
+        accounts = self._users.accounts()
+        user = accounts.users.get(claims.user_id)
+        if user is None or not user.enabled or user.fingerprint != claims.fingerprint:
+            raise Unauthorized("the token's user is gone, disabled or has a new password", code="identity.user_changed")
+        if claims.project_id is None:
+            return Identified(claims, user, None)
+        project = accounts.projects.get(claims.project_id)
+        if project is None or not project.enabled or not user.roles_in(project):
+            raise Unauthorized(f"{user.name} has no role in the token's project any more", code="identity.no_role")
+        return Identified(claims, user, project)
+
+    def _sign(
+        self, user: User, project: Project | None, methods: tuple[str, ...], *, expires_at: datetime
+    ) -> tuple[str, Identified]:
+        if project is not None and not (project.enabled and user.roles_in(project)):
+            raise Unauthorized(f"{user.name} has no role in this project", code="identity.no_role")
+        claims = Claims(
+            user_id=user.id,
+            project_id=project.id if project else None,
+            fingerprint=user.fingerprint,
+            issued_at=self._clock.now().replace(microsecond=0),
+            expires_at=expires_at,
+            methods=methods,
+            audit_id=_text(self._random_bytes(16)),
+        )
+        return self._signer.sign(claims), Identified(claims, user, project)
+
+
+def open_or_create(
+    state: Path,
+    *,
+    clock: Clock,
+    ids: Ids,
+    users_file: Path | None = None,
+    token_lifetime: timedelta = timedelta(hours=1),
+    random_bytes: RandomBytes = secrets.token_bytes,
+    bcrypt_rounds: int = BCRYPT_ROUNDS,
+) -> EmbeddedIdentity:
+    """The identity kept in `state`; made there at the first start. Raises `StartError` for files that cannot be used."""
+    users_file = users_file or state / "users.yaml"
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _alone(state):
+        if not users_file.exists():
+            _make_first_accounts(state / "credentials.json", users_file, ids, random_bytes, bcrypt_rounds)
+        key = _key(state / "token.key", random_bytes)
+    users = UsersFile(users_file, clock)
+    return EmbeddedIdentity(users, TokenSigner(key), clock, token_lifetime=token_lifetime, random_bytes=random_bytes)
+
+
+def credentials(state: Path, user: str) -> tuple[str, str]:
+    """(password, project) that the first start noted for `user`. Raises `StartError` where there is no such note."""
+    path = state / "credentials.json"
+    try:
+        note = orjson.loads(path.read_bytes())[user]
+        return note["password"], note["project"]
+    except (OSError, ValueError, KeyError) as error:
+        raise StartError(
+            f"{path} has no password of {user} ({type(error).__name__}); it is made together with the users file: "
+            f'write {{"{user}": {{"password": ..., "project": ...}}}} into it, or give the password as an option'
+        ) from error
+
+
+def _make_first_accounts(
+    credentials_file: Path, users_file: Path, ids: Ids, random_bytes: RandomBytes, rounds: int
+) -> None:
+    """The passwords first: a crash between the two files leaves no users file, so that both are made again."""
+    passwords = {name: _text(random_bytes(24)) for name in FIRST_USERS}
+    notes = {name: {"password": passwords[name], "project": next(iter(roles))} for name, roles in FIRST_USERS.items()}
+    document = {
+        "projects": {name: {"id": _plain(ids)} for name in FIRST_PROJECTS},
+        "users": {
+            name: {
+                "id": _plain(ids),
+                "password": hash_password(passwords[name], rounds),
+                "default_project": next(iter(roles)),
+                "roles": {project: list(held) for project, held in roles.items()},
+            }
+            for name, roles in FIRST_USERS.items()
+        },
+    }
+    _write(credentials_file, orjson.dumps(notes, option=orjson.OPT_INDENT_2))
+    _write(users_file, (_HEADER + yaml.safe_dump(document, sort_keys=False)).encode())
+
+
+def _key(path: Path, random_bytes: RandomBytes) -> bytes:
+    if not path.exists():
+        _write(path, random_bytes(32))
+    try:
+        status = path.stat()
+        if status.st_mode & 0o077:
+            raise StartError(f"{path} can be read by others, who could then be anybody here; chmod 0600 {path}")
+        key = path.read_bytes()
+    except OSError as error:
+        raise StartError(f"the key of the tokens {path} cannot be read: {error}") from error
+    if len(key) < 32:
+        raise StartError(f"{path} holds {len(key)} bytes instead of 32; remove it, and users log in again")
+    return key
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all, for us alone."""
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+
+
+def _plain(ids: Ids) -> str:
+    """Keystone's ids are UUIDs without dashes."""
+    return ids.uuid().replace("-", "")
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """Of several processes that start at once, one makes the files and the others find them."""
+    with (state / ".identity.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,1 @@
+"""Decode, ask the service, encode: in Keystone v3's shapes."""

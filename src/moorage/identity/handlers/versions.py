@@ -1,0 +1,24 @@
+"""The version documents, which everybody may read: clients discover without credentials."""
+
+from moorage.identity.service import IdentityService
+from moorage.wire.call import Call, Reply
+
+
+def index(call: Call[IdentityService]) -> Reply:
+    """300, as Keystone does: clients pick from ``versions.values``."""
+    document = {"versions": {"values": [_version(call.base_url)]}}
+    return Reply(300, document, {"location": f"{call.base_url}/v3/"})
+
+
+def show(call: Call[IdentityService]) -> Reply:
+    return Reply(body={"version": _version(call.base_url)})
+
+
+def _version(base_url: str) -> dict[str, object]:
+    return {
+        "id": "v3.14",
+        "status": "stable",
+        "updated": "2020-04-07T00:00:00Z",
+        "links": [{"rel": "self", "href": f"{base_url}/v3/"}],
+        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}],
+    }

@@ -1,0 +1,74 @@
+"""Users, projects and their roles, as the users file says. There is one domain, ``default``, and no groups."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moorage.core.caller import Caller
+
+DOMAIN_ID = "default"
+DOMAIN_NAME = "Default"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    id: str
+    name: str
+    description: str = ""
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """`roles` are by project id; `password_hash` is bcrypt's ``$2b$...``."""
+
+    id: str
+    name: str
+    password_hash: str = field(repr=False)
+    roles: Mapping[str, frozenset[str]]
+    default_project_id: str | None = None
+    enabled: bool = True
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the password, so that tokens of the old one end; tells nothing about it."""
+        return hashlib.sha256(self.password_hash.encode()).hexdigest()[:12]
+
+    def roles_in(self, project: Project) -> frozenset[str]:
+        return self.roles.get(project.id, frozenset())
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """All of one users file, by id."""
+
+    users: Mapping[str, User]
+    projects: Mapping[str, Project]
+
+    def user(self, name: str) -> User | None:
+        return next((user for user in self.users.values() if user.name == name), None)
+
+    def project(self, name: str) -> Project | None:
+        return next((project for project in self.projects.values() if project.name == name), None)
+
+    def projects_of(self, user: User) -> list[Project]:
+        """Those the user has a role in and that are enabled, in the file's order."""
+        return [project for project in self.projects.values() if project.enabled and user.roles_in(project)]
+
+    def default_project(self, user: User) -> Project | None:
+        """The named default, else the only project; None where nobody said which of several."""
+        projects = self.projects_of(user)
+        if user.default_project_id is None:
+            return projects[0] if len(projects) == 1 else None
+        return next((project for project in projects if project.id == user.default_project_id), None)
+
+
+def caller_for(user: User, project: Project | None) -> Caller:
+    """The user in that project; without one there are no roles either."""
+    return Caller(
+        user_id=user.id,
+        user_name=user.name,
+        project_id=project.id if project else "",
+        project_name=project.name if project else "",
+        roles=user.roles_in(project) if project else frozenset(),
+    )

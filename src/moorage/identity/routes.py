@@ -1,0 +1,82 @@
+"""The part of the Identity API v3 that clients and other services need of us, and who may use it.
+
+Not here: everything that writes. Users and projects are edited in the users file.
+"""
+
+from typing import Any
+
+from moorage.identity.handlers import accounts, tokens, versions
+from moorage.identity.policy import RuleTable, admin_or_service, anyone
+from moorage.identity.schemas.tokens import LOGIN
+from moorage.identity.service import IdentityService
+from moorage.wire.app import ServiceApi
+from moorage.wire.call import Reply, Route
+from moorage.wire.errors import Problem
+
+
+def keystone_error(problem: Problem) -> Reply:
+    """``{"error": {"code": 401, "message": "...", "title": "Unauthorized"}}``"""
+    body = {"error": {"code": problem.status, "message": problem.message, "title": problem.title}}
+    headers = {"www-authenticate": "Keystone"} if problem.status == 401 else {}
+    return Reply(problem.status, body, headers | {"vary": "X-Auth-Token"})
+
+
+def _worded(error: Any) -> str:
+    """Only what is missing is quoted: any other of the validator's sentences could repeat a password."""
+    place = "/".join(map(str, error.absolute_path)) or "the body"
+    return f"Invalid input at {place}" + (f": {error.message}" if error.validator == "required" else "")
+
+
+API: ServiceApi[IdentityService] = ServiceApi(
+    name="identity",
+    error_shape=keystone_error,
+    word_schema_error=_worded,
+    routes=(
+        Route("GET", "/", versions.index, None, reads="none"),
+        Route("GET", "/v3", versions.show, None, reads="none"),
+        Route("GET", "/v3/", versions.show, None, reads="none"),
+        Route("POST", "/v3/auth/tokens", tokens.create, None, schema=LOGIN),
+        Route("GET", "/v3/auth/tokens", tokens.show, "identity:validate_token"),
+        Route("HEAD", "/v3/auth/tokens", tokens.check, "identity:check_token"),
+        Route("DELETE", "/v3/auth/tokens", tokens.revoke, "identity:revoke_token"),
+        Route("GET", "/v3/auth/catalog", tokens.catalog, "identity:get_auth_catalog"),
+        Route("GET", "/v3/auth/projects", tokens.projects, "identity:get_auth_projects"),
+        Route("GET", "/v3/auth/domains", tokens.domains, "identity:get_auth_domains"),
+        Route("GET", "/v3/auth/system", tokens.system, "identity:get_auth_system"),
+        Route("GET", "/v3/projects", accounts.list_projects, "identity:list_projects"),
+        Route("GET", "/v3/projects/{project_id}", accounts.show_project, "identity:get_project"),
+        Route("GET", "/v3/users", accounts.list_users, "identity:list_users"),
+        Route("GET", "/v3/users/{user_id}", accounts.show_user, "identity:get_user"),
+        Route("GET", "/v3/users/{user_id}/projects", accounts.list_user_projects, "identity:list_user_projects"),
+        Route("GET", "/v3/roles", accounts.list_roles, "identity:list_roles"),
+        Route("GET", "/v3/roles/{role_id}", accounts.show_role, "identity:get_role"),
+        Route("GET", "/v3/domains", accounts.list_domains, "identity:list_domains"),
+        Route("GET", "/v3/domains/{domain_id}", accounts.show_domain, "identity:get_domain"),
+    ),
+)
+
+RULES = RuleTable(
+    {
+        # Own token, own user, own projects: the service tells foreign ones apart by the rules with "any".
+        "identity:validate_token": anyone,
+        "identity:check_token": anyone,
+        "identity:revoke_token": anyone,
+        "identity:validate_any_token": admin_or_service,
+        "identity:get_auth_catalog": anyone,
+        "identity:get_auth_projects": anyone,
+        "identity:get_auth_domains": anyone,
+        "identity:get_auth_system": anyone,
+        "identity:get_project": anyone,
+        "identity:get_any_project": admin_or_service,
+        "identity:list_projects": admin_or_service,
+        "identity:get_user": anyone,
+        "identity:get_any_user": admin_or_service,
+        "identity:list_user_projects": anyone,
+        "identity:list_users": admin_or_service,
+        "identity:list_roles": admin_or_service,
+        "identity:get_role": admin_or_service,
+        "identity:list_domains": admin_or_service,
+        "identity:get_domain": anyone,
+    },
+    refusal_text="You are not authorized to perform the requested action: {rule}.",
+)

@@ -1,0 +1,1 @@
+"""What requests to the identity routes must look like."""

@@ -1,0 +1,177 @@
+"""The use cases behind the Keystone v3 routes: log in, judge a token, show the catalogue, projects and users."""
+
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from moorage.core.caller import Caller
+from moorage.core.errors import Forbidden, NotFound, Unauthorized
+from moorage.identity.embedded import SERVICE_GRACE, EmbeddedIdentity, Identified
+from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, Project, User
+
+#: What `openstack catalog list` shows beside the type: the names that the peers register themselves by.
+SERVICE_NAMES = {
+    "accelerator": "cyborg",
+    "compute": "nova",
+    "identity": "keystone",
+    "image": "glance",
+    "placement": "placement",
+    "reservation": "blazar",
+}
+
+INTERFACES = ("public", "internal", "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """As a request names it, by id or name; both None means that it was not named."""
+
+    id: str | None = None
+    name: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        return self.id == DOMAIN_ID or (self.name or "").casefold() == DOMAIN_NAME.casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A user or project by id, or by name and domain."""
+
+    id: str | None
+    name: str | None
+    domain: Domain
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """One attempt. Exactly the credentials of `methods` are set; `unscoped` means that no project is wanted."""
+
+    methods: tuple[str, ...]
+    user: Named | None = None
+    password: str = field(default="", repr=False)
+    token: str | None = field(default=None, repr=False)
+    project: Named | None = None
+    unscoped: bool = False
+    other_scope: bool = False  #: a domain or the whole system, where nobody has a role here
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    service_type: str
+    service_name: str
+    region: str
+    url: str
+
+
+class IdentityService:
+    """`endpoints`: service type -> path below this address (``/compute/v2.1``) or full URL (of a real Glance).
+
+    `mount` is the path below which this service itself is mounted: what is left of a request's base URL without it
+    is the address that the paths of the catalogue are appended to.
+    """
+
+    def __init__(
+        self,
+        identity: EmbeddedIdentity,
+        endpoints: Mapping[str, str],
+        *,
+        region: str = "RegionOne",
+        mount: str = "/identity",
+    ) -> None:
+        self._identity = identity
+        self._endpoints = endpoints
+        self._region = region
+        self._mount = mount
+
+    def log_in(self, login: Login) -> tuple[str, Identified]:
+        """(token, whose it is). Raises `Unauthorized`."""
+        if login.other_scope:
+            raise Unauthorized("there are roles in projects only, not in a domain or the whole system")
+        if login.token is not None:
+            held = self._identity.identify(login.token)
+            if login.user is not None and self._find_user(login.user) != held.user:
+                raise Unauthorized("the token belongs to another user")
+            return self._identity.rescope(held, self._wanted_project(login, held.user))
+        user = self._find_user(login.user) if login.user else None
+        user = self._identity.check_password(user, login.password)
+        return self._identity.issue(user, self._wanted_project(login, user), ("password",))
+
+    def judge(
+        self, caller: Caller, subject: str, own_token: str | None, *, privileged: bool, allow_expired: bool
+    ) -> Identified:
+        """What a token says, to its owner and to services. Raises `NotFound` for one that is not in force."""
+        is_own = own_token is not None and hmac.compare_digest(subject.encode(), own_token.encode())
+        grace = SERVICE_GRACE if allow_expired and privileged else timedelta(0)
+        try:
+            held = self._identity.identify(subject, grace=grace)
+        except Unauthorized as error:
+            raise NotFound(f"This is not a recognized token: {error.message}.", code=error.error_code) from error
+        if not (is_own or privileged or held.user.id == caller.user_id):
+            raise Forbidden("You are not authorized to perform the requested action: identity:validate_token.")
+        return held
+
+    def catalog(self, base_url: str) -> list[Endpoint]:
+        """`base_url`: of the request, with our own mount."""
+        root = base_url.rstrip("/").removesuffix(self._mount)
+        return [
+            Endpoint(kind, SERVICE_NAMES.get(kind, kind), self._region, root + at if at.startswith("/") else at)
+            for kind, at in self._endpoints.items()
+        ]
+
+    def own_projects(self, caller: Caller) -> list[Project]:
+        accounts = self._identity.accounts()
+        user = accounts.users.get(caller.user_id)
+        return accounts.projects_of(user) if user else []
+
+    def projects(self, name: str | None) -> list[Project]:
+        return [row for row in self._identity.accounts().projects.values() if name in (None, row.name)]
+
+    def project(self, caller: Caller, project_id: str, *, privileged: bool) -> Project:
+        """Others' projects do not exist for who is no admin."""
+        project = self._identity.accounts().projects.get(project_id)
+        if project is None or not (privileged or project in self.own_projects(caller)):
+            raise NotFound(f"Could not find project: {project_id}.")
+        return project
+
+    def projects_of(self, caller: Caller, user_id: str, *, privileged: bool) -> list[Project]:
+        return self._identity.accounts().projects_of(self.user(caller, user_id, privileged=privileged))
+
+    def users(self, name: str | None) -> list[User]:
+        return [row for row in self._identity.accounts().users.values() if name in (None, row.name)]
+
+    def user(self, caller: Caller, user_id: str, *, privileged: bool) -> User:
+        user = self._identity.accounts().users.get(user_id)
+        if user is None or not (privileged or user.id == caller.user_id):
+            raise NotFound(f"Could not find user: {user_id}.")
+        return user
+
+    def roles(self, name: str | None) -> Sequence[str]:
+        """Those that the peers know, and those that the users file speaks of."""
+        held = {
+            role for user in self._identity.accounts().users.values() for roles in user.roles.values() for role in roles
+        }
+        return [
+            role for role in sorted(held | {"admin", "manager", "member", "reader", "service"}) if name in (None, role)
+        ]
+
+    def _find_user(self, wanted: Named) -> User | None:
+        accounts = self._identity.accounts()
+        if wanted.id is not None:
+            return accounts.users.get(wanted.id)
+        return accounts.user(wanted.name or "") if wanted.domain.is_ours else None
+
+    def _wanted_project(self, login: Login, user: User) -> Project | None:
+        """As in Keystone: without a scope the user's default project, without such a one no scope."""
+        accounts = self._identity.accounts()
+        if login.project is None:
+            return None if login.unscoped else accounts.default_project(user)
+        wanted = login.project
+        if wanted.id is not None:
+            project = accounts.projects.get(wanted.id)
+        else:
+            project = accounts.project(wanted.name or "") if wanted.domain.is_ours else None
+        if project is None:
+            raise Unauthorized(f"{user.name} has no role in this project", code="identity.no_role")
+        return project

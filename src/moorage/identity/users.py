@@ -1,0 +1,269 @@
+"""The users file: read, checked, and read again when it changes.
+
+::
+
+    projects:
+      demo: {id: 0f6e...}
+    users:
+      alice:
+        id: 7c1d...
+        password: $2b$10$...          # bcrypt; `htpasswd -nBC 10 alice` prints one
+        default_project: demo         # may be left out
+        roles:
+          demo: [member]              # admin, manager, member, reader, service, or names of your own
+
+An error names the file, the line and the remedy. A file that others may write is refused: it decides who is admin.
+"""
+
+import logging
+import os
+import stat
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import jsonschema_rs
+import yaml
+
+from moorage.core.clock import Clock
+from moorage.core.errors import StartError
+from moorage.identity.model import Accounts, Project, User
+
+log = logging.getLogger(__name__)
+
+#: The file is looked at once in this time at most.
+RELOAD_PERIOD = timedelta(seconds=1)
+
+#: Bytes of a password that bcrypt can tell apart; longer ones are refused instead of cut.
+MAX_PASSWORD_BYTES = 72
+
+_ID = {"type": "string", "pattern": r"^[A-Za-z0-9_.-]{1,64}$"}
+_NAME = {"type": "string", "minLength": 1, "maxLength": 255}
+_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["projects", "users"],
+    "properties": {
+        "projects": {
+            "type": "object",
+            "propertyNames": _NAME,
+            "additionalProperties": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["id"],
+                "properties": {"id": _ID, "description": {"type": "string"}, "enabled": {"type": "boolean"}},
+            },
+        },
+        "users": {
+            "type": "object",
+            "propertyNames": _NAME,
+            "additionalProperties": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["id", "password", "roles"],
+                "properties": {
+                    "id": _ID,
+                    "password": {"type": "string", "pattern": r"^\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}$"},
+                    "default_project": _NAME,
+                    "enabled": {"type": "boolean"},
+                    "roles": {
+                        "type": "object",
+                        "propertyNames": _NAME,
+                        "additionalProperties": {
+                            "type": "array",
+                            "minItems": 1,
+                            "items": {"type": "string", "pattern": "^[a-z0-9_.-]{1,64}$"},
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+class UsersFile:
+    """The accounts in `path`, as of one second ago at most.
+
+    A change that cannot be read is logged and ignored: the last good accounts stay in force.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._mark = _mark(path)
+        self._accounts = load(path)
+        self._next_look = clock.now() + RELOAD_PERIOD
+
+    def accounts(self) -> Accounts:
+        now = self._clock.now()
+        if now >= self._next_look:
+            with self._lock:
+                self._look(now)
+        return self._accounts
+
+    def _look(self, now: datetime) -> None:
+        if now < self._next_look:  # another thread was quicker
+            return
+        self._next_look = now + RELOAD_PERIOD
+        mark = _mark(self._path)
+        if mark == self._mark:
+            return
+        self._mark = mark
+        try:
+            self._accounts = load(self._path)
+            log.info("users file read again", extra={"file": str(self._path), "users": len(self._accounts.users)})
+        except StartError as error:
+            log.error("changed users file ignored", extra={"file": str(self._path), "reason": error.message})  # noqa: TRY400 - the reason is the whole story
+
+
+def load(path: Path) -> Accounts:
+    """Raises `StartError` naming file, line and remedy."""
+    return parse(_read(path), str(path))
+
+
+def parse(text: str, where: str) -> Accounts:
+    """The accounts that `text` describes; `where` names its file in errors."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"{where}:{mark.line + 1}" if mark else where
+        raise StartError(f"{line}: this is no YAML: {getattr(error, 'problem', None) or error}") from error
+    _refuse_double_keys(root, where)
+    for fault in _validator().iter_errors(document):
+        raise StartError(f"{where}:{_line(root, fault.instance_path)}: {_worded(fault)}")
+    return _accounts(document, root, where)
+
+
+def hash_password(password: str, rounds: int) -> str:
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(rounds)).decode()
+
+
+def password_fits(user: User | None, password: str) -> bool:
+    """Whether it is the user's password. Takes the same time for a user who does not exist."""
+    given = password.encode()
+    if len(given) > MAX_PASSWORD_BYTES or b"\0" in given:
+        return False
+    if user is None or not user.enabled:
+        bcrypt.checkpw(given, _nobodys_hash())
+        return False
+    return bcrypt.checkpw(given, user.password_hash.encode())
+
+
+@cache
+def _nobodys_hash() -> bytes:
+    return bcrypt.hashpw(b"nobody", bcrypt.gensalt(10))
+
+
+@cache
+def _validator() -> Any:
+    return jsonschema_rs.Draft202012Validator(_SCHEMA)
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    """What changes when the file does; None while it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8") as file:
+            status = os.fstat(file.fileno())
+            if status.st_mode & 0o022:
+                raise StartError(
+                    f"{path} (mode {stat.S_IMODE(status.st_mode):04o}) may be written by others, and it decides who is "
+                    f"admin; take that right away: chmod go-w {path}"
+                )
+            if status.st_uid not in (0, os.geteuid()):
+                raise StartError(f"{path} belongs to uid {status.st_uid}; make it ours: chown {os.geteuid()} {path}")
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"the users file {path} cannot be read: {error}") from error
+
+
+def _accounts(document: Mapping[str, Any], root: yaml.Node | None, where: str) -> Accounts:
+    """From a document that follows the schema; what a schema cannot say is checked here."""
+    projects = {
+        row["id"]: Project(row["id"], name, row.get("description", ""), row.get("enabled", True))
+        for name, row in document["projects"].items()
+    }
+    ids = {project.name: project.id for project in projects.values()}
+    for section in ("projects", "users"):
+        counts = Counter(row["id"] for row in document[section].values())
+        for name, row in document[section].items():
+            if counts[row["id"]] > 1:
+                line = _line(root, [section, name, "id"])
+                raise StartError(f"{where}:{line}: the id {row['id']} is there twice; give {name} one of its own")
+    users = {}
+    for name, row in document["users"].items():
+        for project in row["roles"]:
+            if project not in ids:
+                line = _line(root, ["users", name, "roles", project])
+                raise StartError(f"{where}:{line}: there is no project {project}; there is {', '.join(ids)}")
+        default = row.get("default_project")
+        if default is not None and default not in row["roles"]:
+            line = _line(root, ["users", name, "default_project"])
+            raise StartError(f"{where}:{line}: {name} has no role in its default_project {default}; add one to roles")
+        users[row["id"]] = User(
+            id=row["id"],
+            name=name,
+            password_hash=row["password"],
+            roles={ids[project]: frozenset(roles) for project, roles in row["roles"].items()},
+            default_project_id=ids[default] if default else None,
+            enabled=row.get("enabled", True),
+        )
+    return Accounts(users, projects)
+
+
+def _refuse_double_keys(node: yaml.Node | None, where: str) -> None:
+    """YAML's loader takes the last of several equal keys; here that could hide who is admin."""
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if key.tag != "tag:yaml.org,2002:str":
+                raise StartError(
+                    f"{where}:{key.start_mark.line + 1}: the name {key.value} must be text; put it in quotes"
+                )
+            if key.value in seen:
+                raise StartError(f"{where}:{key.start_mark.line + 1}: {key.value} is there twice; keep one")
+            seen.add(key.value)
+            _refuse_double_keys(value, where)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_double_keys(value, where)
+
+
+def _line(node: yaml.Node | None, path: Iterable[str | int]) -> int:
+    """The line of what `path` leads to, or of the last thing on the way that is there."""
+    line = node.start_mark.line if node else 0
+    for step in path:
+        if isinstance(node, yaml.MappingNode):
+            pair = next((pair for pair in node.value if pair[0].value == step), None)
+            if pair is None:
+                break
+            node, line = pair[1], pair[0].start_mark.line
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            node = node.value[step]
+            line = node.start_mark.line
+    return line + 1
+
+
+def _worded(fault: Any) -> str:
+    """The validator's sentence with its place; never the value itself where that may be a password."""
+    path: Sequence[str | int] = fault.instance_path
+    place = " -> ".join(str(step) for step in path) or "the file"
+    if path and path[-1] == "password":
+        return f"{place} must be a bcrypt hash ($2b$...), as `htpasswd -nBC 10 NAME` prints one"
+    return f"{place}: {fault.message}"
