@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
-from moorage.cli.client import credentials_of, identity_url
+from moorage.cli.client import identity_url
 from moorage.cli.state import config_option, open_config
+from moorage.identity.embedded import credentials
 
 
 @click.command()
@@ -15,12 +16,12 @@ from moorage.cli.state import config_option, open_config
 def env(config_path: Path | None, user: str) -> None:
     """Print the OS_* variables for the openstack clients: eval "$(moorage env)"."""
     config = open_config(config_path)
-    credentials = credentials_of(config, user)
+    password, project = credentials(config.state, user)
     variables = {
         "OS_AUTH_URL": identity_url(config),
-        "OS_USERNAME": credentials.username,
-        "OS_PASSWORD": credentials.password,
-        "OS_PROJECT_NAME": credentials.project,
+        "OS_USERNAME": user,
+        "OS_PASSWORD": password,
+        "OS_PROJECT_NAME": project,
         "OS_USER_DOMAIN_ID": "default",
         "OS_PROJECT_DOMAIN_ID": "default",
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from moorage.cli.client import base_url
 from moorage.cli.endpoints import PATHS
 from moorage.cli.state import CONFIG_VARIABLE, config_option, default_config_path, open_or_make_config
 from moorage.config import Config, render
@@ -93,7 +94,7 @@ def _serve(config: Config) -> None:
 def _announce(config: Config) -> None:
     """Say how to reach the plane once it answers."""
     clock = SystemClock()
-    url = config.server.public_url or f"http://{config.server.address}:{config.server.port}"
+    url = base_url(config)
     transport = SocketTransport(f"http://{config.server.address}:{config.server.port}", timeout_s=5)
     until = clock.now().timestamp() + READY_TIMEOUT_S
     while clock.now().timestamp() < until:

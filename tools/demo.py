@@ -1,0 +1,578 @@
+"""The tour: a whole plane, walked with the unmodified OpenStack clients; each answer is checked.
+
+Run by ``make demo`` and by the tests. Prints every command and its answer; exits 0 only if every check held,
+and ends whatever it started. Needs nothing but the two virtual environments that the Makefile builds.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+#: A function of the tour's bitstreams, by the id that flavors ask for.
+AES = "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21"
+FFT = "c2a9d7b4-0f3e-4b61-9a58-71e6d0b4c935"
+
+LLC_MAPPING = """\
+meta:
+  schema_version: 1.0
+providers:
+  - identification:
+      uuid: $COMPUTE_NODE
+    inventories:
+      additional:
+        CUSTOM_LLC:
+          # Describing the last-level cache of this compute node
+          total: 22
+          reserved: 2
+          min_unit: 1
+          max_unit: 11
+          step_size: 1
+          allocation_ratio: 1
+    traits:
+      additional:
+        - CUSTOM_P_STATE_ENABLED
+"""
+
+#: The other spelling of `additional` that files written for Nova have: a list of one-key mappings.
+LLC_LIST = LLC_MAPPING.replace("schema_version: 1.0", "schema_version: '1.0'").replace(
+    "        CUSTOM_LLC:\n", "        - CUSTOM_LLC:\n"
+)
+for _line in ("# Describing", "total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio"):
+    LLC_LIST = LLC_LIST.replace(f"          {_line}", f"            {_line}")
+
+#: What the file says, and words that the refusal must have: place and remedy.
+BROKEN = {
+    "it is not YAML": (LLC_MAPPING.replace("total: 22", "total: [22"), ("line",)),
+    "VCPU is not a custom class": (LLC_MAPPING.replace("CUSTOM_LLC", "VCPU"), ("VCPU", "CUSTOM_")),
+    "the same provider twice": (
+        LLC_MAPPING + LLC_MAPPING[LLC_MAPPING.index("  - identification") :],
+        ("$COMPUTE_NODE",),
+    ),
+}
+
+
+class Failed(Exception):
+    """A check did not hold."""
+
+
+class Tour:
+    def __init__(self, clients: Path, moorage: Path, state: Path, port: int) -> None:
+        self.clients = clients
+        self.moorage = moorage
+        self.state = state
+        self.port = port
+        self.config = state / "moorage.conf"
+        self.environment = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
+        self.environment |= {"PYTHONWARNINGS": "ignore", "NO_COLOR": "1", "COLUMNS": "118"}
+        self.checks = 0
+        self.commands = 0
+        self._plane: subprocess.Popen[str] | None = None
+
+    # What a step is made of
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def title(self, text: str) -> None:
+        self.say(f"\n== {text}")
+
+    def run(self, line: str, *, refused: bool = False, shown: bool = True) -> str:
+        """Run a command as a user would type it; its standard output. `refused`: it must fail."""
+        words = shlex.split(line)
+        program = {"openstack": self.clients / "openstack", "moorage": self.moorage}[words[0]]
+        if words[0] == "moorage":
+            words += ["--config", str(self.config)]
+        done = subprocess.run(
+            [str(program), *words[1:]], env=self.environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        self.commands += 1
+        answer = done.stdout.strip()
+        # A packaging bug of python-blazarclient 4.6.0 shows up in every openstack command.
+        errors = "\n".join(text for text in done.stderr.splitlines() if "reservation_host_unset" not in text).strip()
+        if shown:
+            self.say(f"$ {line}")
+            for text in filter(None, (answer, errors)):
+                self.say(text)
+        if (done.returncode != 0) != refused:
+            raise Failed(f"{line}\nexit code {done.returncode}\n{answer}\n{errors}")
+        return errors if refused else answer
+
+    def json(self, line: str) -> object:
+        """The answer to a question of ours that nobody needs to see."""
+        return json.loads(self.run(f"{line} -f json", shown=False))
+
+    def check(self, claim: str, *, holds: bool, found: object = "") -> None:
+        if not holds:
+            raise Failed(f"{claim}: does not hold. Found: {found}")
+        self.checks += 1
+        self.say(f"   ok: {claim}")
+
+    def until(self, claim: str, probe: Callable[[], tuple[bool, object]], timeout_s: float = 30) -> None:
+        """Check that becomes true within `timeout_s`."""
+        end = time.monotonic() + timeout_s
+        while True:
+            holds, found = probe()
+            if holds or time.monotonic() > end:
+                break
+            time.sleep(0.2)
+        self.check(claim, holds=holds, found=found)
+
+    # The plane
+
+    @property
+    def up_command(self) -> list[str]:
+        return [
+            str(self.moorage), "up", "--config", str(self.config), "--port", str(self.port), "--adjustable-clock",
+        ]  # fmt: skip
+
+    def start(self) -> None:
+        self.say(f"$ moorage up --port {self.port} --adjustable-clock &")
+        began = time.monotonic()
+        self._plane = subprocess.Popen(
+            self.up_command,
+            env=self.environment,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        while not self._answers():
+            if self._plane.poll() is not None or time.monotonic() - began > 60:
+                raise Failed(f"the plane did not start: {self._plane.communicate()[1]}")
+            time.sleep(0.05)
+        self.say(f"   ready after {time.monotonic() - began:.1f} s")
+        answer = self.run("moorage env", shown=False)
+        for line in answer.splitlines():
+            name, _, value = line.removeprefix("export ").partition("=")
+            self.environment[name] = shlex.split(value)[0]
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End the plane and all its processes; SIGKILL gives it no chance to tidy up."""
+        if self._plane is None:
+            return
+        if how == signal.SIGKILL:
+            os.killpg(self._plane.pid, how)
+        else:
+            self._plane.send_signal(how)
+        try:
+            self._plane.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._plane.pid, signal.SIGKILL)
+            raise Failed("the plane did not end within 30 s of Ctrl-C") from None
+        self._plane = None
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    # Short questions
+
+    def server(self, name: str) -> dict[str, object]:
+        return dict(self.json(f"openstack server show {name}"))  # type: ignore[call-overload]
+
+    def provider(self, name: str) -> str:
+        uuid = self.run(f"openstack resource provider list --name {name} -f value -c uuid", shown=False)
+        if not uuid:
+            raise Failed(f"there is no resource provider {name}")
+        return uuid
+
+    def generations(self) -> dict[str, int]:
+        rows = self.json("openstack resource provider list")
+        return {row["name"]: row["generation"] for row in rows}  # type: ignore[attr-defined]
+
+    def allocation(self, consumer: str) -> dict[str, int]:
+        """What `consumer` holds, summed over providers."""
+        held: dict[str, int] = {}
+        for row in self.json(f"openstack resource provider allocation show {consumer}"):  # type: ignore[attr-defined]
+            for name, amount in row["resources"].items():
+                held[name] = held.get(name, 0) + amount
+        return held
+
+
+def broken_files(tour: Tour) -> None:
+    tour.title("1. Provider configuration: a broken file stops the agent and says why")
+    folder = tour.state / "provider_config"
+    folder.mkdir(mode=0o700)
+    file = folder / "10-llc.yaml"
+    for claim, (text, words) in BROKEN.items():
+        file.write_text(text)
+        file.chmod(0o600)
+        _refused_start(tour, claim, file, words)
+    file.write_text(LLC_MAPPING)
+    file.chmod(0o666)
+    _refused_start(tour, "others may write it", file, ("writ",))
+    file.chmod(0o600)
+
+
+def _refused_start(tour: Tour, claim: str, file: Path, words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        tour.up_command, env=tour.environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    message = done.stderr.strip()
+    tour.say(f"$ moorage up\n{message}")
+    told = file.name in message and all(word in message for word in words)
+    tour.check(f"refused, naming file and place: {claim}", holds=done.returncode != 0 and told, found=done)
+
+
+def provider_configuration(tour: Tour) -> None:
+    tour.title("1. Provider configuration: the spec's own example")
+    tour.say((tour.state / "provider_config" / "10-llc.yaml").read_text())
+    tour.start()
+    tour.run("openstack resource provider list -c name -c generation")
+    root = tour.provider("compute-1")
+    tour.run(f"openstack resource provider inventory list {root}")
+    rows = tour.json(f"openstack resource provider inventory list {root}")
+    llc = next((row for row in rows if row["resource_class"] == "CUSTOM_LLC"), {})  # type: ignore[attr-defined]
+    wanted = {"total": 22, "reserved": 2, "min_unit": 1, "max_unit": 11, "step_size": 1, "allocation_ratio": 1.0}
+    tour.check("CUSTOM_LLC is published as the file says", holds=wanted.items() <= llc.items(), found=llc)
+    traits = tour.run(f"openstack resource provider trait list {root} -f value")
+    tour.check("CUSTOM_P_STATE_ENABLED is published", holds="CUSTOM_P_STATE_ENABLED" in traits.split(), found=traits)
+
+
+def discovery(tour: Tour) -> None:
+    tour.title("2. Devices are nested providers; discovered again, nothing changes")
+    before = tour.generations()
+    tour.check(
+        "two FPGAs with three regions, four GPUs, a NUMA pair", holds=_devices(tour, before) == (3, 4, 2), found=before
+    )
+    tour.run("openstack accelerator device list -c type -c vendor -c hostname")
+    region = _free_region(tour)
+    tour.run(f"openstack resource provider trait list {tour.provider(region)} -f value")
+    tour.stop()
+    (tour.state / "provider_config" / "10-llc.yaml").write_text(LLC_LIST)
+    tour.say("   restarted, with the other spelling of `additional` (a list, as in files for Nova)")
+    tour.start()
+    after = tour.generations()
+    tour.check("no generation moved: nothing was written", holds=before == after, found=(before, after))
+
+
+def _devices(tour: Tour, names: dict[str, int]) -> tuple[int, int, int]:
+    regions = sum("_R" in name for name in names)
+    numa = sum("_NUMA_" in name for name in names)
+    root = 1
+    return regions, len(names) - regions - numa - root, numa
+
+
+def _free_region(tour: Tour) -> str:
+    """The first FPGA region of the host, by name."""
+    return min(name for name in tour.generations() if "_R" in name)
+
+
+def custom_classes(tour: Tour) -> None:
+    tour.title("3. Custom resource classes in flavors")
+    (tour.state / "tiny.img").write_bytes(os.urandom(64 * 1024))
+    tour.run(
+        f"openstack image create tiny --file {tour.state}/tiny.img --disk-format raw --container-format bare"
+        " -c name -c status -c size"
+    )
+    tour.run(
+        "openstack flavor create llc2 --vcpus 2 --ram 512 --disk 1 --property resources:CUSTOM_LLC=2"
+        " --property resources:VCPU=0 -c name -c vcpus -c ram -c properties"
+    )
+    tour.run("openstack server create llc-1 --flavor llc2 --image tiny --nic none --wait -c name -c status")
+    server = tour.server("llc-1")
+    tour.check("the server is ACTIVE", holds=server["status"] == "ACTIVE", found=server)
+    tour.run(f"openstack resource provider allocation show {server['id']}")
+    held = tour.allocation(str(server["id"]))
+    tour.check("it holds 2 CUSTOM_LLC", holds=held.get("CUSTOM_LLC") == 2, found=held)
+    tour.check("and no VCPU", holds="VCPU" not in held, found=held)
+    flavor = tour.json("openstack flavor show llc2")
+    tour.check("the flavor still displays 2 vcpus", holds=flavor["vcpus"] == 2, found=flavor)  # type: ignore[index]
+    tour.run("openstack server delete llc-1 --wait")
+    _bad_flavor(tour)
+
+
+def _bad_flavor(tour: Tour) -> None:
+    message = tour.run(
+        "openstack flavor create bad --vcpus 1 --ram 64 --disk 1 --property resources:CUSTOM_LLC=-1", refused=True
+    )
+    tour.check("a negative amount is refused when the flavor is made", holds="CUSTOM_LLC" in message, found=message)
+    tour.run("openstack flavor delete bad", shown=False)
+
+
+def _region_id(tour: Tour, region: str) -> str:
+    """The type of a region, as bitstreams name it: from the trait that the region carries."""
+    traits = tour.run(f"openstack resource provider trait list {tour.provider(region)} -f value", shown=False).split()
+    for trait in traits:
+        head, found, tail = trait.partition("_REGION_")
+        if found and head.startswith("CUSTOM_FPGA_"):
+            return tail.replace("_", "-").lower()
+    raise Failed(f"{region} carries no region trait, only {traits}")
+
+
+def _upload(tour: Tour, name: str, function: str, region_id: str) -> None:
+    (tour.state / f"{name}.gbs").write_bytes(os.urandom(200_000))
+    tour.run(
+        f"openstack image create {name} --file {tour.state}/{name}.gbs --disk-format raw --container-format bare"
+        f" --property function_uuid={function} --property region_uuid={region_id} --tag FPGA --public"
+        " -c name -c status -c size"
+    )
+
+
+def _function_flavor(tour: Tour, name: str, function: str, region_id: str) -> None:
+    trait = f"trait:CUSTOM_FPGA_INTEL_REGION_{region_id.upper().replace('-', '_')}"
+    tour.run(
+        f"openstack flavor create {name} --vcpus 1 --ram 256 --disk 1 --property resources:CUSTOM_ACCELERATOR_FPGA=1"
+        f" --property {trait}=required --property accel:function_id={function} -c name -c properties"
+    )
+
+
+def programmed_accelerator(tour: Tour) -> None:
+    tour.title("4. A server gets an FPGA function: programmed, attached, cleaned")
+    region = _free_region(tour)
+    region_id = _region_id(tour, region)
+    _upload(tour, "aes-128", AES, region_id)
+    _function_flavor(tour, "fpga.aes", AES, region_id)
+    tour.run("openstack server create crypto-1 --flavor fpga.aes --image tiny --nic none --wait -c name -c status")
+    server = tour.server("crypto-1")
+    tour.check("the server is ACTIVE", holds=server["status"] == "ACTIVE", found=server)
+    tour.run("openstack accelerator arq list -c state -c attach_handle_type -c attach_handle_info")
+    address = _attached_address(tour, str(server["id"]))
+    domain = _domain(tour, str(server["id"]))
+    tour.say(domain)
+    wanted = f'bus="0x{address[5:7]}" slot="0x{address[8:10]}" function="0x{address[11]}"'
+    tour.check(f"the domain definition has {address}", holds=wanted in domain.replace("'", '"'), found=wanted)
+    traits = tour.run(f"openstack resource provider trait list {_provider_of(tour, server)} -f value")
+    function = f"_FUNCTION_{AES.upper().replace('-', '_')}"
+    tour.check("the region's provider carries the function's trait", holds=function in traits, found=traits)
+    tour.run("openstack server delete crypto-1 --wait")
+    _check_freed(tour, str(server["id"]))
+    _two_bitstreams(tour, region_id)
+
+
+def _attached_address(tour: Tour, server_id: str) -> str:
+    for row in tour.json("openstack accelerator arq list --long"):  # type: ignore[attr-defined]
+        info = row["attach_handle_info"]
+        if row["instance_uuid"] == server_id and row["state"] == "Bound":
+            info = info if isinstance(info, dict) else json.loads(info.replace("'", '"'))
+            return f"{info['domain']}:{info['bus']}:{info['device']}.{info['function']}"
+    raise Failed(f"no accelerator request is bound to {server_id}")
+
+
+def _domain(tour: Tour, server_id: str) -> str:
+    files = list(tour.state.rglob(f"{server_id}.xml"))
+    return files[0].read_text() if files else ""
+
+
+def _provider_of(tour: Tour, server: dict[str, object]) -> str:
+    """The provider that gives the server its accelerator."""
+    rows = tour.json(f"openstack resource provider allocation show {server['id']}")
+    return next(row["resource_provider"] for row in rows if "CUSTOM_ACCELERATOR_FPGA" in row["resources"])  # type: ignore[attr-defined]
+
+
+def _check_freed(tour: Tour, server_id: str) -> None:
+    tour.until("its allocations are gone", lambda: (not tour.allocation(server_id), tour.allocation(server_id)))
+    rows = tour.json("openstack accelerator arq list")
+    tour.check("no accelerator is attached any more", holds=not rows, found=rows)
+    tour.check("the domain is gone", holds=not _domain(tour, server_id), found=_domain(tour, server_id))
+
+
+def _two_bitstreams(tour: Tour, region_id: str) -> None:
+    _upload(tour, "aes-128-again", AES, region_id)
+    tour.run("openstack server create crypto-2 --flavor fpga.aes --image tiny --nic none -c name")
+    tour.until(
+        "with two bitstreams for one function the create fails",
+        lambda: ((found := tour.server("crypto-2"))["status"] == "ERROR", found["status"]),
+    )
+    server = tour.server("crypto-2")
+    tour.say(json.dumps(server.get("fault"), indent=2))
+    fault = str(server.get("fault"))
+    images = [str(dict(tour.json(f"openstack image show {name}"))["id"]) for name in ("aes-128", "aes-128-again")]  # type: ignore[call-overload]
+    tour.check("the error names both", holds=all(image in fault for image in images), found=fault)
+    held = tour.allocation(str(server["id"]))
+    tour.check("nothing stays allocated", holds=not held, found=held)
+    tour.run("openstack server delete crypto-2 --wait", shown=False)
+    tour.run("openstack image delete aes-128-again", shown=False)
+
+
+def reservation(tour: Tour) -> None:
+    tour.title("5. Three instances reserved on one host, for one hour")
+    tour.run("openstack reservation host create compute-1 -c hypervisor_hostname -c vcpus -c reservable")
+    host = tour.provider("blazar_compute-1")
+    now = tour.run("moorage clock")
+    end = _minutes_after(now, 60)
+    tour.run(
+        "openstack reservation lease create team-a --start-date now"
+        f' --end-date "{end}" --reservation'
+        " resource_type=virtual:instance,vcpus=1,memory_mb=512,disk_gb=1,amount=3,affinity=None -c name -c status"
+    )
+    tour.until("the lease starts by itself", lambda: ((s := _lease(tour)["status"]) == "ACTIVE", s))
+    rid = str(json.loads(str(_lease(tour)["reservations"]))["id"])
+    name = f"CUSTOM_RESERVATION_{rid.upper().replace('-', '_')}"
+    tour.run(f"openstack resource provider inventory list {host} -c resource_class -c total -c max_unit -c used")
+    rows = tour.json(f"openstack resource provider inventory list {host}")
+    totals = {row["resource_class"]: row["total"] for row in rows}  # type: ignore[attr-defined]
+    tour.check("3 of the reservation's class on blazar_compute-1", holds=totals == {name: 3}, found=totals)
+    tour.run(f"openstack flavor show {rid} -c name -c access_project_ids -c os-flavor-access:is_public -c properties")
+    for number in (1, 2, 3):
+        tour.run(
+            f"openstack server create team-{number} --flavor {rid} --image tiny --nic none --wait -c name -c status"
+        )
+    tour.run(f"openstack server create team-4 --flavor {rid} --image tiny --nic none -c name")
+    tour.until(
+        "the fourth gets no valid host", lambda: ((s := tour.server("team-4"))["status"] == "ERROR", s["status"])
+    )
+    fault = str(tour.server("team-4").get("fault"))
+    tour.say(fault)
+    tour.check("with the reason", holds="No valid host" in fault and name in fault, found=fault)
+    tour.run("openstack flavor create plain --vcpus 1 --ram 64 --disk 1 -c name")
+    tour.run("openstack server create stray --flavor plain --image tiny --nic none -c name")
+    tour.until(
+        "an ordinary server does not land on reserved capacity",
+        lambda: ((s := tour.server("stray"))["status"] == "ERROR", s["status"]),
+    )
+    tour.say(str(tour.server("stray").get("fault")))
+    for stray in ("stray", "team-4"):
+        tour.run(f"openstack server delete {stray} --wait", shown=False)
+    _lease_end(tour, rid, name, host)
+
+
+def _lease_end(tour: Tour, rid: str, name: str, host: str) -> None:
+    tour.run("moorage clock advance 1h")
+    tour.until("at its end the lease terminates", lambda: ((s := _lease(tour)["status"]) == "TERMINATED", s))
+    servers = tour.run("openstack server list --all-projects -f value -c Name", shown=False).split()
+    tour.check("the servers are gone", holds=not any(name.startswith("team-") for name in servers), found=servers)
+    flavors = tour.run("openstack flavor list --all -f value -c ID", shown=False).split()
+    tour.check("the flavor is gone", holds=rid not in flavors, found=flavors)
+    rows = tour.json(f"openstack resource provider inventory list {host}")
+    tour.check("the inventory is gone", holds=not rows, found=rows)
+    classes = tour.run("openstack resource class list -f value", shown=False)
+    tour.check("the class is gone", holds=name not in classes, found=classes)
+    tour.run("openstack reservation lease delete team-a")
+    number = tour.json("openstack reservation host list")[0]["id"]  # type: ignore[index]
+    tour.run(f"openstack reservation host delete {number}")
+
+
+def _lease(tour: Tour) -> dict[str, object]:
+    return dict(tour.json("openstack reservation lease show team-a"))  # type: ignore[call-overload]
+
+
+def _minutes_after(iso: str, minutes: int) -> str:
+    from datetime import datetime, timedelta
+
+    return (datetime.fromisoformat(iso) + timedelta(minutes=minutes)).strftime("%Y-%m-%d %H:%M")
+
+
+def killed(tour: Tour) -> None:
+    tour.title("6. The whole plane is killed while a region is being programmed")
+    region_id = _region_id(tour, _free_region(tour))
+    _upload(tour, "fft", FFT, region_id)
+    _function_flavor(tour, "fpga.fft", FFT, region_id)
+    tour.run("openstack server create spectrum-1 --flavor fpga.fft --image tiny --nic none -c name")
+    _wait_for_programming(tour)
+    tour.say("   a region is being programmed: kill -9")
+    tour.stop(signal.SIGKILL)
+    tour.start()
+    tour.until(
+        "the server ends ACTIVE or in ERROR with a reason",
+        lambda: (
+            (s := tour.server("spectrum-1"))["status"] == "ACTIVE" or (s["status"] == "ERROR" and bool(s.get("fault"))),
+            s["status"],
+        ),
+        timeout_s=90,
+    )
+    server = tour.server("spectrum-1")
+    tour.say(f"   it is {server['status']}; {server.get('fault') or 'no fault'}")
+    held = tour.allocation(str(server["id"]))
+    expected = 1 if server["status"] == "ACTIVE" else 0
+    tour.check("nothing is double-allocated", holds=held.get("CUSTOM_ACCELERATOR_FPGA", 0) == expected, found=held)
+    tour.run("openstack server delete spectrum-1 --wait")
+    tour.until("every accelerator is free again", lambda: _all_free(tour))
+
+
+def _wait_for_programming(tour: Tour) -> None:
+    """Until the simulated driver's state on disk says that a region is being programmed."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        for file in tour.state.rglob("*.json"):
+            try:
+                if '"programming"' in file.read_text():
+                    return
+            except (OSError, UnicodeDecodeError):
+                continue
+        time.sleep(0.01)
+    raise Failed("no region was programmed within 20 s")
+
+
+def _all_free(tour: Tour) -> tuple[bool, object]:
+    """No device lost, none still reserved or used."""
+    generations = tour.generations()
+    rows = tour.json("openstack accelerator arq list")
+    devices = _devices(tour, {name: 0 for name in generations if not name.startswith("blazar_")})
+    reserved = {}
+    for name in sorted(name for name in generations if "_R" in name):
+        for row in tour.json(f"openstack resource provider inventory list {tour.provider(name)}"):  # type: ignore[attr-defined]
+            reserved[name] = (row["reserved"], row["used"])
+    free = all(pair == (0, 0) for pair in reserved.values())
+    return devices == (3, 4, 2) and not rows and free, (devices, rows, reserved)
+
+
+STEPS: list[Callable[[Tour], None]] = [
+    broken_files,
+    provider_configuration,
+    discovery,
+    custom_classes,
+    programmed_accelerator,
+    reservation,
+    killed,
+]
+
+
+@contextmanager
+def plane_directory() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="moorage-tour-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=Path, required=True, help="bin directory with the openstack command")
+    parser.add_argument("--moorage", type=Path, default=Path(sys.executable).with_name("moorage"))
+    parser.add_argument("--keep", action="store_true", help="leave the state directory behind")
+    options = parser.parse_args()
+    began = time.monotonic()
+    with plane_directory() as state:
+        tour = Tour(options.clients.resolve(), options.moorage, state, free_port())
+        try:
+            for step in STEPS:
+                step(tour)
+        except (Failed, subprocess.TimeoutExpired) as failure:
+            tour.say(f"\nFAILED: {failure}")
+            log = state / "moorage.log"
+            if log.exists():
+                tour.say("\nThe end of the plane's log:\n" + "\n".join(log.read_text().splitlines()[-30:]))
+            return 1
+        finally:
+            tour.stop()
+            if options.keep:
+                shutil.copytree(state, f"{state}-kept")
+                tour.say(f"state kept in {state}-kept")
+    tour.say(
+        f"\nThe tour is done: {tour.checks} checks held, {tour.commands} commands, {time.monotonic() - began:.0f} s."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
