@@ -62,8 +62,8 @@ def inventory_of(fields: InventoryFields) -> Inventory:
 class ProviderNode:
     """A provider that this host wants in Placement.
 
-    `native` are the classes that the virt driver or the accelerators report for it in this pass: provider
-    configuration files may not name them.
+    `native` and `native_traits` are what the virt driver or the accelerators report for it in this pass; provider
+    configuration files may not name those classes.
     """
 
     name: str
@@ -72,6 +72,7 @@ class ProviderNode:
     traits: frozenset[str] = frozenset()
     uuid: str | None = None  #: where the host insists on one; else Placement's, or a fresh one
     native: frozenset[str] = frozenset()
+    native_traits: frozenset[str] = frozenset()
     #: False: somebody else's (a reservation provider, say), here only because something may be added to it.
     ours: bool = True
 
@@ -137,7 +138,9 @@ class ProviderTree:
 
     def marked_native(self) -> "ProviderTree":
         """All that is in the tree now comes from the driver and the accelerators."""
-        return ProviderTree(replace(node, native=frozenset(node.inventories)) for node in self)
+        return ProviderTree(
+            replace(node, native=frozenset(node.inventories), native_traits=node.traits) for node in self
+        )
 
 
 @dataclass(frozen=True)

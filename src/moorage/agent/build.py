@@ -1,0 +1,168 @@
+"""Servers made and unmade on this host: devices plugged, then the domain started; and the way back.
+
+    build:   plug -> spawn          a failure: destroy, unplug, and the reason goes into the report
+    destroy: destroy -> unplug      in this order: a device must not go to the next tenant while a guest holds it
+
+Both may be run again after a crash at any line: `plug` answers the same devices for the same server, `spawn` finds
+the domain, `destroy` and `unplug` find nothing left to do.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as StillRunning
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from moorage.agent.orders import BuildOrder, ServerRef
+from moorage.agent.virt.driver import DomainSpec, VirtDriver
+from moorage.core.errors import MoorageError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Acceleration(Protocol):
+    """The library `os_acc`, as its specification has it, and its own word on which flavors are for it."""
+
+    def initialize(self) -> None:
+        """Returns when all devices are found and their traits are published."""
+        ...
+
+    def plug(
+        self, instance_info: Mapping[str, Any], selected_rp: Mapping[str, Any], flavor_extra_specs: Mapping[str, str]
+    ) -> Sequence[Mapping[str, str]]:
+        """``[{"pci_id": "<bdf>"}]``, one for each accelerator asked for."""
+        ...
+
+    def unplug(self, instance_info: Mapping[str, Any]) -> int:
+        """How many accelerators were released."""
+        ...
+
+
+#: Does a flavor with these extra specs ask for accelerators?
+RefersToAccelerators = Callable[[Mapping[str, str]], bool]
+
+#: Says that the job is still worked on; raises when it was given to somebody else (`JobLost`).
+KeepAlive = Callable[[], None]
+
+
+class JobLost(MoorageError):
+    """The job's lease ran out and another worker has it: what it concerns must not be touched any more."""
+
+    code = "agent.job_lost"
+
+
+class BuildFailed(MoorageError):
+    """The server could not be made; what was made of it is gone again, or the message says what is left."""
+
+    code = "agent.build_failed"
+
+
+@dataclass(frozen=True)
+class Built:
+    devices: tuple[str, ...]  #: PCI addresses
+
+
+class Builder:
+    """`above` tells the providers that those with the given uuids hang below: a device's NUMA node."""
+
+    def __init__(
+        self,
+        driver: VirtDriver,
+        acceleration: Acceleration,
+        refers_to_accelerators: RefersToAccelerators,
+        above: Callable[[Iterable[str]], frozenset[str]],
+        *,
+        keep_alive_period_s: float = 10.0,
+    ) -> None:
+        self._driver = driver
+        self._acceleration = acceleration
+        self._refers_to_accelerators = refers_to_accelerators
+        self._above = above
+        self._keep_alive_period_s = keep_alive_period_s
+
+    def build(self, order: BuildOrder, keep_alive: KeepAlive) -> Built:
+        """Raises `BuildFailed` with nothing left behind, `JobLost` with everything as it is."""
+        try:
+            devices = self._plugged(order, keep_alive)
+            keep_alive()
+            spec = self._spec(order, devices)
+            self._meanwhile(lambda: self._driver.spawn(spec), keep_alive)
+        except JobLost:
+            raise
+        except Exception as error:  # os_acc brings errors of its own tree; whatever it is, it must be undone
+            log.warning("build failed", extra={"server": order.server.id, "why": str(error)}, exc_info=True)
+            leftovers = self._undo(order, keep_alive)
+            code = str(getattr(error, "error_code", None) or getattr(error, "code", None) or BuildFailed.code)
+            raise BuildFailed("; ".join([_sentence(error), *leftovers]), code=code) from error
+        return Built(devices)
+
+    def destroy(self, server: ServerRef, keep_alive: KeepAlive) -> int:
+        """How many devices were released. A server that is not here is no error."""
+        self._meanwhile(lambda: self._driver.destroy(server.id), keep_alive)
+        return self._meanwhile(lambda: self._acceleration.unplug(_named(server.id, server.name)), keep_alive)
+
+    def _plugged(self, order: BuildOrder, keep_alive: KeepAlive) -> tuple[str, ...]:
+        server = order.server
+        if not self._refers_to_accelerators(server.flavor.extra_specs):
+            return ()
+        instance_info = _named(server.id, server.name) | {"project_id": server.project_id, "image_id": server.image_id}
+        selected_rp = {suffix: list(uuids) for suffix, uuids in order.selected_rp.items()}
+        plugged = self._meanwhile(
+            lambda: self._acceleration.plug(instance_info, selected_rp, dict(server.flavor.extra_specs)), keep_alive
+        )
+        return tuple(device["pci_id"] for device in plugged)
+
+    def _spec(self, order: BuildOrder, devices: tuple[str, ...]) -> DomainSpec:
+        server = order.server
+        selected = [uuid for uuids in order.selected_rp.values() for uuid in uuids]
+        return DomainSpec(
+            uuid=server.id,
+            name=server.name,
+            vcpus=server.flavor.vcpus,
+            memory_mb=server.flavor.ram_mb,
+            disk_gb=server.flavor.disk_gb,
+            image_id=server.image_id,
+            pci_addresses=devices,
+            near=self._above(selected),
+        )
+
+    def _undo(self, order: BuildOrder, keep_alive: KeepAlive) -> list[str]:
+        """What could not be undone, as sentences. The devices stay the server's while its domain may hold them."""
+        server = order.server
+        try:
+            self._meanwhile(lambda: self._driver.destroy(server.id), keep_alive)
+            if self._refers_to_accelerators(server.flavor.extra_specs):
+                self._meanwhile(lambda: self._acceleration.unplug(_named(server.id, server.name)), keep_alive)
+        except JobLost:
+            raise
+        except Exception as error:  # the first reason must reach the report, whatever this one is
+            log.exception("a failed build could not be undone", extra={"server": server.id})
+            return [f"and it could not be undone: {_sentence(error)}"]
+        return []
+
+    def _meanwhile(self, call: Callable[[], T], keep_alive: KeepAlive) -> T:
+        """`call` in a thread, as the library's specification suggests, while this one keeps the job ours.
+
+        When the job is lost meanwhile, that is raised once the call has ended: nothing goes on behind our back.
+        The periods are real time on purpose: under a virtual clock the call sleeps virtually and returns at once.
+        """
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="os_acc") as executor:
+            future = executor.submit(call)
+            while True:
+                try:
+                    return future.result(self._keep_alive_period_s)
+                except StillRunning:
+                    if future.done():  # the call's own TimeoutError
+                        raise
+                    keep_alive()
+
+
+def _named(uuid: str, name: str) -> dict[str, Any]:
+    return {"uuid": uuid, "name": name}
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,156 @@
+"""The agent of one host: what it does at its start, and its duties from then on.
+
+start:  files read and checked -> tree published -> os_acc.initialize() -> registered with compute
+duties: heartbeat, provider tree, one `JobsDuty` per worker
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from moorage.agent.build import Acceleration, Builder, RefersToAccelerators
+from moorage.agent.jobs_duty import JobRunner, JobsDuty
+from moorage.agent.resource_tracker import ResourcesDuty, ResourceTracker, resources_topic
+from moorage.agent.virt.driver import VirtDriver
+from moorage.compute.client import ComputeClient
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, StartError, Unavailable
+from moorage.jobs.duties import Duty, Wakeups
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """The section [agent] of the configuration, as far as it is about rhythm."""
+
+    workers: int = 4
+    heartbeat_period_s: float = 10.0
+    update_period_s: float = 60.0
+    poll_period_s: float = 2.0
+    #: How often a job that takes long is reported as running; well under the lease of a job.
+    keep_alive_period_s: float = 10.0
+    #: How long the start waits for Placement and the compute service.
+    start_patience_s: float = 60.0
+
+
+class HostAgent:
+    """`start` once, then run `duties`. Everything that must survive is on disk, in Placement or in compute."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        driver: VirtDriver,
+        tracker: ResourceTracker,
+        acceleration: Acceleration,
+        refers_to_accelerators: RefersToAccelerators,
+        compute: ComputeClient,
+        clock: Clock,
+        wakeups: Wakeups,
+        settings: AgentSettings,
+    ) -> None:
+        self._host = host
+        self._driver = driver
+        self._tracker = tracker
+        self._acceleration = acceleration
+        self._compute = compute
+        self._clock = clock
+        self._settings = settings
+        builder = Builder(
+            driver,
+            acceleration,
+            refers_to_accelerators,
+            tracker.above,
+            keep_alive_period_s=settings.keep_alive_period_s,
+        )
+        runner = JobRunner(driver, builder, lambda: wakeups.wake(resources_topic(host)))
+        self.duties: list[Duty] = [
+            HeartbeatDuty(host, self._register, clock, settings.heartbeat_period_s),
+            ResourcesDuty(tracker, host=host, clock=clock, period_s=settings.update_period_s),
+            *(
+                JobsDuty(
+                    host=host,
+                    number=number,
+                    compute=compute,
+                    runner=runner,
+                    clock=clock,
+                    poll_period_s=settings.poll_period_s,
+                )
+                for number in range(1, settings.workers + 1)
+            ),
+        ]
+
+    def start(self) -> None:
+        """Raises `StartError` when the host must not run servers like this; nothing was claimed then."""
+        self._patiently(self._tracker.start)
+        self._initialize_acceleration()
+        self._patiently(self._register)
+        domains = self._driver.domains().values()
+        log.info(
+            "agent started",
+            extra={
+                "host": self._host,
+                "providers": len(self._tracker.tree),
+                "domains": len(domains),
+                "running": sum(domain.power == "running" for domain in domains),
+            },
+        )
+
+    def _initialize_acceleration(self) -> None:
+        try:
+            self._acceleration.initialize()
+        except Exception as error:  # os_acc brings errors of its own tree
+            raise StartError(
+                f"host {self._host} cannot start: os_acc.initialize(): {error}; see to the accelerator agent of this "
+                "host, then start this one"
+            ) from error
+
+    def _register(self) -> None:
+        facts = self._driver.facts()
+        self._compute.register_host(
+            self._host,
+            provider_uuid=self._tracker.provider_uuid(facts.name),
+            hypervisor_type=facts.hypervisor_type,
+            hypervisor_version=facts.hypervisor_version,
+            host_ip=facts.host_ip,
+            vcpus=facts.vcpus,
+            memory_mb=facts.memory_mb,
+            local_gb=facts.local_gb,
+            devices=self._tracker.devices,
+        )
+
+    def _patiently(self, step: Callable[[], object]) -> None:
+        """Services of a plane start in any order."""
+        until = self._clock.now() + timedelta(seconds=self._settings.start_patience_s)
+        pause_s = 0.5
+        while True:
+            try:
+                step()
+                return
+            except Unavailable as error:
+                if self._clock.now() >= until:
+                    raise StartError(
+                        f"host {self._host} cannot start: {error.message}; start that service, then this agent"
+                    ) from error
+                log.info("waiting for a service", extra={"why": error.message})
+            self._clock.sleep(pause_s)
+            pause_s = min(pause_s * 2, 5.0)
+
+
+class HeartbeatDuty:
+    """Says that the host is there. One beat that fails is made up for by the next."""
+
+    def __init__(self, host: str, register: Callable[[], None], clock: Clock, period_s: float) -> None:
+        self.name = f"heartbeat of {host}"
+        self._register = register
+        self._clock = clock
+        self._period = timedelta(seconds=period_s)
+
+    def tick(self) -> datetime:
+        try:
+            self._register()
+        except MoorageError as error:
+            log.warning("no heartbeat: the compute service does not take it", extra={"why": error.message})
+        return self._clock.now() + self._period

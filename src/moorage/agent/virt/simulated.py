@@ -1,0 +1,205 @@
+"""A hypervisor that keeps domains as files instead of running them.
+
+For one machine as `moorage up` shows it, for rehearsals and for tests; everything above it is the real thing. In
+its directory: ``domains/<uuid>.xml`` (libvirt's form), ``domains/<uuid>.power``, ``consoles/<uuid>.log``. A domain
+goes on "running" while the agent is down, as a real one does.
+"""
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from moorage.agent.durable import write_durably
+from moorage.agent.tree import Inventory, ProviderNode, ProviderTree
+from moorage.agent.virt.domain_xml import parse, render
+from moorage.agent.virt.driver import (
+    POWER,
+    REACHED,
+    Domain,
+    DomainSpec,
+    HostFacts,
+    NoSuchDomain,
+    PowerAction,
+    PowerState,
+    VirtError,
+)
+from moorage.agent.virt.host_description import HostDescription
+from moorage.agent.virt.script import Script
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict
+from moorage.core.ids import is_uuid
+
+HYPERVISOR_VERSION = 1_000_000
+
+
+class SimulatedDriver:
+    """Thread-safe. `script` says what takes how long and what fails."""
+
+    def __init__(
+        self, description: HostDescription, directory: Path, clock: Clock, script: Script | None = None
+    ) -> None:
+        self._host = description
+        self._domains = directory / "domains"
+        self._consoles = directory / "consoles"
+        self._clock = clock
+        self.script = script or Script()
+        self._lock = threading.Lock()
+        for path in (self._domains, self._consoles):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def facts(self) -> HostFacts:
+        host = self._host
+        return HostFacts(
+            name=host.name,
+            hypervisor_type="simulated",
+            hypervisor_version=HYPERVISOR_VERSION,
+            host_ip=host.host_ip,
+            vcpus=host.vcpus,
+            memory_mb=host.memory_mb,
+            local_gb=host.disk_gb,
+        )
+
+    def nodes(self) -> list[str]:
+        return [self._host.name]
+
+    def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
+        host = self._host
+        root = ProviderNode(
+            name=host.name,
+            inventories={
+                "VCPU": _whole(host.vcpus, host.cpu_allocation_ratio),
+                "MEMORY_MB": _whole(host.memory_mb, host.ram_allocation_ratio, host.reserved_memory_mb),
+                "DISK_GB": _whole(host.disk_gb, host.disk_allocation_ratio),
+            },
+            traits=frozenset(host.traits),
+            uuid=host.uuid,
+        )
+        numa = [
+            ProviderNode(host.numa_name(node), parent=host.name, traits=frozenset({"HW_NUMA_ROOT"}))
+            for node in range(host.numa_nodes)
+        ]
+        return ProviderTree([root, *numa])
+
+    def spawn(self, spec: DomainSpec) -> Domain:
+        self._pass_time("spawn", spec.name)
+        with self._lock:
+            present = self._read(spec.uuid)
+            self._refuse_shared_devices(spec)
+            if present is None or present.spec != spec:
+                self._set_power(spec.uuid, PowerState.SHUTOFF)
+                write_durably(self._xml(spec.uuid), render(spec, self._numa_nodes(spec)))
+            elif present.power is PowerState.RUNNING:
+                return present
+            self._set_power(spec.uuid, PowerState.RUNNING)
+            self._boot(spec)
+            return Domain(spec, PowerState.RUNNING)
+
+    def destroy(self, uuid: str) -> bool:
+        present = self._read(uuid)
+        if present is None:
+            return False
+        self._pass_time("destroy", present.spec.name)
+        with self._lock:
+            # The definition goes first: a domain is what has one.
+            for path in (self._xml(uuid), self._power(uuid), self._console(uuid)):
+                path.unlink(missing_ok=True)
+        return True
+
+    def power(self, uuid: str, action: PowerAction) -> PowerState:
+        spec = self._domain(uuid).spec
+        self._pass_time(action, spec.name)
+        with self._lock:
+            before, after = self._domain(uuid).power, REACHED[action]
+            if before is after and action is not PowerAction.REBOOT:
+                return after
+            try:
+                POWER.check(before, after)
+            except Conflict as conflict:
+                raise VirtError(f"{spec.name}: {conflict.message}") from conflict
+            self._set_power(uuid, after)
+            if action is PowerAction.REBOOT or before is PowerState.SHUTOFF:
+                self._boot(spec)
+            else:
+                self._write_console(uuid, [f"[{self._moment()}] {action}: {before} -> {after}"])
+            return after
+
+    def console(self, uuid: str) -> str:
+        self._domain(uuid)
+        try:
+            return self._console(uuid).read_text("utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def domains(self) -> Mapping[str, Domain]:
+        found = (self._read(path.stem) for path in sorted(self._domains.glob("*.xml")))
+        return {domain.spec.uuid: domain for domain in found if domain is not None}
+
+    def _pass_time(self, operation: str, name: str) -> None:
+        self._clock.sleep(self.script.latency_s.get(operation, 0.0))
+        self.script.check(operation, name)
+
+    def _refuse_shared_devices(self, spec: DomainSpec) -> None:
+        """As libvirt does for domains that run."""
+        for other in self.domains().values():
+            shared = sorted(set(spec.pci_addresses).intersection(other.spec.pci_addresses))
+            if shared and other.spec.uuid != spec.uuid and other.power is not PowerState.SHUTOFF:
+                raise VirtError(f"PCI device {shared[0]} is in use by domain {other.spec.name}")
+
+    def _numa_nodes(self, spec: DomainSpec) -> list[int]:
+        return [node for node in range(self._host.numa_nodes) if self._host.numa_name(node) in spec.near]
+
+    def _boot(self, spec: DomainSpec) -> None:
+        lines = [f"[{self._moment()}] {spec.name}: booting, {spec.vcpus} vcpus, {spec.memory_mb} MB of memory"]
+        lines += [f"pci {address}: attached" for address in spec.pci_addresses]
+        self._write_console(spec.uuid, [*lines, f"{spec.name} login:"])
+
+    def _write_console(self, uuid: str, lines: list[str]) -> None:
+        with self._console(uuid).open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def _moment(self) -> str:
+        return self._clock.now().isoformat(timespec="seconds")
+
+    def _domain(self, uuid: str) -> Domain:
+        domain = self._read(uuid)
+        if domain is None:
+            raise NoSuchDomain(f"there is no server {uuid} on host {self._host.name}")
+        return domain
+
+    def _read(self, uuid: str) -> Domain | None:
+        try:
+            spec = parse(self._xml(uuid).read_bytes())
+        except FileNotFoundError:
+            return None
+        return Domain(spec, self._power_of(uuid))
+
+    def _power_of(self, uuid: str) -> PowerState:
+        """A domain that was defined and not started before a crash is off."""
+        try:
+            return PowerState(self._power(uuid).read_text("utf-8").strip())
+        except (FileNotFoundError, ValueError):
+            return PowerState.SHUTOFF
+
+    def _set_power(self, uuid: str, state: PowerState) -> None:
+        write_durably(self._power(uuid), f"{state}\n".encode())
+
+    def _xml(self, uuid: str) -> Path:
+        return self._domains / f"{_checked(uuid)}.xml"
+
+    def _power(self, uuid: str) -> Path:
+        return self._domains / f"{_checked(uuid)}.power"
+
+    def _console(self, uuid: str) -> Path:
+        return self._consoles / f"{_checked(uuid)}.log"
+
+
+def _whole(total: int, ratio: float, reserved: int = 0) -> Inventory:
+    """One server may have all of it."""
+    return Inventory(total=total, reserved=reserved, max_unit=total, allocation_ratio=ratio)
+
+
+def _checked(uuid: str) -> str:
+    """A uuid names a file here."""
+    if not is_uuid(uuid):
+        raise NoSuchDomain(f"{uuid!r} is not the uuid of a server")
+    return uuid.lower()
