@@ -118,6 +118,7 @@ def bitstream_of(image: ImageRecord) -> Bitstream:
         image_name=image.name,
         functions=functions_of(image),
         public=image.is_for_everybody,
+        owner=image.owner,
     )
 
 

@@ -68,7 +68,9 @@ class Checkpoint:
                 "restore it, or remove it once no instance on this host has an accelerator"
             ) from error
         if document.host != self._host:
-            raise StartError(f"{self._path} belongs to host {document.host}, this is {self._host}; use another directory")
+            raise StartError(
+                f"{self._path} belongs to host {document.host}, this is {self._host}; use another directory"
+            )
         return document.holdings
 
     def _write(self, holdings: Holdings) -> None:

@@ -1,8 +1,8 @@
 """What other features use of this one: the provider nodes of a host's devices, and the Accelerator API's client."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from moorage.wire.client import ServiceClient
 
@@ -11,35 +11,28 @@ SERVICE_TYPE = "accelerator"
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What a provider offers of one class. ``max_unit`` is `total`; allocation ratio 1, steps of 1."""
+    """What a provider offers of one class, in the fields of a Placement inventory."""
 
     total: int
     reserved: int = 0  #: dirty, quarantined or on a failed device: nobody may be placed on them
+    min_unit: int = 1
+    max_unit: int = 1
+    step_size: int = 1
+    allocation_ratio: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderNode:
-    """One deployable as a resource provider below its NUMA node."""
+    """One deployable as a resource provider below its NUMA node.
 
-    name: str
-    parent_name: str
-    inventories: Mapping[str, Units]  #: by resource class
-    traits: frozenset[str]
-
-
-class ProviderSource(Protocol):
-    """What a host's resource tracker needs from whoever has devices (`moorage.accelerator.agent`).
-
-    The tracker asks for the nodes at each round, publishes them, and then says under which uuids they are known.
+    `AcceleratorAgent.nodes` gives the whole picture of a host; the host's resource tracker grafts it onto the tree of
+    the virt driver, publishes it and calls `AcceleratorAgent.published` (`moorage.agent.grafts`).
     """
 
-    def provider_nodes(self) -> Sequence[ProviderNode]:
-        """The whole picture: parents before children; a node that is missing now is to be removed."""
-        ...
-
-    def providers_published(self, uuids: Mapping[str, str]) -> None:
-        """{provider name: uuid} of all nodes, inventories and traits included: now `os_acc.initialize` may return."""
-        ...
+    name: str
+    parent: str  #: name of the provider it hangs below
+    inventories: Mapping[str, Units]  #: by resource class
+    traits: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def claim(held: Holdings, new: Attachment, demands: Sequence[Demand]) -> Holding
     handles = dict(held.handles)
     claimed = []
     for demand in demands:
-        _check_region(held, demand, new.instance_uuid)
+        _check_region(held, demand, new)
         free = [pci_id for pci_id in demand.handles if pci_id not in handles]
         if len(free) < demand.amount:
             raise NoCapacity(
@@ -133,31 +133,41 @@ def claim(held: Holdings, new: Attachment, demands: Sequence[Demand]) -> Holding
     return replace(held, handles=handles, attachments={**held.attachments, new.instance_uuid: attachment})
 
 
-def _check_region(held: Holdings, demand: Demand, instance_uuid: str) -> None:
+def _check_region(held: Holdings, demand: Demand, new: Attachment) -> None:
     """A10: while somebody else has a handle of the region, the region stays (or becomes) what they have it for."""
     region = held.region(demand.deployable)
-    if region.state is RegionState.UNKNOWN:
-        raise NoCapacity(f"{demand.deployable} is in an unknown state after a failed programming; it is being mended")
-    loaded = region.bitstream.digest if region.bitstream else ""
-    mine = demand.digest or loaded
-    for other in held.holders(demand.deployable, besides=instance_uuid):
-        theirs = other.digest or loaded
-        if theirs != mine:
+    if region.state is RegionState.UNKNOWN or (region.state is RegionState.PROGRAMMING and not demand.digest):
+        raise NoCapacity(f"region {demand.deployable} is {region.state} and cannot be used as it is now")
+    loaded = region.bitstream
+    if not demand.digest and loaded is not None and not loaded.public and loaded.owner != new.project_id:
+        raise ConflictingBitstreams(f"region {demand.deployable} carries a bitstream of another project")
+    loaded_digest = loaded.digest if loaded else ""
+    for other in held.holders(demand.deployable, besides=new.instance_uuid):
+        if (other.digest or loaded_digest) != (demand.digest or loaded_digest):
             raise ConflictingBitstreams(
                 f"region {demand.deployable} is in use by another instance with another bitstream; "
-                "it is programmed again when that one is released"
+                "it can be programmed again when that one is released"
             )
 
 
 def begin_programming(held: Holdings, deployable: str, wanted: Bitstream | None, for_instance: str = "") -> Holdings:
-    """`wanted` None loads the vendor's blank. Raises `ConflictingBitstreams` while another one uses the region."""
-    for other in held.holders(deployable, besides=for_instance):
-        waiting = other.state is HandleState.CLAIMED and wanted is not None and other.digest == wanted.digest
-        if not waiting:
-            raise ConflictingBitstreams(f"region {deployable} is in use; it cannot be programmed now")
+    """`wanted` None loads the vendor's blank. Raises `ConflictingBitstreams` while another one uses the region.
+
+    Those who only wait to have the same loaded do not use it yet; nor does anybody a region that lost its contents.
+    """
     region = held.region(deployable)
+    lost = region.state is RegionState.UNKNOWN
+    for other in held.holders(deployable, besides=for_instance):
+        same = wanted is not None and other.digest == wanted.digest
+        if not (_is_untouched(held, other) and (same or lost)):
+            raise ConflictingBitstreams(f"region {deployable} is in use; it cannot be programmed now")
     state = REGION_TRANSITIONS.check(region.state, RegionState.PROGRAMMING)
     return _with_region(held, deployable, RegionRecord(state, None, wanted))
+
+
+def _is_untouched(held: Holdings, record: HandleRecord) -> bool:
+    attachment = held.attachments.get(record.instance_uuid)
+    return record.state is HandleState.CLAIMED and attachment is not None and attachment.step is Step.CLAIMED
 
 
 def end_programming(held: Holdings, deployable: str, loaded: Bitstream | None) -> Holdings:
@@ -227,22 +237,49 @@ def leave_quarantine(held: Holdings, pci_id: str) -> Holdings:
 
 
 def with_devices(held: Holdings, devices: Iterable[Device]) -> Holdings:
-    """The devices as found now, what each region carries included (a region in the middle of work keeps its record)."""
+    """The devices as found now. A region that is known already keeps its record: we know what we did to it."""
     found = tuple(devices)
-    regions = {}
-    for device in found:
-        for deployable in device.deployables:
-            if not deployable.programmable:
-                continue
-            known = held.regions.get(deployable.name)
-            if known is None or known.state is RegionState.IDLE:
-                known = RegionRecord(RegionState.IDLE, deployable.bitstream)
-            regions[deployable.name] = known
+    regions = {
+        part.name: held.regions.get(part.name, RegionRecord(RegionState.IDLE, part.bitstream))
+        for device in found
+        for part in device.deployables
+        if part.programmable
+    }
     return replace(held, devices=found, regions=regions)
 
 
-def lost_regions(held: Holdings) -> list[str]:
-    return [name for name, region in held.regions.items() if region.state is not RegionState.IDLE]
+def adopt(held: Holdings, deployable: str, state: RegionState, bitstream: Bitstream | None) -> Holdings:
+    """At a start, before anybody is served: what the device itself says of an idle region is the truth.
+
+    Not a step of the region's life but a correction of our picture, hence outside the transition table.
+    """
+    known = held.region(deployable).bitstream
+    if state is RegionState.IDLE and bitstream is not None and known is not None and bitstream.digest == known.digest:
+        return held
+    return _with_region(held, deployable, RegionRecord(state, bitstream if state is RegionState.IDLE else None))
+
+
+def devices_as_loaded(held: Holdings) -> list[Device]:
+    """The devices with what their regions carry by our own record."""
+    return [
+        replace(
+            device,
+            deployables=tuple(
+                replace(part, bitstream=held.region(part.name).bitstream) if part.programmable else part
+                for part in device.deployables
+            ),
+        )
+        for device in held.devices
+    ]
+
+
+def with_providers(held: Holdings, rp_uuids: Mapping[str, str]) -> Holdings:
+    """`rp_uuids` by deployable, as Placement knows them now."""
+    return replace(held, rp_uuids=dict(rp_uuids))
+
+
+def lost_regions(held: Holdings) -> frozenset[str]:
+    return frozenset(name for name, region in held.regions.items() if region.state is RegionState.UNKNOWN)
 
 
 def _from_free(after: HandleState) -> HandleState:

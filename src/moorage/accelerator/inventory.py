@@ -34,7 +34,7 @@ def provider_nodes(
             nodes.append(
                 ProviderNode(
                     name=provider_name(host, deployable),
-                    parent_name=f"{host}_NUMA_{device.numa_node}",
+                    parent=f"{host}_NUMA_{device.numa_node}",
                     inventories={resource_class(device.type): units},
                     traits=traits_of(device, deployable),
                 )
@@ -44,6 +44,5 @@ def provider_nodes(
 
 def units_of(deployable: Deployable, states: Mapping[str, HandleState], *, blocked: bool) -> Units:
     total = len(deployable.handles)
-    if blocked:
-        return Units(total, reserved=total)
-    return Units(total, sum(states.get(handle, HandleState.FREE) in _WITHHELD for handle in deployable.handles))
+    withheld = sum(states.get(handle, HandleState.FREE) in _WITHHELD for handle in deployable.handles)
+    return Units(total, reserved=total if blocked else withheld, max_unit=total)

@@ -81,7 +81,8 @@ class Bitstream:
     image_id: str = ""
     image_name: str = ""
     functions: tuple[Function, ...] = ()
-    public: bool = True  #: may its functions be told to everybody?
+    public: bool = True  #: may everybody know and use it? Else only the project `owner`
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

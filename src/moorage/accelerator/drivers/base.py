@@ -37,7 +37,8 @@ class Driver(Protocol):
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
         """Load verified `data`, or the vendor's blank where both are None. Raises `DriverError`: then the region is
-        what `identify` says."""
+        what `identify` says.
+        """
         ...
 
     def prepare(self, pci_id: str, instance_uuid: str) -> None:

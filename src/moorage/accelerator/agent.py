@@ -1,0 +1,150 @@
+"""The accelerator agent of one host: discovers, is grafted onto the host's provider tree, serves `os_acc`, reports.
+
+It starts by discovery and recovery; it is ready once what it found has been published. Later rounds discover
+again: the same devices change nothing. Not here: publishing (the host's resource tracker does it).
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from moorage.accelerator import holdings as h
+from moorage.accelerator.attach import AttachEngine
+from moorage.accelerator.checkpoint import Checkpoint
+from moorage.accelerator.client import AcceleratorClient, ProviderNode
+from moorage.accelerator.drivers.base import Driver
+from moorage.accelerator.errors import NotReady
+from moorage.accelerator.fleet import Fleet
+from moorage.accelerator.inventory import provider_nodes
+from moorage.accelerator.programming import Programmer
+from moorage.accelerator.reports import attachment_reports, device_reports
+from moorage.accelerator.request import decode_plug, instance_name_of, instance_uuid_of
+from moorage.core.clock import Clock
+from moorage.images.base import ImageSource
+from moorage.images.cache import DigestCache
+
+#: How often the central service is told everything again, changed or not.
+REPORT_EVERY = timedelta(seconds=30)
+
+
+def _nobody() -> None:
+    return
+
+
+class AcceleratorAgent:
+    """`directory` keeps the checkpoint. `changed` is called when traits, inventories or attachments are not what
+    they were: it wakes the host's resource tracker and this agent's own duty, and must not block.
+
+    A duty (`moorage.jobs.duties.Duty`): its tick reports to the central service, where one is given.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        drivers: Sequence[Driver],
+        directory: Path,
+        images: ImageSource,
+        cache: DigestCache,
+        clock: Clock,
+        *,
+        reports: AcceleratorClient | None = None,
+        changed: Callable[[], None] = _nobody,
+    ) -> None:
+        self.name = f"accelerator-agent@{host}"
+        self._host = host
+        self._clock = clock
+        self._reports = reports
+        self._fleet = Fleet(drivers)
+        self._checkpoint = Checkpoint(directory / "checkpoint.json", host)
+        self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, changed)
+        self._engine = AttachEngine(self._fleet, self._checkpoint, self._programmer, changed)
+        self._discovering = threading.Lock()
+        self._started = False
+        self._ready = threading.Event()
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+    @property
+    def holdings(self) -> h.Holdings:
+        return self._checkpoint.holdings
+
+    def start(self) -> None:
+        """Discover, and finish or undo what the last run left half-done. Serve nothing before it returns."""
+        with self._discovering:
+            if self._started:
+                return
+            self._look()
+            self._engine.recover()
+            self._started = True
+        if not self.holdings.devices:
+            self._ready.set()  # nothing to publish: nobody needs to wait
+
+    # ---------------------------------------------------------- what the host's resource tracker calls
+
+    def nodes(self) -> Sequence[ProviderNode]:
+        """Discover again; a provider per deployable, below its NUMA node."""
+        self.start()
+        with self._discovering:
+            before = self.holdings.regions.keys()
+            self._look()
+            for deployable in self.holdings.regions.keys() - before:
+                self._programmer.recover(deployable)
+        for deployable in h.lost_regions(self.holdings):
+            self._programmer.settle(deployable)
+        held = self.holdings
+        return provider_nodes(self._host, h.devices_as_loaded(held), held.states(), h.lost_regions(held))
+
+    def published(self, uuids: Mapping[str, str]) -> None:
+        """All nodes are in Placement, with their traits, under these uuids (by provider name)."""
+        prefix = f"{self._host}_"
+        known = {part.name for device in self.holdings.devices for part in device.deployables}
+        rp_uuids = {
+            deployable: uuid for name, uuid in uuids.items() if (deployable := name.removeprefix(prefix)) in known
+        }
+        self._checkpoint.step(partial(h.with_providers, rp_uuids=rp_uuids))
+        self._ready.set()
+
+    def _look(self) -> None:
+        held = self.holdings
+        devices = self._fleet.discover(held.devices, frozenset(held.handles))
+        self._checkpoint.step(partial(h.with_devices, devices=devices))
+
+    # ----------------------------------------------------------------------------- what os_acc calls
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Whether all devices are discovered and their traits published, at the latest after `timeout_s`."""
+        return self._ready.wait(timeout_s)
+
+    def plug(self, instance_info: object, selected_rp: object, extra_specs: object) -> list[dict[str, str]]:
+        request = decode_plug(instance_info, selected_rp, extra_specs)
+        self._check_started()
+        return [{"pci_id": pci_id} for pci_id in self._engine.plug(request)]
+
+    def unplug(self, instance_info: object) -> int:
+        instance_uuid = instance_uuid_of(instance_info)
+        self._check_started()
+        return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
+
+    def release_quarantined(self, pci_id: str) -> None:
+        self._check_started()
+        self._engine.release_quarantined(pci_id)
+
+    def _check_started(self) -> None:
+        if not self._started:
+            raise NotReady(f"the accelerator agent of {self._host} is still discovering its devices")
+
+    # ------------------------------------------------------------------------------------- reporting
+
+    def tick(self) -> datetime | None:
+        """Tell the central service the whole picture; harmless to repeat."""
+        if self._reports is None:
+            return None
+        held = self.holdings
+        self._reports.report_devices(self._host, device_reports(held))
+        self._reports.report_attachments(self._host, attachment_reports(held))
+        return self._clock.now() + REPORT_EVERY

@@ -1,0 +1,233 @@
+"""The engine behind `os_acc`: plug, unplug, and what a start finds half-done.
+
+Every step is in the checkpoint before the device is touched, so a kill at any moment leaves something that
+`recover` finishes or undoes. A failure undoes everything that was claimed before the caller hears of it.
+A handle is never free while it is dirty; one that cannot be cleaned is quarantined.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from moorage.accelerator import holdings as h
+from moorage.accelerator.checkpoint import Checkpoint
+from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.errors import (
+    AlreadyPlugged,
+    BadRequest,
+    CleanFailed,
+    ConflictingBitstreams,
+    PrepareFailed,
+)
+from moorage.accelerator.fleet import Fleet, Unit
+from moorage.accelerator.holdings import Attachment, Demand, Step
+from moorage.accelerator.model import HandleState
+from moorage.accelerator.naming import TraitKind, function_trait, parse_trait, same_id
+from moorage.accelerator.profile import Group, from_extra_specs
+from moorage.accelerator.programming import Chosen, KeyedLocks, Programmer
+from moorage.accelerator.request import PlugRequest
+from moorage.core.errors import MoorageError
+
+log = logging.getLogger(__name__)
+
+
+class AttachEngine:
+    """Thread-safe: calls for one instance follow one another, others run side by side."""
+
+    def __init__(
+        self, fleet: Fleet, checkpoint: Checkpoint, programmer: Programmer, changed: Callable[[], None]
+    ) -> None:
+        self._fleet = fleet
+        self._checkpoint = checkpoint
+        self._programmer = programmer
+        self._changed = changed
+        self._instances = KeyedLocks()
+
+    def plug(self, request: PlugRequest) -> list[str]:
+        """PCI addresses for `request`, group after group. The same request again: the same answer (A9)."""
+        profile = from_extra_specs(request.extra_specs)
+        with self._instances.held(request.instance_uuid):
+            if answer := self._plugged_before(request):
+                return answer
+            placed = [(group, unit, rp) for group in profile.groups for unit, rp in self._units_of(group, request)]
+            chosen = self._choose(placed, request.project_id)
+            demands = [_demand(group, unit, rp, chosen.get(unit.deployable.name)) for group, unit, rp in placed]
+            new = Attachment(
+                request.instance_uuid, request.instance_name, request.project_id, request.digest, Step.CLAIMED, ()
+            )
+            held = self._checkpoint.step(partial(h.claim, new=new, demands=demands))
+            try:
+                return self._hand_over(held.attachments[request.instance_uuid], placed, chosen)
+            except Exception:
+                self._roll_back(request.instance_uuid)
+                raise
+
+    def unplug(self, instance_uuid: str, instance_name: str = "") -> int:
+        """How many handles were released; 0 for an instance that has none. `CleanFailed` names the quarantined."""
+        with self._instances.held(instance_uuid):
+            if instance_uuid not in self._checkpoint.holdings.attachments:
+                return 0
+            released = self._release(instance_uuid)
+            log.info("unplugged", extra={"instance": instance_uuid, "instance_name": instance_name, "count": released})
+            return released
+
+    def release_quarantined(self, pci_id: str) -> None:
+        """An operator's order: clean it again, and give it out if that works. Raises `CleanFailed`."""
+        record = self._checkpoint.holdings.handles.get(pci_id)
+        if record is None or record.state is not HandleState.QUARANTINED:
+            raise BadRequest(f"{pci_id} is not quarantined on this host")
+        self._checkpoint.step(partial(h.leave_quarantine, pci_id=pci_id))
+        failures = self._clean_or_quarantine(pci_id, record.deployable)
+        self._changed()
+        if failures:
+            raise CleanFailed(f"still quarantined, cleaning failed again: {failures[0]}")
+
+    def recover(self) -> None:
+        """Before anybody is served: regions first, then whoever was half-way in or out."""
+        held = self._checkpoint.holdings
+        for deployable in held.regions:
+            self._programmer.recover(deployable)
+        for attachment in held.attachments.values():
+            if attachment.step is not Step.ATTACHED:
+                log.info("undoing what was left half-done", extra={"instance": attachment.instance_uuid})
+                self._roll_back(attachment.instance_uuid)
+        for pci_id, record in self._checkpoint.holdings.handles.items():
+            if not record.instance_uuid and record.state in (HandleState.DIRTY, HandleState.CLEANING):
+                self._clean_or_quarantine(pci_id, record.deployable)
+
+    # ------------------------------------------------------------------------------------- plugging
+
+    def _plugged_before(self, request: PlugRequest) -> list[str]:
+        attachment = self._checkpoint.holdings.attachments.get(request.instance_uuid)
+        if attachment is None:
+            return []
+        if attachment.step is not Step.ATTACHED:  # its undoing could not be written down: try again first
+            self._release(request.instance_uuid)
+            return []
+        if attachment.request_digest != request.digest:
+            raise AlreadyPlugged(
+                f"instance {request.instance_uuid} already has {_pci_ids(attachment)} for another request; unplug first"
+            )
+        return _pci_ids(attachment)
+
+    def _units_of(self, group: Group, request: PlugRequest) -> list[tuple[Unit, str]]:
+        """For each type of accelerator in `group`, the deployable that was selected for it (R19, R22)."""
+        by_rp = {rp: deployable for deployable, rp in self._checkpoint.holdings.rp_uuids.items()}
+        selected = request.providers_of(group.suffix)
+        units = [(self._fleet.unit(by_rp[rp]), rp) for rp in selected if rp in by_rp]
+        answer = []
+        for kind in group.amounts:
+            fitting = [(unit, rp) for unit, rp in units if unit.device.type == kind]
+            if len(fitting) != 1:
+                raise BadRequest(
+                    f"{group.label} asks for {kind}; of the selected resource providers {', '.join(selected)} "
+                    f"{len(fitting)} are such a device of this host, it must be one"
+                )
+            answer.append(fitting[0])
+        return answer
+
+    def _choose(self, placed: Sequence[tuple[Group, Unit, str]], project_id: str) -> dict[str, Chosen]:
+        """The bitstream of each region that is to be programmed: looked up before anything is claimed."""
+        chosen: dict[str, Chosen] = {}
+        for group, unit, _ in placed:
+            name = unit.deployable.name
+            if not group.wanted or (not unit.deployable.programmable and len(group.amounts) > 1):
+                continue
+            found = self._programmer.resolve(group.wanted, unit, project_id)
+            if name in chosen and chosen[name].bitstream.digest != found.bitstream.digest:
+                raise ConflictingBitstreams(
+                    f"two groups ask for region {name}, one with image {chosen[name].image.id}, the other with "
+                    f"{found.image.id}; a region carries one"
+                )
+            chosen[name] = found
+        return chosen
+
+    def _hand_over(
+        self, attachment: Attachment, placed: Sequence[tuple[Group, Unit, str]], chosen: Mapping[str, Chosen]
+    ) -> list[str]:
+        uuid = attachment.instance_uuid
+        for deployable, found in chosen.items():
+            self._programmer.load(deployable, found, uuid)
+        for group, unit, _ in placed:
+            if not group.wanted:
+                self._check_functions(group, unit)
+        self._checkpoint.step(partial(h.begin_preparing, instance_uuid=uuid))
+        for handle in attachment.handles:
+            try:
+                self._fleet.unit(handle.deployable).driver.prepare(handle.pci_id, uuid)
+            except DriverError as error:
+                raise PrepareFailed(f"{handle.pci_id} cannot be made ready: {error.message}") from error
+        self._checkpoint.step(partial(h.attach, instance_uuid=uuid))
+        self._changed()
+        pci_ids = _pci_ids(attachment)
+        log.info("plugged", extra={"instance": uuid, "instance_name": attachment.instance_name, "pci_ids": pci_ids})
+        return pci_ids
+
+    def _check_functions(self, group: Group, unit: Unit) -> None:
+        """R26: a pre-programmed function was scheduled for; the region may have been programmed since."""
+        wanted = [trait for text in group.required_traits if (trait := parse_trait(text)) is not None]
+        loaded = self._checkpoint.holdings.region(unit.deployable.name).bitstream
+        carried = loaded.functions if loaded else ()
+        for trait in wanted:
+            if trait.kind is not TraitKind.FUNCTION or not unit.deployable.programmable:
+                continue
+            if not any(same_id(trait.id, function.id or function.name) for function in carried):
+                names = ", ".join(sorted(function_trait(unit.device.vendor, one) for one in carried)) or "no function"
+                raise ConflictingBitstreams(
+                    f"{group.label} relies on function {trait.id}, but region {unit.deployable.name} carries {names} now"
+                )
+
+    # ------------------------------------------------------------------------------------ releasing
+
+    def _roll_back(self, instance_uuid: str) -> None:
+        """Undo a plug; what cannot be cleaned is quarantined and logged, the caller has an error already."""
+        try:
+            self._release(instance_uuid)
+        except (MoorageError, OSError):
+            log.exception("a failed plug could not be undone completely", extra={"instance": instance_uuid})
+
+    def _release(self, instance_uuid: str) -> int:
+        handles = self._checkpoint.holdings.attachments[instance_uuid].handles
+        held = self._checkpoint.step(partial(h.begin_release, instance_uuid=instance_uuid))
+        failures: list[str] = []
+        if instance_uuid in held.attachments:
+            for handle in handles:
+                # A release that a crash cut short: this handle was done before.
+                if (record := held.handles.get(handle.pci_id)) and record.instance_uuid == instance_uuid:
+                    failures += self._clean_or_quarantine(handle.pci_id, handle.deployable)
+            self._checkpoint.step(partial(h.end_release, instance_uuid=instance_uuid))
+        for deployable in dict.fromkeys(handle.deployable for handle in handles):
+            self._programmer.settle(deployable)
+        self._changed()
+        if failures:
+            raise CleanFailed(f"released, but quarantined because cleaning failed: {'; '.join(failures)}")
+        return len(handles)
+
+    def _clean_or_quarantine(self, pci_id: str, deployable: str) -> list[str]:
+        """What went wrong, if anything."""
+        try:
+            self._clean(pci_id, deployable)
+        except (DriverError, BadRequest) as error:
+            log.error("handle is quarantined", extra={"handle": pci_id, "reason": error.message})  # noqa: TRY400
+            self._checkpoint.step(partial(h.clean, pci_id=pci_id))
+            self._checkpoint.step(partial(h.quarantine, pci_id=pci_id, reason=error.message))
+            return [f"{pci_id} ({error.message})"]
+        return []
+
+    def _clean(self, pci_id: str, deployable: str) -> None:
+        driver = self._fleet.unit(deployable).driver
+        driver.release(pci_id)
+        self._checkpoint.step(partial(h.clean, pci_id=pci_id))
+        driver.clean(pci_id)
+        self._checkpoint.step(partial(h.free, pci_id=pci_id))
+
+
+def _demand(group: Group, unit: Unit, rp_uuid: str, chosen: Chosen | None) -> Demand:
+    part = unit.deployable
+    digest = chosen.bitstream.digest if chosen else ""
+    return Demand(part.name, part.handles, group.amounts[unit.device.type], rp_uuid, group.suffix, digest)
+
+
+def _pci_ids(attachment: Attachment) -> list[str]:
+    return [handle.pci_id for handle in attachment.handles]

@@ -1,0 +1,60 @@
+"""The built-in simulated host: two FPGA cards and four GPUs on two NUMA nodes, at addresses a real host could have.
+
+Card 0 has two regions (one with two PCI functions), card 1 cannot be partly reconfigured: it is one region, and
+its only function is the card itself. The UUIDs of region types are constants: images are made for them.
+"""
+
+from moorage.accelerator.model import Deployable, Device, DeviceType
+
+REGION_TYPE_CARD_0 = "9926ab6d-6c92-5a68-aabc-a7d84c545738"
+REGION_TYPE_CARD_0_SMALL = "4f4b9a5a-1c1d-5f0e-8b1e-0c5b6a1d2e3f"
+REGION_TYPE_CARD_1 = "69528db6-eb31-577a-8c36-68f9faa081f6"
+
+
+def built_in_host() -> tuple[Device, ...]:
+    return (
+        Device(
+            pci_id="0000:3b:00.0",
+            type=DeviceType.FPGA,
+            vendor="intel",
+            vendor_id="8086",
+            product_id="09c4",
+            model="PAC Arria 10 GX",
+            board="PAC_A10",
+            shell_id="ce489693-98f0-5f33-946d-560708be108a",
+            numa_node=0,
+            deployables=(
+                Deployable("0000:3b:00.0_R1", ("0000:3b:00.1", "0000:3b:00.2"), REGION_TYPE_CARD_0),
+                Deployable("0000:3b:00.0_R2", ("0000:3b:00.3",), REGION_TYPE_CARD_0_SMALL),
+            ),
+        ),
+        Device(
+            pci_id="0000:af:00.0",
+            type=DeviceType.FPGA,
+            vendor="intel",
+            vendor_id="8086",
+            product_id="0b2b",
+            model="PAC D5005",
+            board="PAC_D5005",
+            shell_id="bfac4d85-1ee8-56fe-8c95-865ce1bbaa2d",
+            numa_node=1,
+            deployables=(Deployable("0000:af:00.0_R1", ("0000:af:00.0",), REGION_TYPE_CARD_1),),
+        ),
+        _gpu("0000:17:00.0", 0),
+        _gpu("0000:65:00.0", 0),
+        _gpu("0000:ca:00.0", 1),
+        _gpu("0000:e3:00.0", 1),
+    )
+
+
+def _gpu(pci_id: str, numa_node: int) -> Device:
+    return Device(
+        pci_id=pci_id,
+        type=DeviceType.GPU,
+        vendor="nvidia",
+        vendor_id="10de",
+        product_id="27b8",
+        model="L4",
+        numa_node=numa_node,
+        deployables=(Deployable(pci_id, (pci_id,)),),
+    )

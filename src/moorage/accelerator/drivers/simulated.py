@@ -1,0 +1,218 @@
+"""Devices that exist as a file: regions that can be programmed, handles that get dirty, faults on order.
+
+``<directory>/devices.json`` is what the hardware would remember: it outlives the process, and a process killed
+while programming leaves its region half-programmed there. ``<directory>/control.json``, read at each call, orders
+latencies and faults (`Control`); both files may be written by a person or a test while the agent runs::
+
+    {
+        "latency_s": {"program": 5.0},
+        "faults": [{"verb": "program", "at": "0000:3b:00.0_R1", "kind": "dies", "times": 1}],
+    }
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+from moorage.accelerator.checkpoint import write_durably
+from moorage.accelerator.drivers.base import DriverError, Identified
+from moorage.accelerator.model import Bitstream, Deployable, Device, Health, RegionState
+from moorage.core.clock import Clock
+from moorage.core.errors import StartError
+
+T = TypeVar("T")
+
+DEFAULT_LATENCY_S: Mapping[str, float] = {"program": 0.5}
+
+
+class FaultKind(StrEnum):
+    FAILS = "fails"  #: the verb says no and changes nothing
+    DIES = "dies"  #: program: stops half-way and leaves the region so
+    VANISHES = "vanishes"  #: discover: the card is not there
+    SICK = "sick"  #: health: the card has failed
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`at` is a deployable, a handle or a card as the verb names it, or ``*``; `times` 0 is always."""
+
+    verb: str
+    kind: FaultKind
+    at: str = "*"
+    times: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    latency_s: Mapping[str, float] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Handle:
+    prepared_for: str = ""
+    dirty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    regions: Mapping[str, Identified] = field(default_factory=dict)
+    handles: Mapping[str, _Handle] = field(default_factory=dict)
+    #: How often each fault of the control file has struck, by its JSON.
+    struck: Mapping[str, int] = field(default_factory=dict)
+
+
+class SimulatedDriver:
+    """`devices` as described, their state in `directory`; time passes on `clock`."""
+
+    name = "simulated"
+
+    def __init__(self, devices: Sequence[Device], directory: Path, clock: Clock) -> None:
+        self._devices = tuple(replace(device, driver=self.name) for device in devices)
+        self._deployables = {part.name: part for device in devices for part in device.deployables}
+        self._handles = {pci_id for part in self._deployables.values() for pci_id in part.handles}
+        self._directory = directory
+        self._clock = clock
+        self._lock = threading.Lock()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def discover(self) -> Sequence[Device]:
+        self._strike("discover", "", FaultKind.FAILS)
+        self._pass_time("discover")
+        return [device for device in self._devices if not self._strikes("discover", device.pci_id, FaultKind.VANISHES)]
+
+    def identify(self, deployable: str) -> Identified:
+        self._deployable(deployable)
+        self._strike("identify", deployable, FaultKind.FAILS)
+        region = self._read().regions.get(deployable)
+        if region is None:
+            return Identified(RegionState.IDLE, self._deployables[deployable].bitstream)
+        # The hardware itself cannot tell "still going on" from "left half-way".
+        return region if region.state is RegionState.IDLE else Identified(RegionState.UNKNOWN)
+
+    def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
+        region = self._deployable(deployable)
+        if not region.programmable:
+            raise DriverError(f"{deployable} cannot be programmed")
+        if bitstream is not None:
+            _check_data(deployable, bitstream, data)
+        self._strike("program", deployable, FaultKind.FAILS)
+        self._set_region(deployable, Identified(RegionState.PROGRAMMING))
+        self._pass_time("program")
+        if self._strikes("program", deployable, FaultKind.DIES):
+            raise DriverError(f"{deployable} died half-way through programming")
+        self._set_region(deployable, Identified(RegionState.IDLE, bitstream))
+
+    def prepare(self, pci_id: str, instance_uuid: str) -> None:
+        self._strike("prepare", pci_id, FaultKind.FAILS)
+        self._pass_time("prepare")
+        self._set_handle(pci_id, _Handle(prepared_for=instance_uuid, dirty=True))
+
+    def release(self, pci_id: str) -> None:
+        self._strike("release", pci_id, FaultKind.FAILS)
+        self._pass_time("release")
+        self._set_handle(pci_id, _Handle(dirty=True))
+
+    def clean(self, pci_id: str) -> None:
+        self._strike("clean", pci_id, FaultKind.FAILS)
+        self._pass_time("clean")
+        self._set_handle(pci_id, _Handle())
+
+    def health(self, pci_id: str) -> Health:
+        return Health.FAILED if self._strikes("health", pci_id, FaultKind.SICK) else Health.OK
+
+    def is_dirty(self, pci_id: str) -> bool:
+        """Whether a guest could find something of the last one: for rehearsals and tests."""
+        return self._read().handles.get(pci_id, _Handle()).dirty
+
+    def order(self, control: Control) -> None:
+        """Write the control file."""
+        write_durably(self._control_path, msgspec.json.encode(control))
+
+    def _pass_time(self, verb: str) -> None:
+        seconds = self._control().latency_s.get(verb, DEFAULT_LATENCY_S.get(verb, 0.0))
+        if seconds > 0:
+            self._clock.sleep(seconds)
+
+    def _strike(self, verb: str, at: str, kind: FaultKind) -> None:
+        if self._strikes(verb, at, kind):
+            raise DriverError(f"{verb} of {at or 'the host'} failed, as ordered by {self._control_path.name}")
+
+    def _strikes(self, verb: str, at: str, kind: FaultKind) -> bool:
+        for fault in self._control().faults:
+            if fault.verb == verb and fault.kind is kind and fault.at in ("*", at) and self._still_strikes(fault):
+                return True
+        return False
+
+    def _still_strikes(self, fault: Fault) -> bool:
+        if fault.times == 0:
+            return True
+        key = msgspec.json.encode(fault).decode()
+        with self._lock:
+            state = self._read()
+            count = state.struck.get(key, 0)
+            if count >= fault.times:
+                return False
+            self._write(replace(state, struck={**state.struck, key: count + 1}))
+            return True
+
+    def _deployable(self, name: str) -> Deployable:
+        if name not in self._deployables:
+            raise DriverError(f"there is no {name} on this host")
+        return self._deployables[name]
+
+    def _set_region(self, deployable: str, region: Identified) -> None:
+        self._change(lambda state: replace(state, regions={**state.regions, deployable: region}))
+
+    def _set_handle(self, pci_id: str, handle: _Handle) -> None:
+        if pci_id not in self._handles:
+            raise DriverError(f"there is no {pci_id} on this host")
+        self._change(lambda state: replace(state, handles={**state.handles, pci_id: handle}))
+
+    def _change(self, change: Callable[[_State], _State]) -> None:
+        with self._lock:
+            self._write(change(self._read()))
+
+    @property
+    def _control_path(self) -> Path:
+        return self._directory / "control.json"
+
+    @property
+    def _state_path(self) -> Path:
+        return self._directory / "devices.json"
+
+    def _control(self) -> Control:
+        return _decoded(self._control_path, Control) or Control()
+
+    def _read(self) -> _State:
+        return _decoded(self._state_path, _State) or _State()
+
+    def _write(self, state: _State) -> None:
+        write_durably(self._state_path, msgspec.json.encode(state))
+
+
+def _decoded(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise StartError(f"{path} cannot be read: {error}; mend it or remove it") from error
+
+
+def _check_data(deployable: str, bitstream: Bitstream, data: BinaryIO | None) -> None:
+    if data is None:
+        raise DriverError(f"no data to program {deployable} with")
+    found = hashlib.sha512()
+    while chunk := data.read(1 << 20):
+        found.update(chunk)
+    if found.hexdigest() != bitstream.digest:
+        raise DriverError(
+            f"{deployable} was sent data with sha512 {found.hexdigest()[:16]}..., not {bitstream.digest[:16]}..."
+        )

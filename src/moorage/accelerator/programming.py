@@ -1,0 +1,193 @@
+"""Regions: finding the bitstream, fetching and verifying it, loading it, and mending what was left half-way.
+
+Each region is worked on by one thread at a time. What may be loaded while somebody holds a handle is decided in
+`holdings`; which image fits, in `bitstream`.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from moorage.accelerator import holdings as h
+from moorage.accelerator.bitstream import Target, bitstream_of, choose, not_found, searches
+from moorage.accelerator.checkpoint import Checkpoint
+from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.errors import (
+    BadRequest,
+    BitstreamNotFound,
+    ChecksumMismatch,
+    ConflictingBitstreams,
+    ProgramFailed,
+)
+from moorage.accelerator.fleet import Fleet, Unit
+from moorage.accelerator.model import Bitstream, RegionState
+from moorage.accelerator.profile import Wanted
+from moorage.core.errors import Invalid, NotFound
+from moorage.images.base import HASH_ALGO, DigestMismatch, ImageRecord, ImageSource
+from moorage.images.cache import CachedFile, DigestCache
+
+log = logging.getLogger(__name__)
+
+
+class KeyedLocks:
+    """One lock per name, for as long as somebody wants it."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: dict[str, tuple[threading.Lock, int]] = {}
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        with self._guard:
+            lock, users = self._locks.get(name, (threading.Lock(), 0))
+            self._locks[name] = (lock, users + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                users = self._locks[name][1] - 1
+                if users:
+                    self._locks[name] = (lock, users)
+                else:
+                    del self._locks[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An image that fits a region, and what the region will carry once it is loaded."""
+
+    image: ImageRecord
+    bitstream: Bitstream
+
+
+class Programmer:
+    """`changed` is called after each change of what a region carries: its traits are no longer the same."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        checkpoint: Checkpoint,
+        images: ImageSource,
+        cache: DigestCache,
+        changed: Callable[[], None],
+    ) -> None:
+        self._fleet = fleet
+        self._checkpoint = checkpoint
+        self._images = images
+        self._cache = cache
+        self._changed = changed
+        self._locks = KeyedLocks()
+
+    def resolve(self, wanted: Wanted, unit: Unit, project_id: str) -> Chosen:
+        """The one image to load. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`."""
+        if not unit.deployable.programmable:
+            raise BadRequest(
+                f"{unit.deployable.name} ({unit.device.model}) cannot be programmed, {wanted} is asked for"
+            )
+        target = Target(unit.deployable, unit.device, project_id)
+        image = self._named(wanted, target) if wanted.bitstream_id else self._searched(wanted, target)
+        if image.hash_algo != HASH_ALGO or not image.hash_value:
+            raise ChecksumMismatch(
+                f"image {image.id} ({image.name}) carries no {HASH_ALGO} of its data; nothing unverified is programmed"
+            )
+        return Chosen(image, bitstream_of(image))
+
+    def load(self, deployable: str, chosen: Chosen, instance_uuid: str) -> None:
+        """Have `deployable` carry the chosen bitstream; nothing is done where it does already."""
+        with self._locks.held(deployable):
+            region = self._checkpoint.holdings.region(deployable)
+            loaded = region.bitstream.digest if region.bitstream else ""
+            if region.state is RegionState.IDLE and loaded == chosen.bitstream.digest:
+                return
+            # Verified before the first step: a bad image must not cost the region what it carries.
+            with self._fetched(chosen.image) as file:
+                self._program(deployable, chosen.bitstream, file, instance_uuid)
+
+    def settle(self, deployable: str) -> None:
+        """Load the blank where nobody holds a handle and the region is lost, or carries what is not for everybody."""
+        with self._locks.held(deployable):
+            region = self._checkpoint.holdings.region(deployable)
+            private = region.bitstream is not None and not region.bitstream.public
+            if region.state is not RegionState.UNKNOWN and not private:
+                return
+            try:
+                self._program(deployable, None, None, "")
+            except ConflictingBitstreams:
+                log.debug("region stays as it is while it is in use", extra={"region": deployable})
+            except (ProgramFailed, BadRequest) as error:  # BadRequest: its card is gone
+                log.error("region cannot be mended", extra={"region": deployable, "reason": error.message})  # noqa: TRY400
+
+    def recover(self, deployable: str) -> None:
+        """At a start: believe the device where it can tell, else mend the region."""
+        with self._locks.held(deployable):
+            region = self._checkpoint.holdings.region(deployable)
+            if region.state is RegionState.PROGRAMMING:
+                self._end(deployable, region.wanted)
+            elif region.state is RegionState.IDLE:
+                found = self._fleet.identify(deployable)
+                self._checkpoint.step(
+                    partial(h.adopt, deployable=deployable, state=found.state, bitstream=found.bitstream)
+                )
+        self.settle(deployable)
+
+    def _named(self, wanted: Wanted, target: Target) -> ImageRecord:
+        image = self._images.get(wanted.bitstream_id)
+        found = [image] if image is not None else []
+        chosen = choose(found, wanted, target)
+        if chosen is None:
+            raise not_found(wanted, target, found)
+        return chosen
+
+    def _searched(self, wanted: Wanted, target: Target) -> ImageRecord:
+        seen: dict[str, ImageRecord] = {}
+        for properties in searches(wanted, target):
+            found = self._images.find(properties)
+            seen |= {image.id: image for image in found}
+            if chosen := choose(found, wanted, target):
+                return chosen
+        raise not_found(wanted, target, list(seen.values()))
+
+    @contextmanager
+    def _fetched(self, image: ImageRecord) -> Iterator[CachedFile]:
+        # An exception of the body must not be taken for one of the fetch: hence enter and exit by hand.
+        context = self._cache.open(image, self._images)
+        try:
+            file = context.__enter__()
+        except (DigestMismatch, Invalid) as error:
+            raise ChecksumMismatch(error.message) from error
+        except NotFound as error:
+            raise BitstreamNotFound(f"image {image.id} ({image.name}) has no data any more") from error
+        try:
+            yield file
+        finally:
+            context.__exit__(None, None, None)
+
+    def _program(self, deployable: str, wanted: Bitstream | None, file: CachedFile | None, instance_uuid: str) -> None:
+        driver = self._fleet.unit(deployable).driver
+        self._checkpoint.step(
+            partial(h.begin_programming, deployable=deployable, wanted=wanted, for_instance=instance_uuid)
+        )
+        log.info("programming", extra={"region": deployable, "image": wanted.image_id if wanted else "blank"})
+        try:
+            driver.program(deployable, wanted, file.file if file else None)
+        except DriverError as error:
+            self._end(deployable, wanted)
+            raise ProgramFailed(f"region {deployable} could not be programmed: {error.message}") from error
+        self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=wanted))
+        self._changed()
+
+    def _end(self, deployable: str, wanted: Bitstream | None) -> None:
+        """Programming stopped without a good end: what does the device say?"""
+        found = self._fleet.identify(deployable)
+        if found.state is not RegionState.IDLE:
+            self._checkpoint.step(partial(h.lose_region, deployable=deployable))
+        elif wanted is not None and found.bitstream is not None and found.bitstream.digest == wanted.digest:
+            self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=wanted))
+        else:
+            self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=found.bitstream))
+        self._changed()

@@ -1,0 +1,157 @@
+"""The three verbs as requests to the accelerator agent of this host."""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx
+import orjson
+
+from moorage.core.clock import Clock, SystemClock
+from moorage.core.errors import Unavailable
+from moorage.telemetry.logs import request_context
+from moorage.wire.transports import Answer, SocketTransport, Transport
+from os_acc.exception import BY_CODE, BadRequest, CyborgAgentUnavailable, OsAccException, Timeout
+
+SOCKET_VARIABLE = "OS_ACC_SOCKET"
+DEFAULT_SOCKET = "/run/moorage/os_acc.sock"
+
+#: Longer than any programming we know of, shorter than a build is waited for.
+CALL_TIMEOUT_S = 290.0
+#: How long an agent that does not answer is tried again by `initialize`.
+CONTACT_TIMEOUT_S = 10.0
+#: How long `initialize` waits for an agent that answers, but is still discovering or publishing.
+READY_TIMEOUT_S = 300.0
+
+_POLL_S = 5.0
+_RETRY_PAUSE_S = 0.2
+
+
+class Client:
+    """Thread-safe. `transport` leads to `moorage.accelerator.agent_api`, over a socket or in process."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock: Clock | None = None,
+        contact_timeout_s: float = CONTACT_TIMEOUT_S,
+        ready_timeout_s: float = READY_TIMEOUT_S,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock or SystemClock()
+        self._contact_timeout_s = contact_timeout_s
+        self._ready_timeout_s = ready_timeout_s
+
+    def initialize(self) -> None:
+        begin = self._clock.now()
+        answered = begin
+        while True:
+            try:
+                if self._ask("GET", f"/v1/ready?wait_s={_POLL_S}", None, "")["ready"]:
+                    return
+                answered = self._clock.now()
+            except CyborgAgentUnavailable:
+                if (self._clock.now() - answered).total_seconds() >= self._contact_timeout_s:
+                    raise
+            if (self._clock.now() - begin).total_seconds() >= self._ready_timeout_s:
+                raise Timeout(f"the accelerator agent is still not ready after {self._ready_timeout_s:.0f} s")
+            self._clock.sleep(_RETRY_PAUSE_S)
+
+    def plug(
+        self,
+        instance_info: Mapping[str, object],
+        selected_rp: Mapping[str, str | Sequence[str]],
+        flavor_extra_specs: Mapping[str, str],
+    ) -> list[dict[str, str]]:
+        body = {
+            "instance_info": _plain(instance_info),
+            "selected_rp": _plain(selected_rp),
+            "flavor_extra_specs": _plain(flavor_extra_specs),
+        }
+        answer = self._ask("POST", "/v1/plug", body, _uuid_of(instance_info))
+        return [dict(device) for device in answer["devices"]]
+
+    def unplug(self, instance_info: Mapping[str, object]) -> int:
+        body = {"instance_info": _plain(instance_info)}
+        return int(self._ask("POST", "/v1/unplug", body, _uuid_of(instance_info))["released"])
+
+    def _ask(self, method: str, path: str, body: object, instance_uuid: str) -> Any:
+        """The decoded body of a 200; anything else is raised."""
+        headers = {"accept": "application/json", "content-type": "application/json"}
+        if request_id := request_context.get()[1]:
+            headers["x-openstack-request-id"] = request_id
+        try:
+            raw = None if body is None else orjson.dumps(body)
+        except TypeError as error:
+            raise BadRequest(f"the parameters hold something that is no JSON: {error}", instance_uuid) from error
+        try:
+            answer = self._transport.send(method, path, headers, raw)
+        except Unavailable as error:
+            if isinstance(error.__cause__, httpx.ReadTimeout | httpx.WriteTimeout):
+                raise Timeout(
+                    f"the accelerator agent has not answered in time: {error.message}", instance_uuid
+                ) from error
+            raise CyborgAgentUnavailable(f"the accelerator agent: {error.message}", instance_uuid) from error
+        if answer.status != 200:
+            raise _refusal(answer, instance_uuid)
+        return orjson.loads(answer.body)
+
+
+def _refusal(answer: Answer, instance_uuid: str) -> OsAccException:
+    try:
+        error = orjson.loads(answer.body)["error"]
+        code, message = str(error["code"]), str(error["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        code, message = "", f"the accelerator agent answered {answer.status}: {answer.body[:200]!r}"
+    if answer.status == 400 and code not in BY_CODE:
+        return BadRequest(message, instance_uuid)
+    return BY_CODE.get(code, OsAccException)(message, instance_uuid)
+
+
+def _plain(value: object) -> object:
+    """`value` as JSON knows it, whatever mappings and sequences it is made of; `value` itself stays as it is."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _uuid_of(instance_info: object) -> str:
+    if not isinstance(instance_info, Mapping):
+        return ""
+    return str(instance_info.get("uuid") or instance_info.get("instance_uuid") or "")
+
+
+_lock = threading.Lock()
+_configured: Client | None = None
+
+
+def configure(
+    socket_path: str | None = None,
+    *,
+    transport: Transport | None = None,
+    clock: Clock | None = None,
+    call_timeout_s: float = CALL_TIMEOUT_S,
+    contact_timeout_s: float = CONTACT_TIMEOUT_S,
+    ready_timeout_s: float = READY_TIMEOUT_S,
+) -> None:
+    """Where this process's agent is: at `socket_path`, or behind `transport` (the agent in this very process)."""
+    global _configured  # noqa: PLW0603 - the spec's three functions take no connection
+    path = socket_path or os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
+    reach = transport or SocketTransport("http://localhost", timeout_s=call_timeout_s, unix_socket=path)
+    client = Client(reach, clock=clock, contact_timeout_s=contact_timeout_s, ready_timeout_s=ready_timeout_s)
+    with _lock:
+        _configured = client
+
+
+def configured() -> Client:
+    """The client that the module's functions use; by the environment or the default path where nobody said."""
+    if _configured is None:
+        configure()
+    with _lock:
+        if _configured is None:
+            raise AssertionError("configure() sets it")
+        return _configured

@@ -1,0 +1,111 @@
+"""All that os_acc raises. Each knows the instance (empty for `initialize`) and whether a repeat may help.
+
+`retryable` means: the same call may work later on this host. Whether another host would do is the scheduler's
+question; `NoCapacity` and `ConflictingBitstreams` are where it is worth asking.
+"""
+
+from typing import ClassVar
+
+
+class OsAccException(Exception):
+    """Base of all, and what an unexpected failure of the agent is."""
+
+    code: ClassVar[str] = "accelerator.error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, instance_uuid: str = "") -> None:
+        super().__init__(message, instance_uuid)  # both: a future may carry it through pickle
+        self.message = message
+        self.instance_uuid = instance_uuid
+
+    def __str__(self) -> str:
+        return f"{self.message} (instance {self.instance_uuid})" if self.instance_uuid else self.message
+
+
+class CyborgAgentUnavailable(OsAccException):
+    """The accelerator agent of this host cannot be contacted, or is still starting."""
+
+    code = "accelerator.not_ready"
+    retryable = True
+
+
+class Timeout(OsAccException):
+    """No answer in time. The agent goes on: the same plug again gives its result."""
+
+    code = "accelerator.timeout"
+    retryable = True
+
+
+class BadRequest(OsAccException):
+    """The parameters cannot be right on this host."""
+
+    code = "accelerator.bad_request"
+
+
+class NoCapacity(OsAccException):
+    """Not enough free handles."""
+
+    code = "accelerator.no_capacity"
+    retryable = True
+
+
+class AlreadyPlugged(OsAccException):
+    """The instance has accelerators for another request: unplug first."""
+
+    code = "accelerator.already_plugged"
+
+
+class ConflictingBitstreams(OsAccException):
+    """A region would have to carry two bitstreams at once."""
+
+    code = "accelerator.conflicting_bitstreams"
+    retryable = True
+
+
+class BitstreamNotFound(OsAccException):
+    """No image fits function, region type and device."""
+
+    code = "accelerator.bitstream_not_found"
+
+
+class MultipleBitstreams(OsAccException):
+    """More than one image fits; the message names them."""
+
+    code = "accelerator.multiple_bitstreams"
+
+
+class ChecksumMismatch(OsAccException):
+    """The data is not what the image's record promises; nothing was programmed."""
+
+    code = "accelerator.checksum_mismatch"
+
+
+class ProgramFailed(OsAccException):
+    """The device could not be programmed or made ready."""
+
+    code = "accelerator.program_failed"
+    retryable = True
+
+
+class CleanFailed(OsAccException):
+    """Released, but quarantined: nobody gets the handle before an operator has looked."""
+
+    code = "accelerator.clean_failed"
+
+
+BY_CODE: dict[str, type[OsAccException]] = {
+    kind.code: kind
+    for kind in (
+        CyborgAgentUnavailable,
+        Timeout,
+        BadRequest,
+        NoCapacity,
+        AlreadyPlugged,
+        ConflictingBitstreams,
+        BitstreamNotFound,
+        MultipleBitstreams,
+        ChecksumMismatch,
+        ProgramFailed,
+        CleanFailed,
+    )
+}
