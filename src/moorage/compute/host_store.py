@@ -83,9 +83,10 @@ def insert_aggregate(connection: Connection, uuid: str, name: str, metadata: Map
     """The new aggregate's id. Raises `Conflict` for a name that is taken."""
     values = {"uuid": uuid, "name": name, "metadata": dict(metadata), "created_at": now}
     try:
-        key = connection.execute(_AGGREGATE_INSERT, values).inserted_primary_key or ()
+        key = connection.execute(_AGGREGATE_INSERT, values).inserted_primary_key
     except IntegrityError as error:
         raise Conflict(f"Aggregate {name} already exists.") from error
+    assert key is not None  # noqa: S101 - one row was inserted
     return int(key[0])
 
 

@@ -143,12 +143,14 @@ def after_report(operation: Operation, server: Situation, *, succeeded: bool) ->
     """Where the report on `operation` leads; None: nowhere, something else has begun since.
 
     A report on anything but the destruction changes nothing while the server is being deleted: the job that
-    destroys it comes next, and says how it ends.
+    destroys it comes next, and says how it ends. What is destroyed is gone, whatever was tried meanwhile.
     """
-    if server.vm_state is VmState.DELETED or server.task_state is not operation.task:
+    if server.vm_state is VmState.DELETED:
         return None
     if succeeded and operation is DELETE:
         return Outcome(server.vm_state, TaskState.DELETING, None)  # DELETED when its allocation is given back
+    if server.task_state is not operation.task:
+        return None
     if succeeded:
         return Outcome(operation.ends, None, operation.power)
     return Outcome(operation.fails or server.vm_state, None, None)

@@ -10,6 +10,9 @@ COMPUTE_BINARY = "nova-compute"
 DEFAULT_ZONE = "nova"
 #: Queue of the jobs for `moorage.compute.build`; no host may be called so.
 BUILD_QUEUE = "compute-build"
+JOB_BUILD = "build"  #: schedule the server, then have its host build it
+JOB_RELEASE = "release"  #: give the server's allocation back
+JOB_PUBLISH_STATUS = "publish-status"  #: tell Placement whether a host is disabled
 MAX_CONSOLE_BYTES = 64 * 1024
 
 

@@ -26,10 +26,12 @@ from moorage.compute.model import (
 from moorage.compute.tables import consoles, jobs, servers
 from moorage.jobs.store import JobStore
 
-#: Given up after this many claims: a host or builder that dies of a job must not die of it for ever.
-MAX_JOB_ATTEMPTS = 10
+#: A host that dies of a job must not die of it for ever: it is given up after this many claims.
+MAX_HOST_ATTEMPTS = 10
 
-JOBS = JobStore(jobs, max_attempts=MAX_JOB_ATTEMPTS)
+HOST_JOBS = JobStore(jobs, max_attempts=MAX_HOST_ATTEMPTS)
+#: What `build` does is never given up by the store: an allocation must be given back, however long it takes.
+BUILD_JOBS = JobStore(jobs)
 
 #: What servers can be sorted by, and the column behind it.
 SORT_COLUMNS = {

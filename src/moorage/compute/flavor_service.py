@@ -1,0 +1,192 @@
+"""Use cases of flavors, their extra specs and their access lists, and of keypairs."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute import flavor_store as store
+from moorage.compute.model import Flavor, Keypair
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.scheduler import flavor_resources
+
+
+class FlavorService:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+
+    def find(self, caller: Caller, is_public: bool | None) -> list[Flavor]:
+        """By id. None: public and private ones. Who is no administrator sees what their project may use."""
+        with read(self._engine) as connection:
+            if _sees_all(caller):
+                found = store.all_flavors(connection)
+            else:
+                # As in Nova, whatever a member asks for: what the project may use, or only the public ones.
+                found = store.all_flavors(connection, visible_to=caller.project_id)
+        return [flavor for flavor in found if is_public is None or flavor.is_public == is_public]
+
+    def get(self, caller: Caller, flavor_id: str) -> Flavor:
+        with read(self._engine) as connection:
+            return visible_flavor(connection, caller, flavor_id)
+
+    def create(self, flavor: Flavor) -> Flavor:
+        """`flavor.id` may be empty: it gets a uuid then."""
+        flavor = replace(flavor, id=flavor.id or self._ids.uuid())
+
+        def work(connection: Connection) -> None:
+            if store.flavor(connection, flavor.id) is not None:
+                raise Conflict(f"Flavor with ID {flavor.id} already exists.")
+            if store.flavor_by_name(connection, flavor.name) is not None:
+                raise Conflict(f"Flavor with name {flavor.name} already exists.")
+            store.insert_flavor(connection, flavor, self._clock.now())
+
+        in_transaction(self._engine, work)
+        return flavor
+
+    def describe(self, flavor_id: str, description: str | None) -> Flavor:
+        def work(connection: Connection) -> Flavor:
+            flavor = _locked(connection, flavor_id)
+            store.set_description(connection, flavor_id, description)
+            return replace(flavor, description=description)
+
+        return in_transaction(self._engine, work)
+
+    def delete(self, flavor_id: str) -> None:
+        """Servers keep their own copy of it."""
+
+        def work(connection: Connection) -> None:
+            if not store.delete_flavor(connection, flavor_id):
+                raise _no_flavor(flavor_id)
+
+        in_transaction(self._engine, work)
+
+    # ---------------------------------------------------------------------------------- extra specs
+
+    def add_extra_specs(self, flavor_id: str, added: Mapping[str, str]) -> None:
+        """Refused as a whole when no server could be placed with all of them together."""
+
+        def work(connection: Connection) -> None:
+            together = {**_locked(connection, flavor_id).extra_specs, **added}
+            flavor_resources.check(together)
+            store.set_extra_specs(connection, flavor_id, together)
+
+        in_transaction(self._engine, work)
+
+    def remove_extra_spec(self, flavor_id: str, key: str) -> None:
+        """Not checked: clients take several keys away one by one, and creating a server checks again."""
+
+        def work(connection: Connection) -> None:
+            left = dict(_locked(connection, flavor_id).extra_specs)
+            if left.pop(key, None) is None:
+                raise NotFound(f"Flavor {flavor_id} has no extra specs with key {key}.")
+            store.set_extra_specs(connection, flavor_id, left)
+
+        in_transaction(self._engine, work)
+
+    # --------------------------------------------------------------------------------------- access
+
+    def access(self, flavor_id: str) -> list[str]:
+        """Projects that may use the private flavor."""
+        with read(self._engine) as connection:
+            flavor = store.flavor(connection, flavor_id)
+            if flavor is None:
+                raise _no_flavor(flavor_id)
+            if flavor.is_public:
+                raise NotFound("Access list not available for public flavors.")
+            return store.access(connection, flavor_id)
+
+    def add_access(self, flavor_id: str, project_id: str) -> list[str]:
+        def work(connection: Connection) -> list[str]:
+            if _locked(connection, flavor_id).is_public:
+                raise Conflict("Can not add access to a public flavor.")
+            if project_id in store.access(connection, flavor_id):
+                raise Conflict(
+                    f"Flavor access already exists for flavor {flavor_id} and project {project_id} combination."
+                )
+            store.add_access(connection, flavor_id, project_id)
+            return store.access(connection, flavor_id)
+
+        return in_transaction(self._engine, work)
+
+    def remove_access(self, flavor_id: str, project_id: str) -> list[str]:
+        def work(connection: Connection) -> list[str]:
+            if _locked(connection, flavor_id).is_public:
+                raise Conflict("Can not remove access to a public flavor.")
+            if not store.remove_access(connection, flavor_id, project_id):
+                raise NotFound(f"Flavor access not found for {flavor_id} / {project_id} combination.")
+            return store.access(connection, flavor_id)
+
+        return in_transaction(self._engine, work)
+
+    # ------------------------------------------------------------------------------------- keypairs
+
+    def keypairs(self, user_id: str) -> list[Keypair]:
+        with read(self._engine) as connection:
+            return store.keypairs_of(connection, user_id)
+
+    def keypair(self, user_id: str, name: str) -> Keypair:
+        with read(self._engine) as connection:
+            pair = store.keypair(connection, user_id, name)
+        if pair is None:
+            raise NotFound(f"Keypair {name} not found for user {user_id}")
+        return pair
+
+    def import_keypair(self, user_id: str, name: str, kind: str, public_key: str) -> Keypair:
+        pair = Keypair(user_id, name, kind, public_key, _fingerprint(public_key), self._clock.now())
+
+        def work(connection: Connection) -> None:
+            if store.keypair(connection, user_id, name) is not None:
+                raise Conflict(f"Key pair '{name}' already exists.")
+            store.insert_keypair(connection, pair)
+
+        in_transaction(self._engine, work)
+        return pair
+
+    def delete_keypair(self, user_id: str, name: str) -> None:
+        def work(connection: Connection) -> None:
+            if not store.delete_keypair(connection, user_id, name):
+                raise NotFound(f"Keypair {name} not found for user {user_id}")
+
+        in_transaction(self._engine, work)
+
+
+def visible_flavor(connection: Connection, caller: Caller, flavor_id: str) -> Flavor:
+    """The flavor, if `caller` may know of it. Raises `NotFound`."""
+    flavor = store.flavor(connection, flavor_id, visible_to=None if _sees_all(caller) else caller.project_id)
+    if flavor is None:
+        raise _no_flavor(flavor_id)
+    return flavor
+
+
+def _sees_all(caller: Caller) -> bool:
+    return caller.is_admin or caller.is_service
+
+
+def _locked(connection: Connection, flavor_id: str) -> Flavor:
+    flavor = store.lock_flavor(connection, flavor_id)
+    if flavor is None:
+        raise _no_flavor(flavor_id)
+    return flavor
+
+
+def _no_flavor(flavor_id: str) -> NotFound:
+    return NotFound(f"Flavor {flavor_id} could not be found.")
+
+
+def _fingerprint(public_key: str) -> str:
+    """MD5 of the key itself in pairs of hex digits: what OpenSSH showed once and the API still does."""
+    try:
+        key = base64.b64decode(public_key.split()[1], validate=True)
+    except (IndexError, binascii.Error, ValueError) as error:
+        raise Invalid("Keypair data is invalid: failed to generate fingerprint") from error
+    digest = hashlib.md5(key, usedforsecurity=False).hexdigest()
+    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
