@@ -187,7 +187,7 @@ def _call(api: ServiceApi[S], service: S, around: Surroundings, req: falcon.Requ
         base_url=_base_url(around, req),
         headers=req.context.headers,
         json=document,
-        stream=cast(IO[bytes], req.bounded_stream),
+        stream=_input(req),
         allowed=lambda rule: around.policy.allows(rule, caller),
     )
 
@@ -197,7 +197,7 @@ def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> byte
     length = req.content_length or 0
     if length > api.max_json_bytes:
         raise e.TooLarge(f"the body has {length} bytes; at most {api.max_json_bytes} are read here")
-    raw = req.bounded_stream.read(api.max_json_bytes + 1)
+    raw = _input(req).read(api.max_json_bytes + 1)
     if len(raw) > api.max_json_bytes:
         raise e.TooLarge(f"the body is longer than the {api.max_json_bytes} bytes that are read here")
     if not raw and not wanted:
@@ -206,6 +206,12 @@ def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> byte
     if media_type and media_type != "application/json" and not media_type.endswith("+json"):
         raise e.UnsupportedMedia(f"The media type {media_type} is not supported, use application/json")
     return raw or b"null"
+
+
+def _input(req: falcon.Request) -> IO[bytes]:
+    """The body up to its end. A chunked body has no length; only some servers (granian) know where it ends."""
+    ends_by_itself = req.content_length is None and req.env.get("wsgi.input_terminated")
+    return cast(IO[bytes], req.stream if ends_by_itself else req.bounded_stream)
 
 
 def _base_url(around: Surroundings, req: falcon.Request) -> str:

@@ -99,9 +99,17 @@ class ServiceClient:
             return answer
         raise self._refusal(method, path, answer)
 
-    def upload(self, method: str, path: str, chunks: Iterable[bytes], content_type: str) -> None:
+    def upload(
+        self,
+        method: str,
+        path: str,
+        chunks: Iterable[bytes],
+        content_type: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """Send a body that is not JSON. Not repeated: the chunks can be read once only."""
-        headers = self._headers(None, {"content-type": content_type}, None) | dict(self._credentials.headers())
+        headers = self._headers(None, {"content-type": content_type, **(headers or {})}, None)
+        headers |= dict(self._credentials.headers())
         answer = self._transport.send(method, path, headers, chunks)
         if not 200 <= answer.status < 300:
             raise self._refusal(method, path, answer)
@@ -109,11 +117,16 @@ class ServiceClient:
     @contextmanager
     def download(self, path: str) -> Iterator[Iterator[bytes]]:
         """The body of a GET in chunks."""
-        headers = self._headers(None, None, None) | dict(self._credentials.headers())
-        with self._transport.stream("GET", path, headers) as (status, answer_headers, chunks):
-            if status != 200:
-                raise self._refusal("GET", path, Answer(status, answer_headers, b"".join(chunks)))
-            yield chunks
+        headers = self._headers(None, None, None)
+        for renew in (False, True):
+            own = headers | dict(self._credentials.headers(renew=renew))
+            with self._transport.stream("GET", path, own) as (status, answer_headers, chunks):
+                if status == 200:
+                    yield chunks
+                    return
+                answer = Answer(status, answer_headers, b"".join(chunks))
+                if status != 401 or renew:
+                    raise self._refusal("GET", path, answer)
 
     def _send(self, method: str, target: str, headers: dict[str, str], body: bytes | None, may_repeat: bool) -> Answer:
         pauses = RETRY_PAUSES_S if may_repeat else ()

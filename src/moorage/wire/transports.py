@@ -92,6 +92,7 @@ class InProcessTransport:
             "wsgi.multithread": True,
             "wsgi.multiprocess": False,
             "wsgi.run_once": False,
+            "wsgi.input_terminated": True,
         }
 
     def send(
@@ -130,16 +131,40 @@ class InProcessTransport:
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None
     ) -> dict[str, Any]:
         raw_path, _, query = path.partition("?")
-        data = body if isinstance(body, bytes) else b"".join(body or ())
         environ = dict(self._environ)
         environ |= {
             "REQUEST_METHOD": method,
             "PATH_INFO": unquote_to_bytes(self._prefix + raw_path).decode("latin-1"),
             "QUERY_STRING": query,
-            "CONTENT_LENGTH": str(len(data)),
-            "wsgi.input": io.BytesIO(data),
         }
+        if body is None or isinstance(body, bytes):
+            environ |= {"CONTENT_LENGTH": str(len(body or b"")), "wsgi.input": io.BytesIO(body or b"")}
+        else:
+            environ |= {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input": io.BufferedReader(_Chunks(body))}
         for name, value in headers.items():
             key = name.upper().replace("-", "_")
             environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"] = value
         return environ
+
+
+class _Chunks(io.RawIOBase):
+    """An iterable of bytes as a file: a body that is sent while it is made."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = memoryview(chunk)
+        target = memoryview(buffer).cast("B")
+        count = min(len(target), len(self._rest))
+        target[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
