@@ -154,10 +154,13 @@ class JobStore:
         return connection.execute(self._statements.prune, {"before": finished_before}).rowcount
 
     def _take(self, connection: Connection, row: Row[Any], worker: str, until: datetime) -> None:
+        values = {"at": row.position, "of_epoch": row.epoch, "by": worker, "until": until}
         try:
-            connection.execute(self._statements.take, {"at": row.position, "by": worker, "until": until})
+            taken = connection.execute(self._statements.take, values).rowcount
         except IntegrityError as error:
             raise RetryableConflict(f"another process claimed a job of {row.serial_key!r} at this moment") from error
+        if not taken:
+            raise RetryableConflict(f"another process claimed job {row.id} at this moment")
 
     def _give_up(self, connection: Connection, row: Row[Any], now: datetime) -> Job:
         worker = row.worker or "nobody"
@@ -214,7 +217,7 @@ class _Statements:
         at = job.position == bindparam("at")
         self.take = (
             update(table)
-            .where(at)
+            .where(at, job.epoch == bindparam("of_epoch"))
             .values(
                 state=JobState.CLAIMED.value,
                 claimed_key=job.serial_key,

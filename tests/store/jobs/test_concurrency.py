@@ -1,0 +1,230 @@
+"""Many workers on one jobs table: what holds whatever they do at the same time."""
+
+import threading
+from collections import defaultdict
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.errors import Conflict, RetryableConflict
+from moorage.db.engine import dialect_name, open_engine
+from moorage.db.transactions import in_transaction, read, write
+from moorage.db.types import new_metadata
+from moorage.jobs.model import JobState, NewJob
+from moorage.jobs.store import JobStore
+from moorage.jobs.tables import jobs_table
+from tests.conftest import START
+
+METADATA = new_metadata()
+STORE = JobStore(jobs_table(METADATA))
+LEASE_S = 60.0
+
+
+@pytest.fixture
+def jobs(engine):
+    METADATA.create_all(engine)
+    return engine
+
+
+class Harbour:
+    """Workers in threads over one table; `effects` is what they did, in the order it happened."""
+
+    def __init__(self, engine, clock_of):
+        self.engine = engine
+        self.now = clock_of
+        self.lock = threading.Lock()
+        self.effects = []  # (key, job id, epoch, "begin" | "end" | the code of a refusal)
+        self.failures = []
+
+    def note(self, job, what):
+        with self.lock:
+            self.effects.append((job.key, job.id, job.epoch, what))
+
+    def work(self, worker, total, *, limit=1, loses=lambda job: False):
+        """Claim and finish until `total` jobs are done."""
+        try:
+            while not self.all_done(total):
+                for job in in_transaction(
+                    self.engine,
+                    lambda connection: STORE.claim(connection, "compute-1", worker, self.now(), LEASE_S, limit),
+                    attempts=50,
+                ):
+                    self.note(job, "begin")
+                    if loses(job):
+                        continue
+                    self.finish(job)
+        except Exception as error:  # noqa: BLE001 - shown by the test
+            self.failures.append(error)
+
+    def finish(self, job):
+        # Noted inside the transaction: before the commit nobody can claim the next job of the key.
+        def report(connection):
+            STORE.finish(connection, job.id, job.epoch, JobState.DONE, {"epoch": job.epoch}, self.now())
+
+        try:
+            self.note(job, "end")
+            in_transaction(self.engine, report, attempts=50)
+        except Conflict as conflict:
+            self.note(job, conflict.error_code)
+
+    def all_done(self, total):
+        with self.lock:
+            ended = {job_id for _, job_id, _, what in self.effects if what == "end"}
+        return len(ended) == total or self.failures
+
+
+def run(*targets):
+    threads = [threading.Thread(target=target) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("limit", [1, 4])
+def test_each_job_runs_once_and_in_order_of_its_key_with_many_workers(jobs, limit):
+    keys, each, workers = 5, 8, 6
+    harbour = Harbour(jobs, lambda: START)
+    with write(jobs) as connection:
+        for number in range(each):
+            for key in range(keys):
+                STORE.enqueue(connection, NewJob(f"{key}-{number}", "compute-1", "build", f"key-{key}", {}), START)
+    run(*(
+        lambda worker=worker: harbour.work(f"w{worker}", keys * each, limit=limit)
+        for worker in range(workers)
+    ))  # fmt: skip
+    assert harbour.failures == []
+    by_key = defaultdict(list)
+    for key, job_id, epoch, what in harbour.effects:
+        by_key[key].append((job_id, epoch, what))
+    for key in range(keys):
+        expected = [(f"{key}-{number}", 1, what) for number in range(each) for what in ("begin", "end")]
+        assert by_key[f"key-{key}"] == expected
+
+
+def test_jobs_that_workers_lost_are_done_by_others_and_once_per_epoch(jobs):
+    """Every first claim of every second job is lost; time goes on; the job is done in a later epoch."""
+    total, workers = 12, 4
+    harbour = Harbour(jobs, lambda: START + timedelta(seconds=LEASE_S * len(harbour.effects)))
+    with write(jobs) as connection:
+        for number in range(total):
+            STORE.enqueue(connection, NewJob(f"{number}", "compute-1", "build", f"key-{number % 3}", {}), START)
+
+    def loses(job):
+        return int(job.id) % 2 == 0 and job.epoch == 1
+
+    run(*(lambda worker=worker: harbour.work(f"w{worker}", total, loses=loses) for worker in range(workers)))
+    assert harbour.failures == []
+    begun = [(job_id, epoch) for _, job_id, epoch, what in harbour.effects if what == "begin"]
+    assert len(begun) == len(set(begun)), "a job was begun twice in one epoch"
+    with read(jobs) as connection:
+        for number in range(total):
+            job = STORE.get(connection, f"{number}")
+            assert job.state is JobState.DONE
+            assert job.result == {"epoch": job.epoch}
+            assert job.epoch == job.attempt >= (2 if number % 2 == 0 else 1)
+
+
+def test_of_many_reports_of_one_claim_only_the_first_counts(jobs):
+    with write(jobs) as connection:
+        STORE.enqueue(connection, NewJob("a", "compute-1", "build", "key", {}), START)
+        [job] = STORE.claim(connection, "compute-1", "w", START, LEASE_S)
+    counted = []
+
+    def report():
+        counted.append(
+            in_transaction(
+                jobs,
+                lambda connection: STORE.finish(connection, "a", job.epoch, JobState.DONE, {}, START),
+                attempts=50,
+            )
+        )
+
+    run(*([report] * 6))
+    assert sorted(counted) == [False] * 5 + [True]
+
+
+def test_the_same_job_enqueued_at_once_is_there_once(jobs):
+    def enqueue():
+        in_transaction(
+            jobs,
+            lambda connection: STORE.enqueue(connection, NewJob("a", "compute-1", "build", "key", {}), START),
+            attempts=50,
+        )
+
+    run(*([enqueue] * 6))
+    with read(jobs) as connection:
+        assert [job.id for job in STORE.story(connection, "key")] == ["a"]
+
+
+def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_younger_one(jobs, database_url):
+    """A transaction may take its place in the order early and commit late; the key is still one at a time.
+
+    The claimer here looked before the late commit; what it saw as first of the key no longer is.
+    """
+    if jobs.dialect.name == "sqlite":
+        pytest.skip("one writer at a time: a late commit cannot happen")
+    other = open_engine(database_url)
+    late = other.connect()
+    late_transaction = late.begin()
+    STORE.enqueue(late, NewJob("older", "compute-1", "build", "key", {}), START)
+    with write(jobs) as connection:
+        STORE.enqueue(connection, NewJob("younger", "compute-1", "build", "key", {}), START)
+
+    def claim_in_two_halves(connection):
+        values = {"of_queue": "compute-1", "now": START, "limit": 1}
+        [row] = connection.execute(STORE._statements.claimable, values).all()
+        assert row.id == "younger"
+        late_transaction.commit()
+        with write(other) as its:
+            [older] = STORE.claim(its, "compute-1", "quick", START, LEASE_S)
+        assert older.id == "older"
+        STORE._take(connection, row, "slow", START + timedelta(seconds=LEASE_S))
+
+    with write(jobs) as connection, pytest.raises(RetryableConflict, match="of 'key'"):
+        claim_in_two_halves(connection)
+    with write(jobs) as connection:
+        assert STORE.get(connection, "older").worker == "quick"
+        assert STORE.get(connection, "younger").state is JobState.READY
+    with write(jobs) as connection:
+        assert STORE.claim(connection, "compute-1", "slow", START, LEASE_S) == []
+    late.close()
+    other.dispose()
+
+
+def test_workers_do_not_wait_for_each_others_rows(jobs, database_url):
+    """While one claim is not yet committed, the next worker gets the next job."""
+    if jobs.dialect.name == "sqlite":
+        pytest.skip("one writer at a time")
+    with write(jobs) as connection:
+        for name in ("a", "b"):
+            STORE.enqueue(connection, NewJob(name, "compute-1", "build", name, {}), START)
+    impatient = {"postgresql": "SET LOCAL lock_timeout = '1s'", "mariadb": "SET SESSION innodb_lock_wait_timeout = 1"}
+    with write(jobs) as first, write(jobs) as second:
+        second.exec_driver_sql(impatient[dialect_name(jobs)])
+        assert [job.id for job in STORE.claim(first, "compute-1", "w1", START, LEASE_S)] == ["a"]
+        assert [job.id for job in STORE.claim(second, "compute-1", "w2", START, LEASE_S)] == ["b"]
+
+
+def test_an_empty_poll_reads_no_finished_jobs(jobs):
+    """A queue with a long past costs a poll as much as one without: the plan goes by the index of open jobs."""
+    with write(jobs) as connection:
+        for number in range(300):
+            STORE.enqueue(connection, NewJob(f"{number}", "compute-1", "build", f"k{number}", {}), START)
+        for job in STORE.claim(connection, "compute-1", "w", START, LEASE_S, 300):
+            STORE.finish(connection, job.id, job.epoch, JobState.DONE, None, START)
+    table = STORE.table.name
+    with write(jobs) as connection:
+        if jobs.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"ANALYZE {table}")
+        if jobs.dialect.name in ("mysql", "mariadb"):
+            connection.exec_driver_sql(f"ANALYZE TABLE {table}")
+    statement = STORE._statements.claimable.compile(dialect=jobs.dialect, compile_kwargs={"render_postcompile": True})
+    values = statement.construct_params({"of_queue": "compute-1", "now": START.replace(tzinfo=None), "limit": 1})
+    explain = "EXPLAIN QUERY PLAN " if jobs.dialect.name == "sqlite" else "EXPLAIN "
+    with write(jobs) as connection:
+        positional = statement.positiontup
+        given = tuple(values[name] for name in positional) if positional else values
+        plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain + str(statement), given))
+    assert "ix_jobs_open_queue_position" in plan, plan
