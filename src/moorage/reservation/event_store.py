@@ -1,0 +1,294 @@
+"""SQL of events and of the journal of their steps.
+
+An event is claimed by a conditional UPDATE that names the epoch it was read with and raises it. Every later write for
+the event goes through `hold`, which names the new epoch: a worker that lost its claim in the meantime (it was slow,
+the lease was deleted under it) raises `Fenced` instead of writing.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+
+from moorage.core.errors import Conflict
+from moorage.reservation.events import Unfinished
+from moorage.reservation.model import Event, EventStatus, EventType, LeaseStatus
+from moorage.reservation.tables import computehost_allocations, events, leases, reservations, steps
+
+
+class Fenced(Conflict):
+    """Somebody else has this event now."""
+
+    code = "reservation.fenced"
+
+
+class StepState(StrEnum):
+    UNDONE = "UNDONE"
+    DONE = "DONE"
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """`args` are the step's own, see `instance.Step`."""
+
+    seq: int
+    kind: str
+    args: Mapping[str, Any]
+    state: StepState
+    attempt: int
+    last_error: str | None
+
+
+_OPEN = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
+
+_ORDERED = select(events).order_by(events.c.lease_id, events.c.time, events.c.event_type)
+_OF_LEASE = _ORDERED.where(events.c.lease_id == bindparam("lease_id"))
+_ONE = select(events).where(events.c.id == bindparam("event_id"))
+
+_UNFINISHED = (
+    select(events, leases.c.status.label("lease_status"), leases.c.start_date, leases.c.end_date)
+    .join(leases, leases.c.id == events.c.lease_id)
+    .where(events.c.status.in_(_OPEN))
+    .order_by(events.c.time)
+)
+_DUE = _UNFINISHED.where(events.c.time <= bindparam("now"))
+_COMING = _UNFINISHED.where(events.c.time > bindparam("now")).limit(50)
+
+_CLAIM = (
+    update(events)
+    .where(
+        events.c.id == bindparam("event_id"),
+        events.c.epoch == bindparam("seen_epoch"),
+        events.c.status.in_(_OPEN),
+    )
+    .values(epoch=events.c.epoch + 1, attempt=events.c.attempt + 1)
+)
+_HOLD = update(events).where(events.c.id == bindparam("event_id"), events.c.epoch == bindparam("my_epoch"))
+_FENCE_OTHERS = (
+    update(events)
+    .where(events.c.lease_id == bindparam("of_lease"), events.c.id != bindparam("but"))
+    .values(epoch=events.c.epoch + 1)
+)
+_STEPS = select(steps).where(steps.c.event_id == bindparam("event_id")).order_by(steps.c.seq)
+_STEP = update(steps).where(steps.c.event_id == bindparam("of_event"), steps.c.seq == bindparam("number"))
+
+
+def insert_event(connection: Connection, event: Event) -> None:
+    connection.execute(
+        insert(events),
+        {
+            "id": event.id,
+            "lease_id": event.lease_id,
+            "event_type": event.type,
+            "time": event.time,
+            "status": event.status,
+            "epoch": event.epoch,
+            "attempt": event.attempt,
+            "claimed_by": event.claimed_by,
+            "claim_until": event.claim_until,
+            "retry_at": event.retry_at,
+            "created_at": event.created_at,
+        },
+    )
+
+
+def find_event(connection: Connection, event_id: str) -> Event | None:
+    row = connection.execute(_ONE, {"event_id": event_id}).one_or_none()
+    return None if row is None else _event(row)
+
+
+def of_lease(connection: Connection, lease_id: str) -> list[Event]:
+    return [_event(row) for row in connection.execute(_OF_LEASE, {"lease_id": lease_id})]
+
+
+def by_lease(connection: Connection) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
+    for row in connection.execute(_ORDERED):
+        found[row.lease_id].append(_event(row))
+    return found
+
+
+def unfinished(connection: Connection, now: datetime) -> list[Unfinished]:
+    """Every event whose time has come and that is not finished, with the hosts of its lease."""
+    rows = connection.execute(_DUE, {"now": now}).all()
+    hosts = _hosts(connection, {row.lease_id for row in rows})
+    return [_unfinished(row, hosts[row.lease_id]) for row in rows]
+
+
+def coming(connection: Connection, now: datetime) -> list[Unfinished]:
+    """The next events whose time has not come yet, soonest first (their hosts are left out)."""
+    return [_unfinished(row, frozenset()) for row in connection.execute(_COMING, {"now": now})]
+
+
+def claim(connection: Connection, event_id: str, epoch: int, worker: str, until: datetime, now: datetime) -> int | None:
+    """Take the event that was seen with `epoch`: the new epoch, or None when somebody else was first."""
+    claimed = connection.execute(
+        _CLAIM,
+        {
+            "event_id": event_id,
+            "seen_epoch": epoch,
+            "status": EventStatus.IN_PROGRESS,
+            "claimed_by": worker,
+            "claim_until": until,
+            "updated_at": now,
+        },
+    )
+    return epoch + 1 if claimed.rowcount == 1 else None
+
+
+def hold(connection: Connection, event_id: str, epoch: int, until: datetime) -> None:
+    """Extend the claim; from here to the end of the transaction it cannot be lost. Raises `Fenced`."""
+    _write(connection, event_id, epoch, {"claim_until": until})
+
+
+def release(
+    connection: Connection, event_id: str, epoch: int, *, retry_at: datetime, error: str, now: datetime
+) -> None:
+    """Give the claim back; the event is due again at `retry_at`."""
+    values = {"claimed_by": None, "claim_until": None, "retry_at": retry_at, "last_error": error, "updated_at": now}
+    _write(connection, event_id, epoch, values)
+
+
+def finish(
+    connection: Connection, event_id: str, epoch: int, status: EventStatus, now: datetime, error: str | None = None
+) -> None:
+    values = {"claimed_by": None, "claim_until": None, "retry_at": None, "status": status, "updated_at": now}
+    _write(connection, event_id, epoch, values | {"last_error": error})
+
+
+def fence_others(connection: Connection, lease_id: str, event_id: str) -> None:
+    """Whoever works on another event of this lease may not write any more.
+
+    Their claims stay until they give them up or they run out: an effect that is on its way arrives before
+    ours starts.
+    """
+    connection.execute(_FENCE_OTHERS, {"of_lease": lease_id, "but": event_id})
+
+
+def drop_claim(connection: Connection, event_id: str, worker: str) -> None:
+    """A fenced worker says that it has stopped."""
+    connection.execute(
+        update(events)
+        .where(events.c.id == event_id, events.c.claimed_by == worker)
+        .values(claimed_by=None, claim_until=None)
+    )
+
+
+def move_event(connection: Connection, event_id: str, time: datetime, now: datetime, status: EventStatus) -> None:
+    """Due at another time; a claim on it is void."""
+    connection.execute(
+        update(events)
+        .where(events.c.id == event_id)
+        .values(
+            time=time,
+            status=status,
+            epoch=events.c.epoch + 1,
+            retry_at=None,
+            claimed_by=None,
+            claim_until=None,
+            updated_at=now,
+        )
+    )
+
+
+def delete_of_lease(connection: Connection, lease_id: str) -> None:
+    ids = select(events.c.id).where(events.c.lease_id == lease_id)
+    connection.execute(delete(steps).where(steps.c.event_id.in_(list(connection.execute(ids).scalars()))))
+    connection.execute(delete(events).where(events.c.lease_id == lease_id))
+
+
+def insert_steps(
+    connection: Connection, event_id: str, plan: Sequence[tuple[str, Mapping[str, Any]]], now: datetime
+) -> None:
+    """`plan` is (kind, args) of each step, in order."""
+    if plan:
+        connection.execute(
+            insert(steps),
+            [
+                {
+                    "event_id": event_id,
+                    "seq": seq,
+                    "kind": kind,
+                    "args": dict(args),
+                    "state": StepState.UNDONE,
+                    "attempt": 0,
+                    "created_at": now,
+                }
+                for seq, (kind, args) in enumerate(plan, 1)
+            ],
+        )
+
+
+def steps_of(connection: Connection, event_id: str) -> list[StepRow]:
+    return [
+        StepRow(row.seq, row.kind, row.args, StepState(row.state), row.attempt, row.last_error)
+        for row in connection.execute(_STEPS, {"event_id": event_id})
+    ]
+
+
+def step_done(connection: Connection, event_id: str, seq: int, now: datetime) -> None:
+    values = {"state": StepState.DONE, "last_error": None, "updated_at": now}
+    connection.execute(_STEP, {"of_event": event_id, "number": seq, **values})
+
+
+def step_not_done(connection: Connection, event_id: str, seq: int, attempt: int, error: str, now: datetime) -> None:
+    values = {"attempt": attempt, "last_error": error, "updated_at": now}
+    connection.execute(_STEP, {"of_event": event_id, "number": seq, **values})
+
+
+def _write(connection: Connection, event_id: str, epoch: int, values: Mapping[str, Any]) -> None:
+    written = connection.execute(_HOLD, {"event_id": event_id, "my_epoch": epoch, **values})
+    if written.rowcount != 1:
+        raise Fenced(f"event {event_id} is not held in epoch {epoch} any more")
+
+
+def _hosts(connection: Connection, lease_ids: set[str]) -> dict[str, frozenset[int]]:
+    found: dict[str, set[int]] = defaultdict(set)
+    if lease_ids:
+        statement = (
+            select(reservations.c.lease_id, computehost_allocations.c.compute_host_id)
+            .join(computehost_allocations, computehost_allocations.c.reservation_id == reservations.c.id)
+            .where(reservations.c.lease_id.in_(lease_ids))
+            .distinct()
+        )
+        for row in connection.execute(statement):
+            found[row.lease_id].add(row.compute_host_id)
+    return {lease_id: frozenset(found[lease_id]) for lease_id in lease_ids}
+
+
+def _unfinished(row: Row[Any], hosts: frozenset[int]) -> Unfinished:
+    return Unfinished(
+        event_id=row.id,
+        lease_id=row.lease_id,
+        type=EventType(row.event_type),
+        time=row.time,
+        epoch=row.epoch,
+        lease_status=LeaseStatus(row.lease_status),
+        lease_start=row.start_date,
+        lease_end=row.end_date,
+        hosts=hosts,
+        retry_at=row.retry_at,
+        claim_until=row.claim_until,
+    )
+
+
+def _event(row: Row[Any]) -> Event:
+    return Event(
+        id=row.id,
+        lease_id=row.lease_id,
+        type=EventType(row.event_type),
+        time=row.time,
+        status=EventStatus(row.status),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        epoch=row.epoch,
+        attempt=row.attempt,
+        claimed_by=row.claimed_by,
+        claim_until=row.claim_until,
+        retry_at=row.retry_at,
+        last_error=row.last_error,
+    )

@@ -1,0 +1,1 @@
+"""What crosses the wire: bodies decoded to typed values, values encoded as the peer shapes them."""

@@ -1,0 +1,233 @@
+"""SQL of leases and their reservations. Events and steps are in `event_store`, hosts in `host_store`.
+
+Whoever changes a lease locks its row first (`lock`), hosts after it and in the order of their ids: one order for
+everybody, so that no two transactions wait for each other.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+
+from moorage.core.errors import Conflict
+from moorage.reservation import event_store
+from moorage.reservation.model import (
+    LEASE_STATES,
+    InstanceRequest,
+    Lease,
+    LeaseStatus,
+    Reservation,
+    ReservationStatus,
+    Size,
+)
+from moorage.reservation.tables import instance_reservations, leases, reservations
+
+_ALL = select(leases).order_by(leases.c.created_at, leases.c.id)
+_OF_PROJECT = _ALL.where(leases.c.project_id == bindparam("project_id"))
+_ONE = select(leases).where(leases.c.id == bindparam("lease_id"))
+_LOCK = select(leases.c.id).where(leases.c.id == bindparam("lease_id")).with_for_update()
+
+_DETAILS = (
+    "vcpus",
+    "memory_mb",
+    "disk_gb",
+    "amount",
+    "affinity",
+    "resource_properties",
+    "flavor_id",
+    "aggregate_id",
+    "server_group_id",
+)
+_RESERVATIONS = (
+    select(reservations, *(instance_reservations.c[name] for name in _DETAILS))
+    .join(instance_reservations, instance_reservations.c.reservation_id == reservations.c.id)
+    .order_by(reservations.c.lease_id, reservations.c.position)
+)
+_RESERVATIONS_OF = _RESERVATIONS.where(reservations.c.lease_id == bindparam("lease_id"))
+_IDS_OF = select(reservations.c.id).where(reservations.c.lease_id == bindparam("lease_id"))
+
+_UPDATE = update(leases).where(leases.c.id == bindparam("lease_id"))
+
+
+def insert_lease(connection: Connection, lease: Lease) -> None:
+    """The lease with its reservations and events."""
+    connection.execute(
+        insert(leases),
+        {
+            "id": lease.id,
+            "name": lease.name,
+            "user_id": lease.user_id,
+            "project_id": lease.project_id,
+            "start_date": lease.start_date,
+            "end_date": lease.end_date,
+            "trust_id": lease.trust_id,
+            "status": lease.status,
+            "degraded": lease.degraded,
+            "created_at": lease.created_at,
+        },
+    )
+    for position, reservation in enumerate(lease.reservations):
+        _insert_reservation(connection, reservation, position)
+    for event in lease.events:
+        event_store.insert_event(connection, event)
+
+
+def all_leases(connection: Connection, project_id: str | None = None) -> list[Lease]:
+    """Oldest first; those of one project, or all. Three statements whatever their number."""
+    if project_id is None:
+        rows = connection.execute(_ALL).all()
+    else:
+        rows = connection.execute(_OF_PROJECT, {"project_id": project_id}).all()
+    return _leases(connection, rows)
+
+
+def find_lease(connection: Connection, lease_id: str) -> Lease | None:
+    row = connection.execute(_ONE, {"lease_id": lease_id}).one_or_none()
+    if row is None:
+        return None
+    found = [_reservation(each) for each in connection.execute(_RESERVATIONS_OF, {"lease_id": lease_id})]
+    return _lease(row, found, event_store.of_lease(connection, lease_id))
+
+
+def lock(connection: Connection, lease_id: str) -> Lease | None:
+    """The lease as it is now; nobody else changes it before this transaction ends."""
+    connection.execute(_LOCK, {"lease_id": lease_id})
+    return find_lease(connection, lease_id)
+
+
+def move(connection: Connection, lease: Lease, after: LeaseStatus, now: datetime) -> None:
+    """Into the state `after`, if `lease` is still in the state it was read in. Raises `Conflict`."""
+    if lease.status is not after:
+        LEASE_STATES.check(lease.status, after)
+    moved = connection.execute(
+        _UPDATE.where(leases.c.status == lease.status), {"lease_id": lease.id, "status": after, "updated_at": now}
+    )
+    if moved.rowcount != 1:
+        raise Conflict(f"lease {lease.id} was changed by another request", code="reservation.lease_changed")
+
+
+def change(connection: Connection, lease_id: str, now: datetime, **values: str | datetime) -> None:
+    """New values of `name`, `start_date` or `end_date`."""
+    connection.execute(_UPDATE, {"lease_id": lease_id, "updated_at": now, **values})
+
+
+def set_reservation_status(
+    connection: Connection, lease_id: str, status: ReservationStatus, now: datetime, *, before: Iterable[str]
+) -> None:
+    """All reservations of the lease that are in a state of `before`."""
+    connection.execute(
+        update(reservations)
+        .where(reservations.c.lease_id == lease_id, reservations.c.status.in_(list(before)))
+        .values(status=status, updated_at=now)
+    )
+
+
+def change_request(connection: Connection, reservation_id: str, request: InstanceRequest, now: datetime) -> None:
+    connection.execute(
+        update(instance_reservations)
+        .where(instance_reservations.c.reservation_id == reservation_id)
+        .values(**_request_values(request), updated_at=now)
+    )
+    connection.execute(update(reservations).where(reservations.c.id == reservation_id).values(updated_at=now))
+
+
+def delete_lease(connection: Connection, lease_id: str) -> None:
+    """The lease and everything below it. The host allocations must be gone already."""
+    ids = list(connection.execute(_IDS_OF, {"lease_id": lease_id}).scalars())
+    event_store.delete_of_lease(connection, lease_id)
+    if ids:
+        connection.execute(delete(instance_reservations).where(instance_reservations.c.reservation_id.in_(ids)))
+    connection.execute(delete(reservations).where(reservations.c.lease_id == lease_id))
+    connection.execute(delete(leases).where(leases.c.id == lease_id))
+
+
+def _insert_reservation(connection: Connection, reservation: Reservation, position: int) -> None:
+    connection.execute(
+        insert(reservations),
+        {
+            "id": reservation.id,
+            "lease_id": reservation.lease_id,
+            "position": position,
+            "resource_id": reservation.resource_id,
+            "resource_type": reservation.resource_type,
+            "status": reservation.status,
+            "missing_resources": reservation.missing_resources,
+            "resources_changed": reservation.resources_changed,
+            "created_at": reservation.created_at,
+        },
+    )
+    connection.execute(
+        insert(instance_reservations),
+        {
+            "id": reservation.resource_id,
+            "reservation_id": reservation.id,
+            "flavor_id": reservation.flavor_id,
+            "aggregate_id": reservation.aggregate_id,
+            "server_group_id": reservation.server_group_id,
+            "created_at": reservation.created_at,
+            **_request_values(reservation.request),
+        },
+    )
+
+
+def _request_values(request: InstanceRequest) -> dict[str, Any]:
+    return {
+        "vcpus": request.size.vcpus,
+        "memory_mb": request.size.memory_mb,
+        "disk_gb": request.size.disk_gb,
+        "amount": request.amount,
+        "affinity": request.affinity,
+        "resource_properties": request.resource_properties,
+    }
+
+
+def _leases(connection: Connection, rows: Sequence[Row[Any]]) -> list[Lease]:
+    if not rows:
+        return []
+    wanted = {row.id for row in rows}
+    found: dict[str, list[Reservation]] = defaultdict(list)
+    for row in connection.execute(_RESERVATIONS):
+        if row.lease_id in wanted:
+            found[row.lease_id].append(_reservation(row))
+    events = event_store.by_lease(connection)
+    return [_lease(row, found[row.id], events[row.id]) for row in rows]
+
+
+def _lease(row: Row[Any], found: Iterable[Reservation], events: Iterable[Any]) -> Lease:
+    return Lease(
+        id=row.id,
+        name=row.name,
+        user_id=row.user_id,
+        project_id=row.project_id,
+        start_date=row.start_date,
+        end_date=row.end_date,
+        trust_id=row.trust_id,
+        status=LeaseStatus(row.status),
+        degraded=row.degraded,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        reservations=tuple(found),
+        events=tuple(events),
+    )
+
+
+def _reservation(row: Row[Any]) -> Reservation:
+    return Reservation(
+        id=row.id,
+        lease_id=row.lease_id,
+        resource_id=row.resource_id,
+        resource_type=row.resource_type,
+        status=ReservationStatus(row.status),
+        missing_resources=row.missing_resources,
+        resources_changed=row.resources_changed,
+        request=InstanceRequest(
+            Size(row.vcpus, row.memory_mb, row.disk_gb), row.amount, row.affinity, row.resource_properties
+        ),
+        flavor_id=row.flavor_id,
+        aggregate_id=row.aggregate_id,
+        server_group_id=row.server_group_id,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
