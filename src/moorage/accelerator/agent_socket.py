@@ -81,7 +81,9 @@ class _Handler(WSGIRequestHandler):
         if len(self.raw_requestline) > 65536 or not self.parse_request():
             return
         environ = {key: value for key, value in self.get_environ().items() if isinstance(value, str)}
-        exchange = _Exchange(cast(IO[bytes], self.rfile), self.wfile, self.get_stderr(), environ, multithread=True)
+        exchange = _Exchange(
+            cast(IO[bytes], self.rfile), cast(IO[bytes], self.wfile), self.get_stderr(), environ, multithread=True
+        )
         exchange.request_handler = self  # type: ignore[attr-defined]  # ServerHandler logs through it
         app = cast(_UnixServer, self.server).get_app()
         if app is not None:

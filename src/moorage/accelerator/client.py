@@ -3,7 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
+from msgspec import to_builtins
+
+from moorage.accelerator.reports import AttachmentReport, DeviceReport
 from moorage.wire.client import ServiceClient
 
 SERVICE_TYPE = "accelerator"
@@ -84,13 +88,15 @@ class AcceleratorClient:
         body = self._http.get("/v2/accelerator_requests", params={"instance": instance_uuid})
         return [_request(row) for row in body["arqs"]]
 
-    def report_devices(self, host: str, devices: Iterable[Mapping[str, Any]]) -> None:
-        """The whole picture of `host` (agents only; the shape is `moorage.accelerator.schemas.DEVICES`)."""
-        self._http.request("PUT", f"/agent/v1/hosts/{host}/devices", json={"devices": list(devices)})
+    def report_devices(self, host: str, devices: Iterable[DeviceReport]) -> None:
+        """The whole picture of `host`; agents only."""
+        body = {"devices": [to_builtins(device) for device in devices]}
+        self._http.request("PUT", f"/agent/v1/hosts/{quote(host)}/devices", json=body)
 
-    def report_attachments(self, host: str, attachments: Iterable[Mapping[str, Any]]) -> None:
-        """All that is attached on `host` (agents only; `moorage.accelerator.schemas.ATTACHMENTS`)."""
-        self._http.request("PUT", f"/agent/v1/hosts/{host}/attachments", json={"attachments": list(attachments)})
+    def report_attachments(self, host: str, attachments: Iterable[AttachmentReport]) -> None:
+        """All that is attached on `host`; agents only."""
+        body = {"attachments": [to_builtins(attachment) for attachment in attachments]}
+        self._http.request("PUT", f"/agent/v1/hosts/{quote(host)}/attachments", json=body)
 
 
 def _request(row: Mapping[str, Any]) -> AcceleratorRequest:

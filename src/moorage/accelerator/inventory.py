@@ -15,9 +15,9 @@ from moorage.accelerator.naming import resource_class, traits_of
 _WITHHELD = {HandleState.DIRTY, HandleState.CLEANING, HandleState.QUARANTINED}
 
 
-def provider_name(host: str, deployable: Deployable) -> str:
-    """``compute-1_0000:3b:00.0_R1``."""
-    return f"{host}_{deployable.name}"
+def provider_name(host: str, deployable: str) -> str:
+    """``compute-1_0000:3b:00.0_R1``: also the name of the deployable in the Accelerator API."""
+    return f"{host}_{deployable}"
 
 
 def provider_nodes(
@@ -33,7 +33,7 @@ def provider_nodes(
                 continue
             nodes.append(
                 ProviderNode(
-                    name=provider_name(host, deployable),
+                    name=provider_name(host, deployable.name),
                     parent=f"{host}_NUMA_{device.numa_node}",
                     inventories={resource_class(device.type): units},
                     traits=traits_of(device, deployable),

@@ -1,58 +1,110 @@
-"""What a host's agent tells the central service: devices, what is loaded and who holds what. Pure."""
+"""What a host's agent tells the central service: devices, what they carry, who holds what. Both sides use these types.
 
-from typing import Any
+On the wire they are JSON objects with the same names. Pure: no I/O here.
+"""
 
-from moorage.accelerator.holdings import Holdings, Step, devices_as_loaded
-from moorage.accelerator.model import Deployable, Device, HandleState
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from moorage.accelerator.holdings import Attachment, Holdings, Step, devices_as_loaded
+from moorage.accelerator.model import Deployable, Device, Function, HandleState
 
 
-def device_reports(held: Holdings) -> list[dict[str, Any]]:
-    """In the shape of `moorage.accelerator.schemas.DEVICES`. A private bitstream's functions are not told (A12)."""
+@dataclass(frozen=True, slots=True)
+class HandleReport:
+    pci_id: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeployableReport:
+    """`functions` are those that everybody may know of (A12)."""
+
+    name: str
+    handles: tuple[HandleReport, ...]
+    rp_uuid: str | None = None
+    region_type: str = ""
+    region_state: str = ""
+    bitstream_id: str | None = None
+    functions: tuple[Function, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    address: str
+    type: str
+    vendor: str
+    product_id: str
+    model: str
+    driver: str
+    health: str
+    numa_node: int
+    deployables: tuple[DeployableReport, ...]
+    board: str = ""
+    shell_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentReport:
+    """One attached handle. `group` numbers the request groups of its instance, from 0."""
+
+    instance_uuid: str
+    project_id: str
+    device_rp_uuid: str
+    deployable: str
+    group: int
+    pci_id: str
+
+
+def device_reports(held: Holdings) -> list[DeviceReport]:
     return [_device(held, device) for device in devices_as_loaded(held)]
 
 
-def attachment_reports(held: Holdings) -> list[dict[str, Any]]:
-    """One row per attached handle, in the shape of `moorage.accelerator.schemas.ATTACHMENTS`."""
-    return [
-        {
-            "instance_uuid": attachment.instance_uuid,
-            "project_id": attachment.project_id,
-            "device_rp_uuid": handle.rp_uuid,
-            "deployable": handle.deployable,
-            "group": handle.group,
-            "pci_id": handle.pci_id,
-        }
-        for attachment in held.attachments.values()
-        if attachment.step is Step.ATTACHED
+def attachment_reports(held: Holdings) -> list[AttachmentReport]:
+    attached = (one for one in held.attachments.values() if one.step is Step.ATTACHED)
+    return [report for attachment in attached for report in _attached(attachment)]
+
+
+def _attached(attachment: Attachment) -> Iterable[AttachmentReport]:
+    suffixes = sorted({handle.group for handle in attachment.handles})
+    return (
+        AttachmentReport(
+            instance_uuid=attachment.instance_uuid,
+            project_id=attachment.project_id,
+            device_rp_uuid=handle.rp_uuid,
+            deployable=handle.deployable,
+            group=suffixes.index(handle.group),
+            pci_id=handle.pci_id,
+        )
         for handle in attachment.handles
-    ]
+    )
 
 
-def _device(held: Holdings, device: Device) -> dict[str, Any]:
-    return {
-        "address": device.pci_id,
-        "type": str(device.type),
-        "vendor": device.vendor_id,
-        "product_id": device.product_id,
-        "model": device.model,
-        "board": device.board,
-        "shell_id": device.shell_id,
-        "numa_node": device.numa_node,
-        "health": str(device.health),
-        "driver": device.driver,
-        "deployables": [_deployable(held, part) for part in device.deployables],
-    }
+def _device(held: Holdings, device: Device) -> DeviceReport:
+    return DeviceReport(
+        address=device.pci_id,
+        type=str(device.type),
+        vendor=device.vendor_id,
+        product_id=device.product_id,
+        model=device.model,
+        driver=device.driver,
+        health=str(device.health),
+        numa_node=device.numa_node,
+        deployables=tuple(_deployable(held, part) for part in device.deployables),
+        board=device.board,
+        shell_id=device.shell_id,
+    )
 
 
-def _deployable(held: Holdings, part: Deployable) -> dict[str, Any]:
+def _deployable(held: Holdings, part: Deployable) -> DeployableReport:
     states = held.states()
     loaded = part.bitstream
-    return {
-        "name": part.name,
-        "rp_uuid": held.rp_uuids.get(part.name),
-        "region_type": part.region_type,
-        "region_state": str(held.region(part.name).state),
-        "bitstream_id": (loaded.image_id or None) if loaded else None,
-        "functions": [{"id": one.id, "name": one.name} for one in loaded.functions] if loaded and loaded.public else [],
-        "handles": [{"pci_id": pci_id, "state": str(states.get(pci_id, HandleState.FREE))} for pci_id in part.handles],
-    }
+    return DeployableReport(
+        name=part.name,
+        handles=tuple(HandleReport(pci_id, str(states.get(pci_id, HandleState.FREE))) for pci_id in part.handles),
+        rp_uuid=held.rp_uuids.get(part.name),
+        region_type=part.region_type,
+        region_state=str(held.region(part.name).state) if part.programmable else "",
+        bitstream_id=loaded.image_id or None if loaded else None,
+        functions=loaded.functions if loaded and loaded.public else (),
+    )

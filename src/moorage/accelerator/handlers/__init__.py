@@ -1,0 +1,1 @@
+"""Decode, call the service, encode: one module per kind of resource."""

@@ -1,0 +1,118 @@
+"""The Accelerator API v2 as a route table, its rules, and the peer's shape of errors.
+
+Public paths are below the mount (``/accelerator``); ``/agent/v1`` is for the hosts' agents and not the peer's.
+"""
+
+import json
+
+from moorage.accelerator import schemas
+from moorage.accelerator.handlers import absent, inventory, profiles, reports, versions
+from moorage.accelerator.service import AcceleratorService
+from moorage.identity.policy import RuleTable, admin, admin_or_service, has_role, member, reader
+from moorage.wire.app import ServiceApi
+from moorage.wire.call import Reply, Route
+from moorage.wire.errors import Problem
+
+Routes = tuple[Route[AcceleratorService], ...]
+
+AGENT_RULE = "moorage:agent"
+
+_looks = has_role("manager", "service")
+
+#: The peer's rule names and, for reading and writing, its new defaults.
+RULES = RuleTable(
+    {
+        "cyborg:device:get_all": _looks,
+        "cyborg:device:get_one": _looks,
+        "cyborg:device:enable": admin,
+        "cyborg:device:disable": admin,
+        "cyborg:deployable:get_all": _looks,
+        "cyborg:deployable:get_one": _looks,
+        "cyborg:deployable:program": admin,
+        "cyborg:attribute:get_all": _looks,
+        "cyborg:attribute:get_one": _looks,
+        "cyborg:attribute:create": admin,
+        "cyborg:attribute:delete": admin,
+        "cyborg:device_profile:get_all": reader,
+        "cyborg:device_profile:get_one": reader,
+        "cyborg:device_profile:create": admin,
+        "cyborg:device_profile:delete": admin,
+        "cyborg:arq:get_all": reader,
+        "cyborg:arq:get_one": reader,
+        "cyborg:arq:create": member,
+        "cyborg:arq:update": member,
+        "cyborg:arq:delete": member,
+        AGENT_RULE: admin_or_service,
+    }
+)
+
+
+def error_shape(problem: Problem) -> Reply:
+    """JSON within JSON, as the peer sends it and openstacksdk reads it."""
+    fault = {
+        "faultcode": "Client" if problem.status < 500 else "Server",
+        "faultstring": problem.message,
+        "debuginfo": None,
+    }
+    return Reply(problem.status, {"error_message": json.dumps(fault)})
+
+
+_PUBLIC: Routes = (
+    Route("GET", "/", versions.root, rule=None),
+    Route("GET", "/v2", versions.version, rule=None),
+    Route("GET", "/v2/", versions.version, rule=None),
+)
+
+_RESOURCES: Routes = (
+    Route("GET", "/v2/devices", inventory.list_devices, rule="cyborg:device:get_all"),
+    Route("GET", "/v2/devices/{uuid}", inventory.show_device, rule="cyborg:device:get_one"),
+    Route("GET", "/v2/deployables", inventory.list_deployables, rule="cyborg:deployable:get_all"),
+    Route("GET", "/v2/deployables/{uuid}", inventory.show_deployable, rule="cyborg:deployable:get_one"),
+    Route("GET", "/v2/accelerator_requests", inventory.list_requests, rule="cyborg:arq:get_all"),
+    Route("GET", "/v2/accelerator_requests/{uuid}", inventory.show_request, rule="cyborg:arq:get_one"),
+    Route("GET", "/v2/device_profiles", profiles.index, rule="cyborg:device_profile:get_all"),
+    Route(
+        "POST",
+        "/v2/device_profiles",
+        profiles.create,
+        rule="cyborg:device_profile:create",
+        schema=schemas.CREATE_DEVICE_PROFILE,
+    ),
+    Route("DELETE", "/v2/device_profiles", profiles.delete_several, rule="cyborg:device_profile:delete"),
+    Route("GET", "/v2/device_profiles/{name_or_uuid}", profiles.show, rule="cyborg:device_profile:get_one"),
+    Route("DELETE", "/v2/device_profiles/{name_or_uuid}", profiles.delete, rule="cyborg:device_profile:delete"),
+)
+
+_ABSENT: Routes = (
+    Route("POST", "/v2/accelerator_requests", absent.binding, rule="cyborg:arq:create"),
+    Route("PATCH", "/v2/accelerator_requests", absent.binding, rule="cyborg:arq:update"),
+    Route("PATCH", "/v2/accelerator_requests/{uuid}", absent.binding, rule="cyborg:arq:update"),
+    Route("DELETE", "/v2/accelerator_requests", absent.binding, rule="cyborg:arq:delete"),
+    Route("DELETE", "/v2/accelerator_requests/{uuid}", absent.binding, rule="cyborg:arq:delete"),
+    Route("POST", "/v2/devices/{uuid}/enable", absent.administration, rule="cyborg:device:enable"),
+    Route("POST", "/v2/devices/{uuid}/disable", absent.administration, rule="cyborg:device:disable"),
+    Route("PATCH", "/v2/deployables/{uuid}/program", absent.administration, rule="cyborg:deployable:program"),
+    Route("GET", "/v2/attributes", absent.attributes, rule="cyborg:attribute:get_all"),
+    Route("GET", "/v2/attributes/{uuid}", absent.attributes, rule="cyborg:attribute:get_one"),
+    Route("POST", "/v2/attributes", absent.attributes, rule="cyborg:attribute:create"),
+    Route("DELETE", "/v2/attributes/{uuid}", absent.attributes, rule="cyborg:attribute:delete"),
+)
+
+_AGENT: Routes = (
+    Route("PUT", "/agent/v1/hosts/{host}/devices", reports.put_devices, rule=AGENT_RULE, schema=schemas.DEVICES),
+    Route(
+        "PUT",
+        "/agent/v1/hosts/{host}/attachments",
+        reports.put_attachments,
+        rule=AGENT_RULE,
+        schema=schemas.ATTACHMENTS,
+    ),
+)
+
+API: ServiceApi[AcceleratorService] = ServiceApi(
+    name="accelerator",
+    routes=(*_PUBLIC, *_RESOURCES, *_ABSENT, *_AGENT),
+    error_shape=error_shape,
+    versions=versions.VERSIONS,
+    word_schema_error=lambda error: error.message,
+)

@@ -1,0 +1,218 @@
+"""Use cases of the Accelerator API: what hosts have told, and device profiles.
+
+A host's agent is the truth about its devices and attachments; its reports are whole pictures, so a repeated or late
+one only brings the database back to what the agent said last.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.exc import IntegrityError
+
+from moorage.accelerator import store
+from moorage.accelerator import tables as t
+from moorage.accelerator.device_profile import NewProfile, check
+from moorage.accelerator.inventory import provider_name
+from moorage.accelerator.model import pci_parts
+from moorage.accelerator.naming import CLASS_PREFIX
+from moorage.accelerator.records import (
+    DeployableRecord,
+    DeviceRecord,
+    DeviceStatus,
+    ProfileRecord,
+    RequestRecord,
+    RequestState,
+)
+from moorage.accelerator.reports import AttachmentReport, DeployableReport, DeviceReport
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.core.ids import Ids, is_uuid
+from moorage.db.transactions import in_transaction, read
+
+R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
+
+
+class AcceleratorService:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+
+    # ----------------------------------------------------------------------------- devices, deployables
+
+    def devices(self, hostname: str | None, kind: str | None, vendor: str | None) -> list[DeviceRecord]:
+        with read(self._engine) as connection:
+            return store.devices(connection, hostname=hostname, type=kind, vendor=vendor)
+
+    def device(self, uuid: str) -> DeviceRecord:
+        with read(self._engine) as connection:
+            return _one(store.devices(connection, uuid=uuid), "Device", uuid)
+
+    def deployables(self) -> list[DeployableRecord]:
+        with read(self._engine) as connection:
+            return store.deployables(connection)
+
+    def deployable(self, uuid: str) -> DeployableRecord:
+        with read(self._engine) as connection:
+            return _one(store.deployables(connection, uuid=uuid), "Deployable", uuid)
+
+    # ------------------------------------------------------------------------------ accelerator requests
+
+    def requests(self, caller: Caller, instance_uuid: str | None) -> list[RequestRecord]:
+        """Those that `caller` may see."""
+        project_id = None if caller.is_admin or caller.is_service else caller.project_id
+        with read(self._engine) as connection:
+            return store.requests(connection, instance_uuid=instance_uuid, project_id=project_id)
+
+    def request(self, caller: Caller, uuid: str) -> RequestRecord:
+        with read(self._engine) as connection:
+            found = [one for one in store.requests(connection, uuid=uuid) if caller.may_see(one.project_id)]
+        return _one(found, "AcceleratorRequest", uuid)
+
+    # ------------------------------------------------------------------------------------ device profiles
+
+    def profiles(self, names: Sequence[str]) -> list[ProfileRecord]:
+        with read(self._engine) as connection:
+            return store.profiles(connection, names)
+
+    def profile(self, name_or_uuid: str) -> ProfileRecord:
+        with read(self._engine) as connection:
+            return _profile(connection, name_or_uuid)
+
+    def create_profile(self, new: NewProfile) -> ProfileRecord:
+        check(new)
+        if new.uuid is not None and not is_uuid(new.uuid):
+            raise Invalid(f"Device profile uuid {new.uuid!r} is no UUID.")
+        uuid, now = new.uuid or self._ids.uuid(), self._clock.now()
+        values = {"uuid": uuid, "name": new.name, "description": new.description, "groups": new.groups}
+
+        def work(connection: Connection) -> ProfileRecord:
+            store.add(connection, t.device_profiles, values, now)
+            return _profile(connection, uuid)
+
+        try:
+            return in_transaction(self._engine, work)
+        except IntegrityError as error:
+            raise Conflict(f"A device_profile with name {new.name} or uuid {uuid} already exists.") from error
+
+    def delete_profiles(self, names_or_uuids: Sequence[str]) -> None:
+        """All of them or none."""
+
+        def work(connection: Connection) -> None:
+            ids = [_profile(connection, wanted).id for wanted in names_or_uuids]
+            store.remove(connection, t.device_profiles, ids)
+
+        in_transaction(self._engine, work)
+
+    # ------------------------------------------------------------------------------------- agents' reports
+
+    def report_devices(self, host: str, reports: Sequence[DeviceReport]) -> None:
+        def work(connection: Connection) -> None:
+            wanted = {report.address: _device_values(host, report) for report in reports}
+            self._sync(connection, t.devices, store.devices(connection, hostname=host), lambda d: d.address, wanted)
+            ids = {device.address: device.id for device in store.devices(connection, hostname=host)}
+            parts = {
+                provider_name(host, part.name): _deployable_values(host, ids[report.address], report, part)
+                for report in reports
+                for part in report.deployables
+            }
+            known = store.deployables_of(connection, host)
+            self._sync(connection, t.deployables, known, lambda part: part.name, parts)
+
+        in_transaction(self._engine, work)
+
+    def report_attachments(self, host: str, reports: Sequence[AttachmentReport]) -> None:
+        def work(connection: Connection) -> None:
+            known = store.requests(connection, hostname=host)
+            # Another holder of the same handle is another request, not a change of the old one.
+            wanted = {(report.pci_id, report.instance_uuid): _request_values(host, report) for report in reports}
+            gone = [one for one in known if (one.pci_id, one.instance_uuid) not in wanted]
+            store.remove(connection, t.accelerator_requests, [one.id for one in gone])
+            kept = [one for one in known if one not in gone]
+            self._sync(
+                connection,
+                t.accelerator_requests,
+                kept,
+                lambda one: (one.pci_id, one.instance_uuid),
+                wanted,
+                also_new=lambda: {"attach_handle_uuid": self._ids.uuid(), "state": str(RequestState.BOUND)},
+            )
+
+        in_transaction(self._engine, work)
+
+    def _sync(
+        self,
+        connection: Connection,
+        table: Table,
+        known: Sequence[R],
+        key: Callable[[R], Any],
+        wanted: Mapping[Any, Mapping[str, Any]],
+        also_new: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        """Make the rows `known` say what is `wanted`: ids stay, and a row that says it already is not written."""
+        rows = {key(row): row for row in known}
+        now = self._clock.now()
+        store.remove(connection, table, [row.id for name, row in rows.items() if name not in wanted])
+        for name, values in wanted.items():
+            row = rows.get(name)
+            if row is None:
+                store.add(connection, table, {"uuid": self._ids.uuid(), **also_new(), **values}, now)
+            elif any(getattr(row, column) != value for column, value in values.items()):
+                store.change(connection, table, row.id, values, now)
+
+
+def _profile(connection: Connection, name_or_uuid: str) -> ProfileRecord:
+    by = {"uuid": name_or_uuid.lower()} if is_uuid(name_or_uuid) else {"name": name_or_uuid}
+    found = store.profile(connection, **by)
+    if found is None:
+        raise NotFound(f"Device profile {name_or_uuid} could not be found.")
+    return found
+
+
+def _one(found: Sequence[R], kind: str, uuid: str) -> R:
+    if not found:
+        raise NotFound(f"{kind} {uuid} could not be found.")
+    return found[0]
+
+
+def _device_values(host: str, report: DeviceReport) -> dict[str, Any]:
+    return {
+        "hostname": host,
+        "address": report.address,
+        "type": report.type,
+        "vendor": report.vendor,
+        "model": report.model,
+        "health": report.health,
+        "status": str(DeviceStatus.ENABLED),
+        "std_board_info": {"device_id": report.product_id, "class": report.type, "address": report.address},
+        "vendor_board_info": {"board": report.board, "shell_id": report.shell_id, "numa_node": str(report.numa_node)},
+    }
+
+
+def _deployable_values(host: str, device_id: int, report: DeviceReport, part: DeployableReport) -> dict[str, Any]:
+    functions = [["function", function.id or function.name] for function in part.functions]
+    region = [["region_type", part.region_type], ["region_state", part.region_state]] if part.region_type else []
+    return {
+        "device_id": device_id,
+        "name": provider_name(host, part.name),
+        "num_accelerators": len(part.handles),
+        "rp_uuid": part.rp_uuid,
+        "driver_name": report.driver,
+        "bitstream_id": part.bitstream_id,
+        "attributes": [["rc", f"{CLASS_PREFIX}{report.type}"], *region, *functions],
+        "handles": {handle.pci_id: handle.state for handle in part.handles},
+    }
+
+
+def _request_values(host: str, report: AttachmentReport) -> dict[str, Any]:
+    pci_parts(report.pci_id)
+    return {
+        "hostname": host,
+        "device_rp_uuid": report.device_rp_uuid,
+        "instance_uuid": report.instance_uuid,
+        "project_id": report.project_id,
+        "device_profile_group_id": report.group,
+        "pci_id": report.pci_id,
+    }

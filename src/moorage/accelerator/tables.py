@@ -1,0 +1,89 @@
+"""The accelerator service's tables: what hosts report, and device profiles."""
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
+
+from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
+
+metadata = new_metadata()
+
+NUMBER = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _times() -> tuple[Column[object], Column[object]]:
+    return Column("created_at", UtcDateTime, nullable=False), Column("updated_at", UtcDateTime)
+
+
+devices = Table(
+    "devices",
+    metadata,
+    Column("id", NUMBER, primary_key=True, autoincrement=True),  # the API's `device_id` of deployables
+    Column("uuid", Uuid, nullable=False),
+    Column("hostname", String(255), nullable=False),
+    Column("address", String(64), nullable=False),
+    Column("type", String(30), nullable=False),
+    Column("vendor", String(255), nullable=False),
+    Column("model", String(255), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("health", String(16), nullable=False),
+    Column("std_board_info", Json, nullable=False),
+    Column("vendor_board_info", Json, nullable=False),
+    *_times(),
+    UniqueConstraint("uuid"),
+    UniqueConstraint("hostname", "address"),
+    **TABLE_OPTIONS,
+)
+
+deployables = Table(
+    "deployables",
+    metadata,
+    Column("id", NUMBER, primary_key=True, autoincrement=True),
+    Column("uuid", Uuid, nullable=False),
+    Column("device_id", NUMBER, ForeignKey("devices.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String(255), nullable=False),  # <host>_<card>[_R<n>], as in Placement
+    Column("num_accelerators", Integer, nullable=False),
+    Column("rp_uuid", Uuid),
+    Column("driver_name", String(255), nullable=False),
+    Column("bitstream_id", String(255)),
+    Column("attributes", Json, nullable=False),  # [[key, value], ...]
+    Column("handles", Json, nullable=False),  # {pci address: state}
+    *_times(),
+    UniqueConstraint("uuid"),
+    UniqueConstraint("name"),
+    Index(None, "device_id"),
+    **TABLE_OPTIONS,
+)
+
+device_profiles = Table(
+    "device_profiles",
+    metadata,
+    Column("id", NUMBER, primary_key=True, autoincrement=True),
+    Column("uuid", Uuid, nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("description", Text),
+    Column("groups", Json, nullable=False),
+    *_times(),
+    UniqueConstraint("uuid"),
+    UniqueConstraint("name"),
+    **TABLE_OPTIONS,
+)
+
+accelerator_requests = Table(
+    "accelerator_requests",
+    metadata,
+    Column("id", NUMBER, primary_key=True, autoincrement=True),
+    Column("uuid", Uuid, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("hostname", String(255), nullable=False),
+    Column("device_rp_uuid", Uuid, nullable=False),
+    Column("instance_uuid", Uuid, nullable=False),
+    Column("project_id", String(255), nullable=False),
+    Column("device_profile_group_id", Integer, nullable=False),
+    Column("attach_handle_uuid", Uuid, nullable=False),
+    Column("pci_id", String(64), nullable=False),
+    *_times(),
+    UniqueConstraint("uuid"),
+    UniqueConstraint("hostname", "pci_id"),  # one holder per handle, whatever is reported
+    Index(None, "instance_uuid"),
+    Index(None, "project_id"),
+    **TABLE_OPTIONS,
+)
