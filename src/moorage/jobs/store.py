@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql import Executable
 
 from moorage.core.errors import Conflict, NotFound, RetryableConflict
-from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, TRANSITIONS, Job, JobState, NewJob
+from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
 
 #: What is done, in the claiming transaction, about a job that was given up after its last attempt.
 GivenUp = Callable[[Connection, Job], None]
@@ -176,10 +176,9 @@ class JobStore:
         if job is None:
             return NotFound(f"there is no job {job_id}")
         if job.epoch == epoch:
-            try:
-                TRANSITIONS.check(job.state, wanted)
-            except Conflict as conflict:
-                return conflict
+            return Conflict(
+                f"job {job_id} is {job.state}, not claimed: it cannot become {wanted}", code="moorage.state"
+            )
         return Conflict(
             f"job {job_id} was claimed again by {job.worker} in epoch {job.epoch}; a report of epoch {epoch} is too late",
             code=FENCED_CODE,

@@ -166,14 +166,14 @@ def test_a_report_cannot_be_changed(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [job] = claim(jobs, clock.now())
     finish(jobs, job, clock.now(), JobState.DONE)
-    with pytest.raises(Conflict, match="cannot go from done to failed") as caught:
+    with pytest.raises(Conflict, match="is done, not claimed: it cannot become failed") as caught:
         finish(jobs, job, clock.now(), JobState.FAILED)
     assert caught.value.error_code == "moorage.state"
 
 
 def test_a_job_that_nobody_claimed_cannot_be_finished(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
-    with pytest.raises(Conflict, match="cannot go from ready to done"):
+    with pytest.raises(Conflict, match="is ready, not claimed"):
         finish(jobs, get(jobs, "a"), clock.now())
 
 
