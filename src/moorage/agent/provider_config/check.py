@@ -38,7 +38,7 @@ def check(document: Document, file: str, schema: Mapping[str, Any]) -> Checked:
     if fault := _version_fault(document, file):
         return Checked((), (fault,), ())
     validator = Draft202012Validator(schema)
-    faults = [_fault(error, document, file) for error in validator.iter_errors(value)]
+    faults = [_fault(error, document, file) for error in validator.iter_errors(value) if not _follows(error)]
     records = _Records(document, file)
     if not faults:
         faults = list(records.faults())
@@ -94,6 +94,11 @@ def _version_fault(document: Document, file: str) -> Fault | None:
         document.places[_VERSION_PATH],
         path_text(_VERSION_PATH),
     )
+
+
+def _follows(error: ValidationError) -> bool:
+    """What is not a map at all is said once."""
+    return error.validator == "oneOf" and not isinstance(error.instance, dict)
 
 
 def _fault(error: ValidationError, document: Document, file: str) -> Fault:

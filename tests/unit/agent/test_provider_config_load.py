@@ -1,0 +1,197 @@
+"""Spec: docs/specs/provider-config.md, "Loading". Real files in a real directory."""
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from moorage.agent.provider_config import load as loading
+from moorage.agent.provider_config.load import check_all, load, schema
+from moorage.config import ComputeOptions
+from moorage.core.errors import StartError
+
+ENTRY = "meta: {{schema_version: '1.0'}}\nproviders:\n  - identification: {{name: {name}}}\n"
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    path = tmp_path / "provider_config"
+    path.mkdir(mode=0o755)
+    return path
+
+
+def put(directory: Path, name: str, text: str | bytes, mode: int = 0o644) -> Path:
+    path = directory / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.chmod(mode)
+    return path
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(StartError) as caught:
+        load(directory)
+    return caught.value.message
+
+
+def test_the_directory_is_an_option_with_novas_default():
+    """R14 (provider-config): `[compute] provider_config_location`, `/etc/nova/provider_config/`."""
+    assert ComputeOptions().provider_config_location == "/etc/nova/provider_config/"
+
+
+def test_files_are_read_in_lexicographic_order(directory):
+    """R15 (provider-config)"""
+    for name in ("b.yaml", "10.yaml", "9.yaml", "a.yaml", "B.yaml"):
+        put(directory, name, ENTRY.format(name=f"of-{name}"))
+    assert [config.name for config in load(directory)] == [
+        "of-10.yaml", "of-9.yaml", "of-B.yaml", "of-a.yaml", "of-b.yaml",
+    ]  # fmt: skip
+
+
+def test_other_files_are_not_read_but_lookalikes_are_mentioned(directory):
+    for name in ("a.yml", "b.YAML", "c.yaml~", ".d.yaml", "README"):
+        put(directory, name, "not: [yaml")
+    report = check_all(directory)
+    assert report.configs == ()
+    assert report.faults == ()
+    assert [warning.split(":")[0].rsplit("/", 1)[1] for warning in report.warnings] == ["a.yml", "b.YAML"]
+
+
+def test_a_directory_that_is_not_there_configures_nothing(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert load(tmp_path / "nowhere") == ()
+    assert "there is no such directory" in caplog.text
+
+
+def test_a_fault_stops_the_start_and_names_file_place_and_remedy(directory):
+    """R16 (provider-config)"""
+    path = put(directory, "llc.yaml", ENTRY.format(name="n") + "    inventories: {additional: {VCPU: {total: 1}}}\n")
+    message = refusal(directory)
+    assert (
+        f"{path}:4:32: providers[0].inventories.additional.VCPU: 'VCPU' is not allowed; only custom classes" in message
+    )
+
+
+def test_all_faults_of_all_files_are_in_one_message(directory):
+    """R16 (provider-config)"""
+    put(directory, "a.yaml", "meta: [\n")
+    put(directory, "b.yaml", ENTRY.format(name="''"))
+    put(directory, "c.yaml", ENTRY.format(name="n"), mode=0o666)
+    message = refusal(directory)
+    assert "has 3 fault(s)" in message
+    assert all(f"{directory}/{name}.yaml" in message for name in "abc")
+
+
+def test_a_provider_in_two_files_stops_the_start_and_both_are_named(directory):
+    """R7 (provider-config): over all files."""
+    put(directory, "a.yaml", ENTRY.format(name="n"))
+    put(directory, "b.yaml", ENTRY.format(name="n"))
+    assert f"{directory}/b.yaml:3:5: n is configured twice, first at {directory}/a.yaml:3:5" in refusal(directory)
+
+
+@pytest.mark.parametrize(
+    ("mode", "who"), [(0o664, "its group"), (0o646, "everybody"), (0o666, "everybody"), (0o622, "everybody")]
+)
+def test_a_file_that_others_may_write_is_refused(directory, mode, who):
+    """R18 (provider-config)"""
+    path = put(directory, "a.yaml", ENTRY.format(name="n"), mode=mode)
+    message = refusal(directory)
+    assert f"{path}: may be written by {who} (mode {mode:04o})" in message
+    assert f"chmod go-w {path}" in message
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777])
+def test_a_directory_that_others_may_write_is_refused(directory, mode):
+    """R18 (provider-config): who may add a file decides as much as who may change one."""
+    put(directory, "a.yaml", ENTRY.format(name="n"))
+    directory.chmod(mode)
+    assert f"{directory}: may be written by" in refusal(directory)
+
+
+def test_a_link_out_of_the_directory_is_judged_by_where_it_leads(directory, tmp_path):
+    """R18 (provider-config): Kubernetes mounts files as links; what counts is who may change the target."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (directory / "a.yaml").symlink_to(put(elsewhere, "real.yaml", ENTRY.format(name="n")))
+    assert len(load(directory)) == 1
+    elsewhere.chmod(0o777)
+    assert f"{elsewhere}: may be written by everybody" in refusal(directory)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_of_another_user_is_refused(directory):
+    """R18 (provider-config): writable by anyone other than the process owner."""
+    os.chown(put(directory, "a.yaml", ENTRY.format(name="n")), 12345, -1)
+    assert "belongs to user 12345" in refusal(directory)
+
+
+def test_the_check_of_permissions_can_be_switched_off(directory):
+    """R18 (provider-config): `[compute] provider_config_writable_by_others`."""
+    put(directory, "a.yaml", ENTRY.format(name="n"), mode=0o666)
+    directory.chmod(0o777)
+    assert len(load(directory, allow_writable_by_others=True)) == 1
+
+
+def test_what_is_not_a_file_is_refused_without_waiting_for_it(directory):
+    os.mkfifo(directory / "pipe.yaml", 0o600)
+    (directory / "sub.yaml").mkdir(0o700)
+    (directory / "gone.yaml").symlink_to(directory / "nothing")
+    message = refusal(directory)
+    assert "pipe.yaml: is not a file" in message
+    assert "sub.yaml: " in message
+    assert "gone.yaml: cannot be read: No such file" in message
+
+
+def test_a_huge_file_is_refused_unread(directory):
+    path = directory / "a.yaml"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    path.chmod(0o644)
+    assert f"is larger than {loading.MAX_FILE_BYTES} bytes" in refusal(directory)
+
+
+def test_too_many_files_are_refused(directory):
+    for number in range(loading.MAX_FILES + 1):
+        put(directory, f"{number}.yaml", ENTRY.format(name=number))
+    assert f"use at most {loading.MAX_FILES}" in refusal(directory)
+
+
+def test_ignored_fields_give_one_warning_naming_their_paths(directory, caplog):
+    """R3, R12 (provider-config)"""
+    put(directory, "a.yaml", ENTRY.format(name="n") + "    colour: red\n    traits: {removed: []}\n")
+    with caplog.at_level(logging.WARNING):
+        assert len(load(directory)) == 1
+    (record,) = caplog.records
+    assert "providers[0].colour, providers[0].traits.removed" in record.getMessage()
+
+
+def test_a_strict_check_makes_unknown_fields_faults(directory):
+    put(directory, "a.yaml", ENTRY.format(name="n") + "    colour: red\n")
+    assert [fault.problem for fault in check_all(directory, strict=True).faults] == ["providers[0].colour is not known"]
+
+
+def test_a_message_stays_readable_with_thousands_of_faults(directory):
+    put(directory, "a.yaml", "meta: {schema_version: 1.0}\nproviders:\n" + "  - 1\n" * 5000)
+    message = refusal(directory)
+    assert "has 5000 fault(s)" in message
+    assert len(message.splitlines()) == loading.MAX_SHOWN + 2
+
+
+def test_the_formal_schema_is_a_valid_schema_and_ships_as_package_data():
+    """R28 (provider-config): the formal schema file."""
+    jsonschema.Draft202012Validator.check_schema(schema())
+    assert json.dumps(schema()).count('"says"') > 10
+
+
+def test_the_sample_file_loads_and_shows_every_field(directory):
+    """R28 (provider-config): the self-documenting sample file."""
+    text = (ROOT / "docs/samples/provider_config.yaml").read_text("utf-8")
+    put(directory, "sample.yaml", text)
+    report = check_all(directory, strict=True)
+    assert report.faults == ()
+    assert len(report.configs) == 3
+    shown = schema()["$defs"]["record"]["properties"]
+    assert all(f"{field}:" in text for field in shown)

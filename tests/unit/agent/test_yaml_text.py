@@ -1,0 +1,120 @@
+"""YAML read with places and within bounds."""
+
+import time
+
+import pytest
+import yaml
+
+from moorage.agent.provider_config.model import Place
+from moorage.agent.provider_config.yaml_text import MAX_ALIASES, MAX_DEPTH, YamlFault, plain, read
+
+
+def fault(data: bytes | str) -> YamlFault:
+    with pytest.raises(YamlFault) as caught:
+        read(data if isinstance(data, bytes) else data.encode())
+    return caught.value
+
+
+def test_values_keep_their_places_and_source_texts():
+    document = read(b"a:\n  - 1\n  - b: 1.10\n")
+    assert document.value == {"a": [1, {"b": 1.1}]}
+    assert document.places[("a", 1, "b")] == Place(3, 5)
+    assert document.texts[("a", 1, "b")] == "1.10"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12", 12), ("-3", -3), ("+3", 3), ("0", 0), ("1.5", 1.5), ("1e3", 1000.0), ("true", True), ("null", None), ("~", None),
+        ("010", "010"), ("1_000", "1_000"), ("0x1f", "0x1f"), ("12:30", "12:30"), ("yes", "yes"), ("off", "off"),
+        (".inf", ".inf"), ("1e999", "1e999"), ("9" * 30, "9" * 30), ("2001-12-14", "2001-12-14"), (".", "."), ("1.2.3", "1.2.3"),
+    ],
+)  # fmt: skip
+def test_scalars_are_those_of_yaml_1_2(text, value):
+    assert plain(text) == value
+    assert type(plain(text)) is type(value)
+
+
+def test_quotes_and_tags_make_texts():
+    assert read(b"['1', \"2\", !!str 3, ! 4]").value == [
+        "1",
+        "2",
+        "3",
+        "4",
+    ]
+
+
+def test_aliases_and_merged_maps_mean_what_they_do_in_yaml():
+    text = "a: &a {x: 1, y: 2}\nb: &b {y: 3}\nc: {<<: *a, x: 9}\nd: {<<: [*b, *a]}\ne: *a\nf: {<<: {z: 1}}\n"
+    assert read(text.encode()).value == yaml.safe_load(text)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem", "place"),
+    [
+        ("", "is empty", Place(1, 1)),
+        ("# only a remark\n", "is empty", Place(1, 1)),
+        ("a: 1\n---\nb: 2\n", "more than one document", Place(2, 1)),
+        ("a: [1,\n", "is not YAML", Place(2, 1)),
+        ("a: 1\na: 2\n", "the key 'a' is there twice, first in line 1", Place(2, 1)),
+        ("a: {b: 1, 'b': 2}\n", "the key 'b' is there twice", Place(1, 11)),
+        ("a: *b\n", "has no anchor", Place(1, 4)),
+        ("a: &a [*a]\n", "lies inside what it means", Place(1, 8)),
+        ("a: !!python/object/apply:os.system ['true']\n", "the tag", Place(1, 4)),
+        ("a: !mine 5\n", "the tag !mine is not known", Place(1, 4)),
+        ("? [a, b]\n: c\n", "a key of a map is not a plain text", Place(1, 3)),
+        ("a: {<<: 5}\n", "`<<` takes a map", Place(1, 5)),
+        (b"a: b\nc: caf\xe9\n", "is not UTF-8", Place(2, 7)),
+        ("a: 1\n".encode("utf-16"), "is not UTF-8", Place(1, 1)),
+        ("a: b\nc: d\x07\n", "is not YAML", Place(2, 5)),
+        ("a: b\nc: d\x00\n", "is not YAML", Place(2, 5)),
+    ],
+)
+def test_what_is_not_one_plain_document_is_refused_with_its_place(data, problem, place):
+    found = fault(data)
+    assert problem in found.problem
+    assert found.place == place
+    assert found.remedy
+
+
+def test_a_tab_in_the_indentation_is_named():
+    found = fault("a:\n\tb: 1\n")
+    assert found.remedy == "indent with spaces, not with tabs"
+    assert found.place is not None
+    assert found.place.line == 2
+
+
+def test_a_byte_order_mark_is_accepted():
+    assert read("a: é\n".encode("utf-8-sig")).value == {"a": "é"}
+
+
+def laughs() -> str:
+    """Ten levels of ten: 10,000,000,000 values in 400 bytes."""
+    levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    return "\n".join(levels)
+
+
+def merges() -> str:
+    """Maps that merge the one before twice, a hundred levels deep."""
+    return "\n".join(
+        ["a0: &a0 {x0: 1}"] + [f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], x{n}: 1}}" for n in range(1, 400)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (laughs(), "once its aliases are followed"),
+        ("a: " + "[" * 100_000, f"more than {MAX_DEPTH} levels"),
+        ("a: " + "{b: " * 100_000, f"more than {MAX_DEPTH} levels"),
+        ("\n".join(f"{' ' * n}k{n}:" for n in range(1000)), f"more than {MAX_DEPTH} levels"),
+        ("- &a 1\n" + "- *a\n" * (MAX_ALIASES + 1), f"more than {MAX_ALIASES} aliases"),
+        ("- 1\n" * 150_000, "more than 100000 values"),
+        (merges(), "more than 100000 values"),
+    ],
+)
+def test_bombs_are_refused_in_bounded_time(text, problem):
+    before = time.process_time()
+    assert problem in fault(text).problem
+    assert time.process_time() - before < 10
