@@ -12,6 +12,19 @@ from typing import Any, get_type_hints
 
 from moorage.core.errors import StartError
 
+#: Service -> path of its endpoint below the plane's address; the first segment is its mount prefix.
+ENDPOINT_PATHS = {
+    "identity": "/identity/v3",
+    "placement": "/placement",
+    "compute": "/compute/v2.1",
+    "accelerator": "/accelerator/v2",
+    "reservation": "/reservation/v1",
+    "image": "/image",
+}
+
+#: What [plane] services may name.
+SERVICES = (*ENDPOINT_PATHS, "agent")
+
 
 def option(default: Any, help_text: str, *, choices: tuple[str, ...] = ()) -> Any:
     return field(default=default, metadata={"help": help_text, "choices": choices})
@@ -91,7 +104,6 @@ class ComputeOptions:
         False, "Accept provider configuration files that others than their owner may write."
     )
     host_down_after_s: int = option(60, "A host whose agent was silent for longer counts as down.")
-    max_attempts: int = option(3, "Hosts tried for one server before it goes to ERROR.")
 
 
 @dataclass(frozen=True)
@@ -108,7 +120,6 @@ class AgentOptions:
 
 @dataclass(frozen=True)
 class AcceleratorOptions:
-    simulated_program_s: float = option(0.4, "How long the simulated FPGAs take to be programmed.")
     bitstream_cache_bytes: int = option(4 << 30, "Bound of the host's cache of bitstreams.")
     agent_socket: str = option("", "Unix socket that os_acc reaches the accelerator agent by. Empty: in state_path.")
 
@@ -116,8 +127,11 @@ class AcceleratorOptions:
 @dataclass(frozen=True)
 class ReservationOptions:
     freepool: str = option("freepool", "Name of the aggregate that holds the hosts under reservation.")
-    retry_period_s: float = option(2.0, "Pause before a step of a lease that had to wait is tried again.")
-    event_lease_s: float = option(60.0, "An event whose runner was silent for longer is taken over.")
+    minutes_before_end: int = option(60, "When before_end_lease is due, where a lease gives no time.")
+    cleaning_time_s: int = option(0, "A host stays taken for so long after each lease.")
+    start_deadline_s: int = option(
+        3600, "A start that fails is repeated for so long, and never beyond the lease's end."
+    )
 
 
 @dataclass(frozen=True)
@@ -173,7 +187,12 @@ def load(path: Path) -> Config:
         if section not in known:
             raise StartError(f"{path}: there is no section [{section}]; there are {', '.join(known)}")
         values[section] = _section(path, section, known[section], dict(parser[section]))
-    return Config(**values, source=path.resolve())
+    config = Config(**values, source=path.resolve())
+    if unknown := config.runs.difference(SERVICES):
+        raise StartError(
+            f"{path}: [plane] services names {', '.join(sorted(unknown))}; there are {', '.join(SERVICES)}"
+        )
+    return config
 
 
 def _section(path: Path, name: str, kind: type, given: dict[str, str]) -> Any:

@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 
 from moorage.cli.client import base_url
-from moorage.cli.endpoints import PATHS
 from moorage.cli.state import CONFIG_VARIABLE, config_option, default_config_path, open_or_make_config
-from moorage.config import Config, render
+from moorage.config import ENDPOINT_PATHS, Config, render
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError, Unavailable
 from moorage.wire.transports import SocketTransport
@@ -112,7 +111,7 @@ def _announce(config: Config) -> None:
 
 def _banner(config: Config, url: str) -> str:
     option = "" if config.source == default_config_path().resolve() else f" --config {config.source}"
-    rows = "\n".join(f"  {name:12} {url}{path}" for name, path in PATHS.items() if name in config.runs)
+    rows = "\n".join(f"  {name:12} {url}{path}" for name, path in ENDPOINT_PATHS.items() if name in config.runs)
     return (
         f"Moorage is up, pid {os.getpid()}. State: {config.state}. Ctrl-C ends it; nothing is lost.\n\n"
         f'  eval "$(moorage env{option})"     then use the openstack clients\n\n{rows}\n'
