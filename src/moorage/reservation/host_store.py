@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, insert, select, update
 
 from moorage.reservation.calendar import HostCapacity, Usage
 from moorage.reservation.model import Allocation, Host
@@ -54,7 +54,7 @@ _ALLOCATIONS = select(computehost_allocations).order_by(
 )
 _LIVE = _ALLOCATIONS.where(computehost_allocations.c.end_date > bindparam("now"))
 # The lease's own period: that of the allocation also holds the time for cleaning.
-_BY_LEASE = (
+_BY_LEASE: Select[Any] = (
     select(
         computehost_allocations.c.id,
         computehost_allocations.c.compute_host_id,

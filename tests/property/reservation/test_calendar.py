@@ -1,0 +1,80 @@
+"""The calendar's arrays against a table of minutes that anybody can check."""
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moorage.reservation.calendar import Calendar, HostCapacity, Usage
+
+ZERO = datetime(2026, 1, 1, tzinfo=UTC)
+HOSTS = (3, 7, 8)
+CLASSES = ("VCPU", "MEMORY_MB")
+SPAN = 12  # minutes; few, so that ends meet starts often
+
+minutes = st.integers(0, SPAN)
+periods = st.tuples(minutes, minutes).filter(lambda pair: pair[0] != pair[1]).map(sorted)
+amounts = st.fixed_dictionaries({name: st.integers(0, 4) for name in CLASSES})
+usages = st.builds(
+    lambda host, period, amount: Usage(host, at(period[0]), at(period[1]), amount),
+    st.sampled_from(HOSTS),
+    periods,
+    amounts,
+)
+capacities = st.lists(
+    st.fixed_dictionaries({name: st.integers(0, 12) for name in CLASSES}), min_size=3, max_size=3
+).map(lambda rows: [HostCapacity(host, row) for host, row in zip(HOSTS, rows, strict=True)])
+requests = amounts.filter(lambda amount: any(amount.values()))
+
+
+def at(minute: int) -> datetime:
+    return ZERO + timedelta(minutes=minute)
+
+
+def minute_by_minute(hosts, taken, request, period):
+    """For each host and minute what is in use; the smallest number that fits in any minute."""
+    slots = []
+    for host in hosts:
+        fitting = []
+        for minute in range(*period):
+            for name, wanted in request.items():
+                used = sum(
+                    usage.amounts[name]
+                    for usage in taken
+                    if usage.host == host.host and usage.start <= at(minute) < usage.end
+                )
+                if wanted:
+                    fitting.append(max(0, (host.capacity[name] - used) // wanted))
+        slots.append(min(fitting))
+    return slots
+
+
+@given(capacities, st.lists(usages, max_size=12), requests, periods)
+@settings(max_examples=300, deadline=None)
+def test_slots_equal_those_counted_minute_by_minute(hosts, taken, request, period):
+    calendar = Calendar(hosts, taken)
+    assert calendar.slots(request, at(period[0]), at(period[1])).tolist() == minute_by_minute(
+        hosts, taken, request, period
+    )
+
+
+@given(capacities, st.lists(usages, max_size=8), st.lists(usages, max_size=8), st.integers(0, 8), requests, periods)
+@settings(max_examples=300, deadline=None)
+def test_changes_on_top_equal_a_calendar_built_anew(hosts, taken, added, removed, request, period):
+    gone, stay = taken[:removed], taken[removed:]
+    calendar = Calendar(hosts, taken).with_usage(added).with_usage(usage.released() for usage in gone)
+    assert calendar.slots(request, at(period[0]), at(period[1])).tolist() == minute_by_minute(
+        hosts, [*stay, *added], request, period
+    )
+
+
+@given(capacities, st.lists(usages, min_size=1, max_size=8), requests, periods)
+@settings(max_examples=100, deadline=None)
+def test_changes_folded_into_the_block_change_no_answer(hosts, taken, request, period):
+    listed = Calendar(hosts, []).with_usage(taken)
+    folded = Calendar(hosts, [])
+    for _ in range(40):  # 40 times the same and its opposite: more changes than are kept as a list
+        folded = folded.with_usage(taken).with_usage(usage.released() for usage in taken)
+    folded = folded.with_usage(taken)
+    start, end = at(period[0]), at(period[1])
+    assert folded.slots(request, start, end).tolist() == listed.slots(request, start, end).tolist()
