@@ -1,7 +1,7 @@
 """Image data on this host, by digest: fetched once, verified while written and again at each use, bounded.
 
-On disk: ``<directory>/<sha512>`` complete files, ``<sha512>.part`` being written, ``locks/<first byte>``. All of
-it belongs to one user (0700). Several threads and processes may share a directory: whoever fetches holds the lock
+On disk: ``<directory>/<sha512>`` complete files, ``<sha512>.part`` being written, ``locks/<first two digits>``. All
+of it belongs to one user (0700). Several threads and processes may share a directory: whoever fetches holds the lock
 of the digest's stripe, whoever uses a file holds a shared lock on it, and eviction takes only what nobody holds.
 """
 
@@ -10,15 +10,15 @@ import fcntl
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from moorage.core.clock import Clock
-from moorage.core.errors import Invalid, StartError, TooLarge
+from moorage.core.errors import Invalid, TooLarge
 from moorage.images.base import CHUNK_BYTES, HASH_ALGO, DigestMismatch, ImageRecord, ImageSource
+from moorage.images.files import Stripes, private_directory
 
 _DIGEST = re.compile(r"[0-9a-f]{128}\Z")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,8 +42,8 @@ class DigestCache:
         self._directory = directory
         self._max_bytes = max_bytes
         self._clock = clock
-        for path in (directory, directory / "locks"):
-            _private_directory(path)
+        private_directory(directory)
+        self._stripes = Stripes(directory / "locks")
         self._dir = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._remove_abandoned_parts()
 
@@ -60,7 +60,7 @@ class DigestCache:
         digest = _digest_of(image)
         file = self._verified(digest)
         if file is None:
-            with self._stripe(digest):
+            with self._stripes.hold(digest):
                 file = self._verified(digest) or self._fetch(digest, image, source)
         with file:
             size_bytes = os.fstat(file.fileno()).st_size
@@ -177,17 +177,8 @@ class DigestCache:
     def _remove_abandoned_parts(self) -> None:
         for name in os.listdir(self._dir):  # noqa: PTH208 - by descriptor: the path may be replaced
             if name.endswith(".part"):
-                with contextlib.suppress(BlockingIOError, FileNotFoundError), self._stripe(name, wait=False):
+                with contextlib.suppress(BlockingIOError, FileNotFoundError), self._stripes.hold(name, wait=False):
                     os.unlink(name, dir_fd=self._dir)
-
-    @contextlib.contextmanager
-    def _stripe(self, digest: str, *, wait: bool = True) -> Iterator[None]:
-        fd = os.open(f"locks/{digest[:2]}", _WRITE, 0o600, dir_fd=self._dir)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-        finally:
-            os.close(fd)
 
 
 def _digest_of(image: ImageRecord) -> str:
@@ -206,15 +197,3 @@ def _sha512(file: BinaryIO) -> str:
     while chunk := file.read(CHUNK_BYTES):
         found.update(chunk)
     return found.hexdigest()
-
-
-def _private_directory(path: Path) -> None:
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        raise StartError(f"{path} is not a directory; the cache of images needs one of its own there")
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise StartError(
-            f"{path} (mode {stat.S_IMODE(status.st_mode):04o}, uid {status.st_uid}) can be read or written by "
-            f"others; make it private: chown {os.geteuid()} {path}; chmod 0700 {path}"
-        )

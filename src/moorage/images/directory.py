@@ -1,0 +1,250 @@
+"""Images in a directory: a JSON file and a data file each.
+
+::
+
+    <id>.json           the image, always whole (written beside and renamed)
+    <id>.data           its data, always whole
+    <upload id>.part    an upload under way; whoever writes it holds a lock on it, so a dead upload is recognised
+    locks/              an image changes only under the lock of its id's stripe
+
+Several processes may share it. Not here: who may see or change what (`service`).
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import orjson
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound, TooLarge
+from moorage.core.ids import Ids
+from moorage.images.base import CHUNK_BYTES, ImageRecord
+from moorage.images.document import from_kept, kept
+from moorage.images.files import Stripes, is_locked, private_directory, sync_directory, write_whole
+from moorage.images.model import Image, ImageStatus, broken_off, saved, saving
+from moorage.images.query import carries
+
+log = logging.getLogger(__name__)
+
+#: Glance's default bound for one image.
+MAX_IMAGE_BYTES = 1 << 40
+
+#: Ids become file names: nothing else is one.
+_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+
+#: The lock under which an upload's file appears, so that nobody meets it before it is locked. No id begins so.
+_PARTS = "parts"
+
+
+class ImageDirectory:
+    """Also an `ImageSource`: `find`, `get` and `open` see all images, whoever owns them."""
+
+    def __init__(self, directory: Path, *, clock: Clock, ids: Ids, max_image_bytes: int = MAX_IMAGE_BYTES) -> None:
+        private_directory(directory)
+        self._directory = directory
+        self._clock = clock
+        self._ids = ids
+        self._max_image_bytes = max_image_bytes
+        self._stripes = Stripes(directory / "locks")
+        #: id -> (what changes when the file does, the image in it)
+        self._read: dict[str, tuple[tuple[int, int], Image]] = {}
+        self._tidy()
+
+    # ------------------------------------------------------------------------------------------ image source
+
+    def find(self, properties: Mapping[str, str]) -> list[ImageRecord]:
+        matching = [
+            image
+            for image in self.images()
+            if image.status == ImageStatus.ACTIVE and all(carries(image, *pair) for pair in properties.items())
+        ]
+        return [image.record() for image in sorted(matching, key=lambda image: (image.created_at, image.id))]
+
+    def get(self, image_id: str) -> ImageRecord | None:
+        image = self.image(image_id)
+        return image.record() if image else None
+
+    @contextlib.contextmanager
+    def open(self, image_id: str) -> Iterator[Iterator[bytes]]:
+        with self.data(image_id) as file:
+            yield iter(lambda: file.read(CHUNK_BYTES), b"")
+
+    # ------------------------------------------------------------------------------------------------ images
+
+    def images(self) -> list[Image]:
+        names = [entry.name[:-5] for entry in os.scandir(self._directory) if entry.name.endswith(".json")]
+        return [image for name in names if (image := self.image(name)) is not None]
+
+    def image(self, image_id: str) -> Image | None:
+        if not _ID.match(image_id):
+            return None
+        path = self._json(image_id)
+        try:
+            status = path.stat()
+            mark = (status.st_mtime_ns, status.st_ino)
+            known = self._read.get(image_id)
+            if known is not None and known[0] == mark:
+                return known[1]
+            image = self._load(image_id)
+        except FileNotFoundError:
+            self._read.pop(image_id, None)
+            return None
+        except (ValueError, KeyError):
+            log.exception("image file cannot be read; the image is left out", extra={"file": str(path)})
+            return None
+        self._read[image_id] = (mark, image)
+        return image
+
+    def create(self, image: Image) -> None:
+        """Raises `Conflict` where the id is taken."""
+        with self._stripes.hold(image.id):
+            if self._json(image.id).exists():
+                raise Conflict(f"Image ID {image.id} already exists!", code="images.exists")
+            self._write(image)
+
+    def change(self, image_id: str, decide: Callable[[Image], Image]) -> Image:
+        """The image after `decide`, which sees it as it is now and may raise. Nobody else changes it meanwhile."""
+        with self._stripes.hold(image_id):
+            changed = decide(self._existing(image_id))
+            self._write(changed)
+        return changed
+
+    def remove(self, image_id: str, check: Callable[[Image], None]) -> None:
+        """`check` sees the image as it is now and may raise. An upload or download under way goes to its end."""
+        with self._stripes.hold(image_id):
+            check(self._existing(image_id))
+            self._json(image_id).unlink()
+            self._data(image_id).unlink(missing_ok=True)
+            sync_directory(self._directory)
+
+    # -------------------------------------------------------------------------------------------------- data
+
+    def data(self, image_id: str) -> BinaryIO:
+        """The data, open for reading. Raises `NotFound` where there is none (yet)."""
+        image = self.image(image_id)
+        if image is not None and image.status in (ImageStatus.ACTIVE, ImageStatus.DEACTIVATED):
+            with contextlib.suppress(FileNotFoundError):
+                return self._data(image_id).open("rb")
+        raise NotFound(f"No image data found for image {image_id}", code="images.no_data")
+
+    def upload(
+        self,
+        image_id: str,
+        chunks: Iterable[bytes],
+        *,
+        size_bytes: int | None,
+        check: Callable[[Image], None] = lambda image: None,
+    ) -> Image:
+        """The image with its data. Nobody sees any of it before all of it is on the disk.
+
+        `size_bytes`: how long it must be, where that is known. Raises `Invalid` for another length, `Conflict` where
+        there is data already or another upload under way; the image can be uploaded again after that.
+        """
+        upload_id = self._ids.uuid()
+        part = self._directory / f"{upload_id}.part"
+        with self._locked_part(part) as out:
+            try:
+                self.change(image_id, lambda image: self._begin(image, upload_id, check))
+                size, md5, sha512 = self._stream(chunks, out, size_bytes)
+                return self._finish(image_id, upload_id, part, size=size, md5=md5, sha512=sha512)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                self._give_up(image_id, upload_id)
+                raise
+
+    def _locked_part(self, part: Path) -> BinaryIO:
+        with self._stripes.hold(_PARTS):
+            out = part.open("xb")
+            fcntl.flock(out, fcntl.LOCK_EX)
+            return out
+
+    def _begin(self, image: Image, upload_id: str, check: Callable[[Image], None]) -> Image:
+        check(image)
+        if image.status == ImageStatus.SAVING and not is_locked(self._directory / f"{image.upload_id}.part"):
+            image = broken_off(image, self._clock.now())
+        return saving(image, upload_id, self._clock.now())
+
+    def _stream(self, chunks: Iterable[bytes], out: BinaryIO, size_bytes: int | None) -> tuple[int, str, str]:
+        bound = self._max_image_bytes if size_bytes is None else size_bytes
+        if bound > self._max_image_bytes:
+            raise TooLarge(f"the data has {bound} bytes; an image here may have {self._max_image_bytes}")
+        md5, sha512 = hashlib.md5(usedforsecurity=False), hashlib.sha512()
+        written = 0
+        for chunk in chunks:
+            written += len(chunk)
+            if written > bound:
+                raise TooLarge(f"the data is longer than the {bound} bytes that were announced or are allowed")
+            md5.update(chunk)
+            sha512.update(chunk)
+            out.write(chunk)
+        if size_bytes is not None and written != size_bytes:
+            raise Invalid(
+                f"{written} bytes of data came instead of {size_bytes}: the upload broke off; repeat it",
+                code="images.short_upload",
+            )
+        out.flush()
+        os.fsync(out.fileno())
+        return written, md5.hexdigest(), sha512.hexdigest()
+
+    def _finish(self, image_id: str, upload_id: str, part: Path, *, size: int, md5: str, sha512: str) -> Image:
+        def decide(image: Image) -> Image:
+            if image.upload_id != upload_id:
+                raise Conflict(f"Image {image_id} was changed by another upload meanwhile", code="images.overtaken")
+            # The data first: an active image always has its data.
+            part.rename(self._data(image_id))
+            sync_directory(self._directory)
+            return saved(image, size_bytes=size, md5=md5, sha512=sha512, now=self._clock.now())
+
+        return self.change(image_id, decide)
+
+    def _give_up(self, image_id: str, upload_id: str) -> None:
+        """Back to queued, if it is our upload that the image waits for."""
+        with contextlib.suppress(NotFound), self._stripes.hold(image_id):
+            image = self._existing(image_id)
+            if image.upload_id == upload_id:
+                self._write(broken_off(image, self._clock.now()))
+
+    # ------------------------------------------------------------------------------------------------- files
+
+    def _tidy(self) -> None:
+        """What killed processes left: dead uploads, images that wait for them, data whose image is gone."""
+        with self._stripes.hold(_PARTS):
+            for part in self._directory.glob("*.part"):
+                if not is_locked(part):
+                    part.unlink(missing_ok=True)
+        for image in self.images():
+            if image.status == ImageStatus.SAVING and not is_locked(self._directory / f"{image.upload_id}.part"):
+                self._give_up(image.id, image.upload_id or "")
+        for data in self._directory.glob("*.data"):
+            with self._stripes.hold(data.stem):
+                if not self._json(data.stem).exists():
+                    data.unlink(missing_ok=True)
+
+    def _existing(self, image_id: str) -> Image:
+        """Under the lock, and past the memory of earlier reads: what is decided on must be what is there."""
+        try:
+            if _ID.match(image_id):
+                return self._load(image_id)
+        except FileNotFoundError:
+            pass
+        raise NotFound(f"No image found with ID {image_id}", code="images.not_found")
+
+    def _load(self, image_id: str) -> Image:
+        return from_kept(orjson.loads(self._json(image_id).read_bytes()))
+
+    def _write(self, image: Image) -> None:
+        self._read.pop(image.id, None)
+        write_whole(self._json(image.id), orjson.dumps(kept(image), option=orjson.OPT_INDENT_2))
+
+    def _json(self, image_id: str) -> Path:
+        return self._directory / f"{image_id}.json"
+
+    def _data(self, image_id: str) -> Path:
+        return self._directory / f"{image_id}.data"

@@ -1,0 +1,124 @@
+"""An image as JSON, in the two forms there are: the API's document, and what the directory keeps. Pure."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from moorage.core.errors import Forbidden
+from moorage.images.model import Image, ImageStatus, Visibility
+
+#: Attributes that clients may set, by their name on the wire.
+WRITABLE = frozenset(
+    {
+        "name", "visibility", "protected", "os_hidden", "owner", "container_format", "disk_format", "min_ram",
+        "min_disk", "tags",
+    }
+)  # fmt: skip
+
+#: Attributes that we set; `id` may be chosen once, at the creation.
+READ_ONLY = frozenset(
+    {
+        "id", "status", "checksum", "os_hash_algo", "os_hash_value", "size", "virtual_size", "created_at", "updated_at",
+        "direct_url", "self", "file", "schema", "stores", "locations",
+    }
+)  # fmt: skip
+
+BASE = WRITABLE | READ_ONLY
+
+
+def shown(image: Image) -> dict[str, Any]:
+    """The API's document; additional properties stand beside the base attributes."""
+    return dict(image.properties) | {
+        "name": image.name,
+        "disk_format": image.disk_format,
+        "container_format": image.container_format,
+        "visibility": image.visibility.value,
+        "size": image.size_bytes,
+        "virtual_size": image.size_bytes,
+        "status": image.status.value,
+        "checksum": image.md5,
+        "protected": image.protected,
+        "min_ram": image.min_ram_mb,
+        "min_disk": image.min_disk_gb,
+        "owner": image.owner,
+        "os_hidden": image.hidden,
+        "os_hash_algo": "sha512" if image.sha512 else None,
+        "os_hash_value": image.sha512,
+        "id": image.id,
+        "created_at": _time(image.created_at),
+        "updated_at": _time(image.updated_at),
+        "tags": sorted(image.tags),
+        "self": f"/v2/images/{image.id}",
+        "file": f"/v2/images/{image.id}/file",
+        "schema": "/v2/schemas/image",
+    }
+
+
+def refuse_read_only(names: Mapping[str, Any]) -> None:
+    """Raises `Forbidden` for a creation that sets what only we set."""
+    for name in names:
+        if name in READ_ONLY - {"id"}:
+            raise Forbidden(f"Attribute '{name}' is read-only.", code="images.read_only")
+
+
+def settings(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Image` for what a client sets in `document`, which follows the schema."""
+    return {
+        "name": document.get("name"),
+        "owner": document.get("owner"),
+        "visibility": Visibility(document.get("visibility", Visibility.SHARED)),
+        "protected": document.get("protected", False),
+        "hidden": document.get("os_hidden", False),
+        "disk_format": document.get("disk_format"),
+        "container_format": document.get("container_format"),
+        "min_disk_gb": document.get("min_disk", 0),
+        "min_ram_mb": document.get("min_ram", 0),
+        "tags": frozenset(document.get("tags", ())),
+        "properties": {name: value for name, value in document.items() if name not in BASE},
+    }
+
+
+def kept(image: Image) -> dict[str, Any]:
+    """What the directory's file of the image holds: everything."""
+    return {
+        "format": 1,
+        "id": image.id,
+        "created_at": image.created_at.isoformat(),
+        "updated_at": image.updated_at.isoformat(),
+        "name": image.name,
+        "owner": image.owner,
+        "status": image.status.value,
+        "visibility": image.visibility.value,
+        "protected": image.protected,
+        "os_hidden": image.hidden,
+        "disk_format": image.disk_format,
+        "container_format": image.container_format,
+        "min_disk": image.min_disk_gb,
+        "min_ram": image.min_ram_mb,
+        "size": image.size_bytes,
+        "md5": image.md5,
+        "sha512": image.sha512,
+        "tags": sorted(image.tags),
+        "properties": dict(image.properties),
+        "upload_id": image.upload_id,
+    }
+
+
+def from_kept(document: Mapping[str, Any]) -> Image:
+    base = {name: value for name, value in document.items() if name in WRITABLE}
+    arguments = settings(base) | {"properties": dict(document["properties"])}
+    return Image(
+        id=document["id"],
+        created_at=datetime.fromisoformat(document["created_at"]),
+        updated_at=datetime.fromisoformat(document["updated_at"]),
+        status=ImageStatus(document["status"]),
+        size_bytes=document["size"],
+        md5=document["md5"],
+        sha512=document["sha512"],
+        upload_id=document["upload_id"],
+        **arguments,
+    )
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

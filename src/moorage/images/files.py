@@ -1,0 +1,81 @@
+"""Directories of our own on a disk: private to one user, and locked between threads and processes."""
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from moorage.core.errors import StartError
+
+
+def private_directory(path: Path) -> None:
+    """Made 0700 where it is not there. Raises `StartError` where others could read or write it."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise StartError(f"{path} is not a directory; images need one of their own there")
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise StartError(
+            f"{path} (mode {stat.S_IMODE(status.st_mode):04o}, uid {status.st_uid}) can be read or written by "
+            f"others; make it private: chown {os.geteuid()} {path}; chmod 0700 {path}"
+        )
+
+
+class Stripes:
+    """Locks by name, between the threads and the processes that share `directory`.
+
+    Names that begin with the same two characters share a lock, so their number is bounded. Nobody may hold two.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        private_directory(directory)
+        self._directory = directory
+
+    @contextlib.contextmanager
+    def hold(self, name: str, *, wait: bool = True) -> Iterator[None]:
+        """Raises `BlockingIOError` where somebody else holds it and `wait` is false."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.open(self._directory / name[:2].lower(), flags, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(lock)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds a lock on the file. False where there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """The new content or the old one, whatever happens in between. One writer at a time: the caller's lock."""
+    draft = path.with_name(f"{path.name}.new")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes a rename in it last."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Decode, ask the service, encode: in Glance's shapes."""

@@ -1,0 +1,44 @@
+"""The version documents, which everybody may read: clients discover without credentials."""
+
+from moorage.images.schemas.image import IMAGE, IMAGES_DOCUMENT
+from moorage.images.service import ImageService
+from moorage.wire.call import Call, Reply
+
+#: Glance's versions of the API differ in what we have not (stores, import, caches), so they can all be named.
+_VERSIONS = (17, 15, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+
+
+def index(call: Call[ImageService]) -> Reply:
+    """300 at the root, as Glance."""
+    return Reply(300, _document(call.base_url))
+
+
+def show(call: Call[ImageService]) -> Reply:
+    return Reply(body=_document(call.base_url))
+
+
+def image_schema(call: Call[ImageService]) -> Reply:
+    return Reply(body=IMAGE.document)
+
+
+def images_schema(call: Call[ImageService]) -> Reply:
+    return Reply(body=IMAGES_DOCUMENT)
+
+
+def import_methods(call: Call[ImageService]) -> Reply:
+    """None: data comes with ``PUT /v2/images/{id}/file`` only."""
+    methods = {"description": "Import methods available.", "type": "array", "value": []}
+    return Reply(body={"import-methods": methods})
+
+
+def _document(base_url: str) -> dict[str, object]:
+    return {
+        "versions": [
+            {
+                "id": f"v2.{minor}",
+                "status": "CURRENT" if minor == _VERSIONS[0] else "SUPPORTED",
+                "links": [{"rel": "self", "href": f"{base_url}/v2/"}],
+            }
+            for minor in _VERSIONS
+        ]
+    }

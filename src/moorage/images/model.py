@@ -1,0 +1,93 @@
+"""An image as our own service keeps it: what the Image API v2 shows of one, and how its status may change."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from moorage.core import states
+from moorage.images.base import ImageRecord
+
+
+class ImageStatus(StrEnum):
+    QUEUED = "queued"
+    SAVING = "saving"
+    ACTIVE = "active"
+    DEACTIVATED = "deactivated"
+
+
+class Visibility(StrEnum):
+    PUBLIC = "public"  #: everybody lists and uses it
+    COMMUNITY = "community"  #: everybody may use it, who knows of it
+    SHARED = "shared"  #: as private, until it had members (which are not built)
+    PRIVATE = "private"
+
+
+#: An upload that breaks leaves the image queued, so that it can be repeated.
+TRANSITIONS = states.table(
+    "Image status",
+    {
+        ImageStatus.QUEUED: [ImageStatus.SAVING],
+        ImageStatus.SAVING: [ImageStatus.ACTIVE, ImageStatus.QUEUED],
+        ImageStatus.ACTIVE: [ImageStatus.DEACTIVATED],
+        ImageStatus.DEACTIVATED: [ImageStatus.ACTIVE],
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """`size_bytes`, `md5` and `sha512` are None until the data is there. `upload_id` names the upload under way."""
+
+    id: str
+    created_at: datetime
+    updated_at: datetime
+    name: str | None = None
+    owner: str | None = None
+    status: ImageStatus = ImageStatus.QUEUED
+    visibility: Visibility = Visibility.SHARED
+    protected: bool = False
+    hidden: bool = False
+    disk_format: str | None = None
+    container_format: str | None = None
+    min_disk_gb: int = 0
+    min_ram_mb: int = 0
+    size_bytes: int | None = None
+    md5: str | None = None
+    sha512: str | None = None
+    tags: frozenset[str] = frozenset()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    upload_id: str | None = None
+
+    def record(self) -> ImageRecord:
+        return ImageRecord(
+            id=self.id,
+            name=self.name or "",
+            visibility=self.visibility,
+            owner=self.owner or "",
+            status=self.status,
+            size_bytes=self.size_bytes,
+            hash_algo="sha512" if self.sha512 else None,
+            hash_value=self.sha512,
+            properties=self.properties,
+            tags=self.tags,
+        )
+
+
+def saving(image: Image, upload_id: str, now: datetime) -> Image:
+    """Raises `Conflict` where the data is there or somebody else is uploading it."""
+    status = TRANSITIONS.check(image.status, ImageStatus.SAVING)
+    return dataclasses.replace(image, status=status, upload_id=upload_id, updated_at=now)
+
+
+def saved(image: Image, *, size_bytes: int, md5: str, sha512: str, now: datetime) -> Image:
+    status = TRANSITIONS.check(image.status, ImageStatus.ACTIVE)
+    return dataclasses.replace(
+        image, status=status, upload_id=None, size_bytes=size_bytes, md5=md5, sha512=sha512, updated_at=now
+    )
+
+
+def broken_off(image: Image, now: datetime) -> Image:
+    status = TRANSITIONS.check(image.status, ImageStatus.QUEUED)
+    return dataclasses.replace(image, status=status, upload_id=None, updated_at=now)

@@ -1,0 +1,210 @@
+"""Which images a list shows, in which order, from where on. Pure.
+
+Source: Image API v2 reference, "List images"; answers to odd values measured on Glance 33.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from moorage.core.caller import Caller
+from moorage.core.errors import Invalid
+from moorage.images.model import Image, Visibility
+
+DEFAULT_LIMIT = 25
+MAX_LIMIT = 1000
+
+_SORT_KEYS = ("name", "status", "container_format", "disk_format", "size", "id", "created_at", "updated_at")
+
+#: Query names that say how to list, not what.
+_NOT_FILTERS = {"limit", "marker", "sort", "sort_key", "sort_dir", "visibility", "tag", "member_status", "os_hidden"}
+
+#: Base attributes that may be asked for, as text.
+_TEXTS: Mapping[str, Callable[[Image], str | None]] = {
+    "id": lambda image: image.id,
+    "name": lambda image: image.name,
+    "status": lambda image: image.status,
+    "container_format": lambda image: image.container_format,
+    "disk_format": lambda image: image.disk_format,
+    "owner": lambda image: image.owner,
+    "checksum": lambda image: image.md5,
+    "os_hash_algo": lambda image: "sha512" if image.sha512 else None,
+    "os_hash_value": lambda image: image.sha512,
+    "min_ram": lambda image: str(image.min_ram_mb),
+    "min_disk": lambda image: str(image.min_disk_gb),
+    "size": lambda image: None if image.size_bytes is None else str(image.size_bytes),
+}
+
+#: These take ``in:a,b`` too.
+_LISTABLE = {"id", "name", "status", "container_format", "disk_format"}
+
+_COMPARISONS: Mapping[str, Callable[[datetime, datetime], bool]] = {
+    "eq": lambda mine, given: mine == given,
+    "neq": lambda mine, given: mine != given,
+    "gt": lambda mine, given: mine > given,
+    "gte": lambda mine, given: mine >= given,
+    "lt": lambda mine, given: mine < given,
+    "lte": lambda mine, given: mine <= given,
+}
+
+Test = Callable[[Image], bool]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One list request, understood. `order` is applied from the last to the first: ``[(key, descending)]``."""
+
+    tests: Sequence[Test]
+    order: Sequence[tuple[str, bool]]
+    limit: int
+    marker: str | None
+    visibility: str | None  #: a `Visibility`, ``all`` or None
+
+
+def understand(pairs: Sequence[tuple[str, str]]) -> Listing:
+    """Raises `Invalid` in Glance's words."""
+    last = dict(pairs)
+    visibility = last.get("visibility")
+    if visibility is not None and visibility not in {*Visibility, "all"}:
+        raise Invalid(f"Invalid visibility value: {visibility}")
+    hidden = _truth("os_hidden", last.get("os_hidden", "false"))
+    tests: list[Test] = [lambda image: image.hidden == hidden]
+    tests += [_tag_test(value) for name, value in pairs if name == "tag"]
+    tests += [_test(name, value) for name, value in last.items() if name not in _NOT_FILTERS]
+    return Listing(tests, _order(pairs), _limit(last.get("limit")), last.get("marker"), visibility)
+
+
+def pick(images: Iterable[Image], listing: Listing, caller: Caller) -> tuple[list[Image], bool]:
+    """(one page, whether there are more). Raises `Invalid` for a marker that the caller cannot see."""
+    seen = [image for image in images if listed_for(image, listing.visibility, caller) or image.id == listing.marker]
+    rows = sorted(seen, key=lambda image: image.id, reverse=True)
+    for key, descending in reversed(listing.order):
+        rows.sort(key=lambda image: _sort_value(image, key), reverse=descending)
+    if listing.marker is not None:
+        place = next((place for place, image in enumerate(rows) if image.id == listing.marker), None)
+        if place is None or not may_see(rows[place], caller):
+            raise Invalid(f"No image found with ID {listing.marker}")
+        rows = rows[place + 1 :]
+    matching = [image for image in rows if all(test(image) for test in listing.tests)]
+    return matching[: listing.limit], len(matching) > listing.limit > 0
+
+
+def may_see(image: Image, caller: Caller) -> bool:
+    """Whether the caller may know of it at all, by its id."""
+    return (
+        image.visibility in (Visibility.PUBLIC, Visibility.COMMUNITY)
+        or caller.is_admin
+        or caller.is_service
+        or (bool(image.owner) and image.owner == caller.project_id)
+    )
+
+
+def listed_for(image: Image, visibility: str | None, caller: Caller) -> bool:
+    """Others' community images are listed only when somebody asks for them."""
+    if not may_see(image, caller):
+        return False
+    if visibility in (None, "all"):
+        foreign = image.visibility == Visibility.COMMUNITY and image.owner != caller.project_id
+        return visibility == "all" or not foreign
+    return image.visibility == visibility
+
+
+def carries(image: Image, name: str, value: str) -> bool:
+    """Whether a list with ``?name=value`` shows the image, visibility aside."""
+    return (_tag_test(value) if name == "tag" else _test(name, value))(image)
+
+
+def _test(name: str, value: str) -> Test:
+    if name in _TEXTS:
+        attribute = _TEXTS[name]
+        wanted = {value}
+        if name in _LISTABLE and value.startswith("in:"):
+            wanted = {part.strip().strip('"') for part in value[3:].split(",")}
+        return lambda image: attribute(image) in wanted
+    if name == "protected":
+        protected = _truth(name, value)
+        return lambda image: image.protected == protected
+    if name in ("size_min", "size_max"):
+        bound = _whole(value, "Unable to filter on a range with a non-numeric value.")
+        if name == "size_min":
+            return lambda image: image.size_bytes is not None and image.size_bytes >= bound
+        return lambda image: image.size_bytes is not None and image.size_bytes <= bound
+    if name in ("created_at", "updated_at"):
+        return _time_test(name, value)
+    return lambda image: image.properties.get(name) == value
+
+
+def _tag_test(tag: str) -> Test:
+    return lambda image: tag in image.tags
+
+
+def _time_test(name: str, value: str) -> Test:
+    operator, _, text = value.partition(":")
+    if operator not in _COMPARISONS:
+        operator, text = "eq", value
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Invalid(f'Bad "{name}" query filter format. Use ISO 8601 DateTime notation.') from error
+    given = given if given.tzinfo else given.replace(tzinfo=UTC)
+    compare = _COMPARISONS[operator]
+    if name == "created_at":
+        return lambda image: compare(image.created_at, given)
+    return lambda image: compare(image.updated_at, given)
+
+
+def _order(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, bool]]:
+    """From ``sort=name:asc,size`` or from ``sort_key=``/``sort_dir=``, which come in pairs; newest first without."""
+    last = dict(pairs)
+    keys = [value for name, value in pairs if name == "sort_key"]
+    directions = [value for name, value in pairs if name == "sort_dir"]
+    if "sort" in last:
+        if keys or directions:
+            raise Invalid("Old and new sorting syntax cannot be combined")
+        parts = [part.strip().partition(":") for part in last["sort"].split(",")]
+        keys = [key for key, _, _ in parts]
+        directions = [direction or "desc" for _, _, direction in parts]
+    elif len(directions) > 1 and len(directions) != len(keys):
+        raise Invalid("Number of sort dirs does not match the number of sort keys")
+    for direction in directions:
+        if direction not in ("asc", "desc"):
+            raise Invalid(f"Invalid sort direction: {direction}")
+    for key in keys:
+        if key not in _SORT_KEYS:
+            raise Invalid(f"Invalid sort key: {key}. It must be one of the following: {', '.join(_SORT_KEYS)}.")
+    keys = keys or ["created_at"]
+    if len(directions) != len(keys):
+        directions = (directions or ["desc"]) * len(keys)
+    order = [(key, direction == "desc") for key, direction in zip(keys, directions, strict=True)]
+    return order if "created_at" in keys else [*order, ("created_at", True)]
+
+
+def _sort_value(image: Image, key: str) -> Any:
+    if key in ("created_at", "updated_at"):
+        return image.created_at if key == "created_at" else image.updated_at
+    if key == "size":
+        return image.size_bytes if image.size_bytes is not None else -1
+    return _TEXTS[key](image) or ""
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_LIMIT
+    limit = _whole(text, "limit param must be an integer")
+    if limit < 0:
+        raise Invalid("limit param must be positive")
+    return min(limit, MAX_LIMIT)
+
+
+def _whole(text: str, message: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise Invalid(message) from error
+
+
+def _truth(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise Invalid(f"Invalid value '{value}' for '{name}' filter. Valid values are 'true' or 'false'.")
+    return value.lower() == "true"

@@ -1,0 +1,1 @@
+"""What images must look like; also served at ``/v2/schemas``."""

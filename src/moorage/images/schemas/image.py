@@ -1,0 +1,81 @@
+"""One image, and a list of them. Source: Image API v2 reference, "Image schemas"."""
+
+from typing import Any
+
+from moorage.wire.body import Schema
+
+_UUID = "^([0-9a-fA-F]){8}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){12}$"
+_CONTAINER_FORMATS = [None, "ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed"]
+_DISK_FORMATS = [None, "ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "iso", "ploop"]
+
+
+def _text(description: str, length: int, *, ours: bool = False) -> dict[str, Any]:
+    return {"type": ["null", "string"], "maxLength": length, "description": description} | _ours(ours)
+
+
+def _ours(ours: bool) -> dict[str, Any]:
+    return {"readOnly": True} if ours else {}
+
+
+_PROPERTIES: dict[str, Any] = {
+    "id": {"type": "string", "pattern": _UUID, "description": "Chosen by who creates the image, or by us"},
+    "name": _text("Name for people; need not be the only one of its kind", 255),
+    "status": {"type": "string", "readOnly": True, "enum": ["queued", "saving", "active", "deactivated"]},
+    "visibility": {"type": "string", "enum": ["community", "public", "private", "shared"]},
+    "protected": {"type": "boolean", "description": "Whether it cannot be deleted"},
+    "os_hidden": {"type": "boolean", "description": "Whether lists leave it out"},
+    "checksum": _text("MD5 of the data", 32, ours=True),
+    "os_hash_algo": _text("What os_hash_value was made with", 64, ours=True),
+    "os_hash_value": _text("Digest of the data, hexadecimal", 128, ours=True),
+    "owner": _text("Id of a project", 255),
+    "size": {"type": ["null", "integer"], "readOnly": True, "description": "Bytes of the data"},
+    "virtual_size": {"type": ["null", "integer"], "readOnly": True, "description": "Bytes of the disk"},
+    "container_format": {"type": ["null", "string"], "enum": _CONTAINER_FORMATS},
+    "disk_format": {"type": ["null", "string"], "enum": _DISK_FORMATS},
+    "created_at": {"type": "string", "readOnly": True},
+    "updated_at": {"type": "string", "readOnly": True},
+    "tags": {"type": "array", "items": {"type": "string", "maxLength": 255}, "maxItems": 128},
+    "min_ram": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "description": "MB of a server"},
+    "min_disk": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "description": "GB of a server"},
+    "self": {"type": "string", "readOnly": True},
+    "file": {"type": "string", "readOnly": True},
+    "schema": {"type": "string", "readOnly": True},
+}
+
+#: Glance bounds names to 255 characters and values to what a TEXT column holds.
+_DOCUMENT: dict[str, Any] = {
+    "name": "image",
+    "type": "object",
+    "properties": _PROPERTIES,
+    "propertyNames": {"minLength": 1, "maxLength": 255},
+    "additionalProperties": {"type": "string", "maxLength": 65535},
+    "maxProperties": 128 + len(_PROPERTIES),
+    "links": [
+        {"rel": "self", "href": "{self}"},
+        {"rel": "enclosure", "href": "{file}"},
+        {"rel": "describedby", "href": "{schema}"},
+    ],
+}
+
+IMAGE = Schema(_DOCUMENT)
+
+IMAGES_DOCUMENT: dict[str, Any] = {
+    "name": "images",
+    "properties": {
+        "images": {"type": "array", "items": _DOCUMENT},
+        "first": {"type": "string"},
+        "next": {"type": "string"},
+        "schema": {"type": "string"},
+    },
+    "links": [
+        {"rel": "first", "href": "{first}"},
+        {"rel": "next", "href": "{next}"},
+        {"rel": "describedby", "href": "{schema}"},
+    ],
+}
+
+
+def worded(error: Any) -> str:
+    """A ``jsonschema.ValidationError`` as Glance begins it."""
+    place = "/".join(str(step) for step in error.absolute_path)
+    return f"Provided object does not match schema 'image': {error.message}" + (f" (at {place})" if place else "")

@@ -1,0 +1,153 @@
+"""The use cases behind the Image API v2: what a project may see, change, fill and fetch."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Forbidden, Invalid, NotFound
+from moorage.core.ids import Ids
+from moorage.images import document, patch, query
+from moorage.images.directory import ImageDirectory
+from moorage.images.model import TRANSITIONS, Image, ImageStatus, Visibility
+from moorage.images.query import Listing
+
+#: Asks the policy; True for a rule that allows the caller.
+Allowed = Callable[[str], bool]
+
+#: Holds a document against the schema; raises `Invalid`.
+Check = Callable[[Mapping[str, Any]], None]
+
+
+class ImageService:
+    def __init__(self, directory: ImageDirectory, *, clock: Clock, ids: Ids) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._ids = ids
+
+    def create(self, caller: Caller, wanted: Mapping[str, Any], allowed: Allowed) -> Image:
+        """`wanted` follows the schema. Raises `Forbidden` for what is not the caller's to set, `Conflict` for a taken id."""
+        document.refuse_read_only(wanted)
+        now = self._clock.now()
+        settings = document.settings(wanted)
+        settings["owner"] = settings["owner"] or caller.project_id or None
+        image = Image(id=wanted.get("id") or self._ids.uuid(), created_at=now, updated_at=now, **settings)
+        if not caller.is_admin and image.owner != (caller.project_id or None):
+            raise Forbidden(f"You are not permitted to create images owned by '{image.owner}'.")
+        _may_show(image, allowed)
+        self._directory.create(image)
+        return image
+
+    def list(self, caller: Caller, listing: Listing) -> tuple[Sequence[Image], bool]:
+        """(one page, whether there are more)."""
+        return query.pick(self._directory.images(), listing, caller)
+
+    def get(self, caller: Caller, image_id: str) -> Image:
+        image = self._directory.image(image_id)
+        return _seen(image, image_id, caller)
+
+    def change(
+        self, caller: Caller, image_id: str, operations: Sequence[patch.Operation], check: Check, allowed: Allowed
+    ) -> Image:
+        """Applies all operations or none."""
+
+        def decide(image: Image) -> Image:
+            _owned(image, caller, "modify")
+            shown = document.shown(image)
+            wanted = patch.apply(shown, operations)
+            check(wanted)
+            if wanted == shown:
+                return image
+            changed = dataclasses.replace(image, updated_at=self._clock.now(), **document.settings(wanted))
+            if changed.owner != image.owner and not caller.is_admin:
+                raise Forbidden("You are not permitted to modify 'owner' on this image.")
+            if changed.visibility != image.visibility:
+                _may_show(changed, allowed)
+            formats = (image.disk_format, image.container_format)
+            if formats != (changed.disk_format, changed.container_format) and image.status != ImageStatus.QUEUED:
+                raise Forbidden("Attribute 'disk_format' and 'container_format' are fixed once there is data.")
+            return changed
+
+        return self._directory.change(image_id, decide)
+
+    def add_tag(self, caller: Caller, image_id: str, tag: str) -> None:
+        if len(tag) > 255:
+            raise Invalid("a tag has 255 characters at most")
+        self._directory.change(image_id, lambda image: self._with_tags(image, caller, image.tags | {tag}))
+
+    def remove_tag(self, caller: Caller, image_id: str, tag: str) -> None:
+        def decide(image: Image) -> Image:
+            _owned(image, caller, "modify")
+            if tag not in image.tags:
+                raise NotFound("The resource could not be found.")
+            return self._with_tags(image, caller, image.tags - {tag})
+
+        self._directory.change(image_id, decide)
+
+    def delete(self, caller: Caller, image_id: str) -> None:
+        def check(image: Image) -> None:
+            _owned(image, caller, "delete")
+            if image.protected:
+                raise Forbidden(f"Image {image_id} is protected and cannot be deleted.", code="images.protected")
+
+        self._directory.remove(image_id, check)
+
+    def upload(self, caller: Caller, image_id: str, chunks: Iterable[bytes], size_bytes: int | None) -> None:
+        def check(image: Image) -> None:
+            _owned(image, caller, "modify")
+            missing = [
+                name
+                for name, value in (("disk_format", image.disk_format), ("container_format", image.container_format))
+                if not value
+            ]
+            if missing:
+                raise Invalid(f"Properties {', '.join(missing)} must be set prior to saving data.")
+            if image.status not in (ImageStatus.QUEUED, ImageStatus.SAVING):
+                raise Conflict(f"Image status transition from {image.status} to saving is not allowed")
+
+        self._directory.upload(image_id, chunks, size_bytes=size_bytes, check=check)
+
+    def data(self, caller: Caller, image_id: str) -> tuple[Image, BinaryIO]:
+        """The image and its data, open for reading. Raises `NotFound` (code ``images.no_data``) before the upload."""
+        image = self.get(caller, image_id)
+        if image.status == ImageStatus.DEACTIVATED and not caller.is_admin:
+            raise Forbidden("The requested image has been deactivated. Image data download is forbidden.")
+        return image, self._directory.data(image_id)
+
+    def set_active(self, caller: Caller, image_id: str, *, active: bool) -> None:
+        wanted = ImageStatus.ACTIVE if active else ImageStatus.DEACTIVATED
+
+        def decide(image: Image) -> Image:
+            _seen(image, image_id, caller)
+            if image.status == wanted:
+                return image
+            if image.status not in (ImageStatus.ACTIVE, ImageStatus.DEACTIVATED):
+                raise Forbidden(f"Not allowed to {'re' if active else 'de'}activate image in status '{image.status}'")
+            status = TRANSITIONS.check(image.status, wanted)
+            return dataclasses.replace(image, status=status, updated_at=self._clock.now())
+
+        self._directory.change(image_id, decide)
+
+    def _with_tags(self, image: Image, caller: Caller, tags: frozenset[str]) -> Image:
+        _owned(image, caller, "modify")
+        return dataclasses.replace(image, tags=tags, updated_at=self._clock.now())
+
+
+def _seen(image: Image | None, image_id: str, caller: Caller) -> Image:
+    """What the caller may not see does not exist."""
+    if image is None or not query.may_see(image, caller):
+        raise NotFound(f"No image found with ID {image_id}", code="images.not_found")
+    return image
+
+
+def _owned(image: Image, caller: Caller, verb: str) -> None:
+    _seen(image, image.id, caller)
+    if not caller.is_admin and image.owner != caller.project_id:
+        raise Forbidden(f"You are not permitted to {verb} this image.", code="images.not_owner")
+
+
+def _may_show(image: Image, allowed: Allowed) -> None:
+    rule = {Visibility.PUBLIC: "publicize_image", Visibility.COMMUNITY: "communitize_image"}.get(image.visibility)
+    if rule is not None and not allowed(rule):
+        raise Forbidden(f"You are not authorized to complete {rule} action.", code="images.visibility")

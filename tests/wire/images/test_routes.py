@@ -1,0 +1,404 @@
+"""The Image API v2 as clients see it. What Glance 33 answers was measured with the same requests."""
+
+import hashlib
+
+import pytest
+
+from tests.wire.images.conftest import BASE, PATCH
+
+ADMIN = {"who": "root:ops", "roles": "admin,member"}
+OTHER = {"who": "bob:blue", "roles": "member"}
+
+
+@pytest.mark.parametrize(("path", "status"), [("", 300), ("/", 300), ("/versions", 200), ("/v2", 200), ("/v2/", 200)])
+def test_versions_are_for_everybody(wire, path, status):
+    answer, _, document = wire.send("GET", path, who=None)
+    assert answer == status
+    assert document["versions"][0] == {
+        "id": "v2.17",
+        "status": "CURRENT",
+        "links": [{"rel": "self", "href": f"{BASE}/image/v2/"}],
+    }
+
+
+def test_all_else_needs_a_caller(wire):
+    for method, path in (("GET", "/v2/images"), ("POST", "/v2/images"), ("GET", "/v2/schemas/image"), ("GET", "/v2/x")):
+        assert wire.send(method, path, who=None)[0] == 401
+
+
+def test_a_created_image_is_queued_private_to_the_project_and_found_again(wire):
+    status, headers, image = wire.send(
+        "POST", "/v2/images", {"name": "gzip", "accel:function_id": "f1", "tags": ["FPGA", "FPGA"], "min_ram": 1}
+    )
+    assert status == 201
+    assert headers["location"] == f"{BASE}/image/v2/images/{image['id']}"
+    assert image["status"] == "queued"
+    assert image["visibility"] == "shared"
+    assert image["owner"] == "red"
+    assert image["accel:function_id"] == "f1"
+    assert image["tags"] == ["FPGA"]
+    assert image["size"] is image["checksum"] is image["os_hash_value"] is None
+    assert image["created_at"] == "2026-03-01T09:30:00Z"
+    assert image["self"] == f"/v2/images/{image['id']}"
+    assert image["file"] == f"/v2/images/{image['id']}/file"
+    assert wire.send("GET", f"/v2/images/{image['id']}")[2] == image
+
+
+def test_the_id_may_be_chosen_once(wire):
+    chosen = "11111111-1111-4111-8111-111111111111"
+    assert wire.create(id=chosen)["id"] == chosen
+    status, _, document = wire.send("POST", "/v2/images", {"id": chosen})
+    assert status == 409
+    assert document["message"] == f"Image ID {chosen} already exists!"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"name": 1}, 400),
+        ({"prop": 3}, 400),
+        ({"id": "nope"}, 400),
+        ({"id": "../../../etc/passwd"}, 400),
+        ({"visibility": "odd"}, 400),
+        ({"disk_format": "odd"}, 400),
+        ({"tags": ["x" * 300]}, 400),
+        ({"min_ram": -1}, 400),
+        ({"x" * 300: "y"}, 400),
+        ([], 400),
+        ({"size": 3}, 403),
+        ({"status": "active"}, 403),
+        ({"owner": "blue"}, 403),
+        ({"visibility": "public"}, 403),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_created(wire, body, status):
+    answer, _, document = wire.send("POST", "/v2/images", body)
+    assert answer == status
+    assert document["code"].startswith(str(status))
+    assert document["message"]
+
+
+def test_errors_are_json_for_who_asks_and_a_page_else(wire):
+    status, headers, body = wire.send("GET", "/v2/images/nope", accept="")
+    assert status == 404
+    assert headers["content-type"] == "text/html; charset=UTF-8"
+    assert b"<h1>404 Not Found</h1>" in body
+    assert wire.send("GET", "/v2/images/nope")[2] == {
+        "message": "No image found with ID nope",
+        "code": "404 Not Found",
+        "title": "Not Found",
+    }
+    assert b"<script>" not in wire.send("GET", "/v2/images/<script>", accept="")[2]
+
+
+def test_upload_gives_size_and_both_digests_and_download_the_same_bytes(wire):
+    image = wire.create()
+    data = bytes(range(256)) * 5000
+    assert wire.upload(image["id"], data)[0] == 204
+    image = wire.send("GET", f"/v2/images/{image['id']}")[2]
+    assert image["status"] == "active"
+    assert image["size"] == len(data)
+    assert image["checksum"] == hashlib.md5(data).hexdigest()
+    assert image["os_hash_algo"] == "sha512"
+    assert image["os_hash_value"] == hashlib.sha512(data).hexdigest()
+    status, headers, body = wire.send("GET", f"/v2/images/{image['id']}/file")
+    assert (status, body) == (200, data)
+    assert headers["content-md5"] == image["checksum"]
+    assert headers["content-length"] == str(len(data))
+    assert headers["content-type"] == "application/octet-stream"
+
+
+def test_data_before_the_upload_is_204(wire):
+    assert wire.send("GET", f"/v2/images/{wire.create()['id']}/file")[0] == 204
+
+
+def test_a_second_upload_is_409_and_changes_nothing(wire):
+    image = wire.create()
+    wire.upload(image["id"], b"first")
+    status, _, document = wire.upload(image["id"], b"second")
+    assert status == 409
+    assert document["message"] == "Image status transition from active to saving is not allowed"
+    assert wire.send("GET", f"/v2/images/{image['id']}/file")[2] == b"first"
+
+
+def test_an_upload_needs_formats_and_the_right_media_type(wire):
+    image = wire.create(disk_format=None)
+    status, _, document = wire.upload(image["id"], b"x")
+    assert status == 400
+    assert document["message"] == "Properties disk_format must be set prior to saving data."
+    assert wire.send("PUT", f"/v2/images/{image['id']}/file", b"x", kind="application/json")[0] == 415
+
+
+def test_an_upload_in_chunks_must_say_how_long_it_is(wire):
+    image = wire.create()
+    status, _, document = wire.upload(image["id"], iter([b"ab", b"cd"]))
+    assert status == 400
+    assert "X-OpenStack-Image-Size" in document["message"]
+    assert wire.upload(image["id"], iter([b"ab", b"cd"]), x_openstack_image_size="4")[0] == 204
+    assert wire.send("GET", f"/v2/images/{image['id']}/file")[2] == b"abcd"
+
+
+@pytest.mark.parametrize(("announced", "status"), [("5", 400), ("3", 413), ("x", 400), ("-1", 400)])
+def test_a_broken_upload_leaves_the_image_queued_without_data(wire, announced, status):
+    image = wire.create()
+    assert wire.upload(image["id"], iter([b"ab", b"cd"]), x_openstack_image_size=announced)[0] == status
+    image = wire.send("GET", f"/v2/images/{image['id']}")[2]
+    assert image["status"] == "queued"
+    assert image["size"] is None
+    assert wire.send("GET", f"/v2/images/{image['id']}/file")[0] == 204
+    assert wire.upload(image["id"], b"again")[0] == 204
+
+
+def test_patch_changes_attributes_properties_and_tags(wire, clock):
+    image = wire.create(name="old", p="1")
+    clock.sleep(10)
+    status, _, changed = wire.patch(
+        image["id"],
+        {"op": "replace", "path": "/name", "value": "new"},
+        {"op": "add", "path": "/q~1r", "value": "2"},
+        {"op": "remove", "path": "/p"},
+        {"op": "replace", "path": "/tags", "value": ["b", "a", "a"]},
+        {"op": "replace", "path": "/protected", "value": True},
+    )
+    assert status == 200
+    del image["p"]
+    expected = {"name": "new", "q/r": "2", "tags": ["a", "b"], "protected": True, "updated_at": "2026-03-01T09:30:10Z"}
+    assert changed == image | expected
+
+
+@pytest.mark.parametrize(
+    ("operation", "status"),
+    [
+        ({"op": "replace", "path": "/size", "value": 1}, 403),
+        ({"op": "replace", "path": "/status", "value": "active"}, 403),
+        ({"op": "replace", "path": "/nope", "value": "1"}, 409),
+        ({"op": "remove", "path": "/nope"}, 409),
+        ({"op": "remove", "path": "/name"}, 403),
+        ({"op": "add", "path": "/x/y", "value": "1"}, 400),
+        ({"op": "add", "path": "x", "value": "1"}, 400),
+        ({"op": "test", "path": "/x", "value": "1"}, 400),
+        ({"op": "add", "path": "/x", "value": 1}, 400),
+        ({"op": "add", "path": "/x"}, 400),
+        ({"op": "replace", "path": "/visibility", "value": "public"}, 403),
+        ({"op": "replace", "path": "/owner", "value": "blue"}, 403),
+        (1, 400),
+    ],
+    ids=str,
+)
+def test_patches_that_are_refused_change_nothing(wire, operation, status):
+    image = wire.create()
+    answer, _, document = wire.patch(image["id"], {"op": "add", "path": "/fine", "value": "1"}, operation)
+    assert answer == status, document
+    assert wire.send("GET", f"/v2/images/{image['id']}")[2] == image
+
+
+def test_a_patch_must_be_a_list_in_its_own_media_type(wire):
+    image = wire.create()
+    assert wire.send("PATCH", f"/v2/images/{image['id']}", [], kind="application/json")[0] == 415
+    assert wire.send("PATCH", f"/v2/images/{image['id']}", {"op": "add"}, kind=PATCH)[0] == 400
+    assert wire.send("PATCH", f"/v2/images/{image['id']}", b"{nope", kind=PATCH)[0] == 400
+
+
+def test_formats_are_fixed_once_there_is_data(wire):
+    image = wire.create()
+    wire.upload(image["id"], b"x")
+    assert wire.patch(image["id"], {"op": "replace", "path": "/disk_format", "value": "qcow2"})[0] == 403
+
+
+def test_delete(wire):
+    image = wire.create()
+    wire.upload(image["id"], b"x")
+    assert wire.send("DELETE", f"/v2/images/{image['id']}")[0] == 204
+    assert wire.send("GET", f"/v2/images/{image['id']}")[0] == 404
+    assert wire.send("DELETE", f"/v2/images/{image['id']}")[0] == 404
+
+
+def test_a_protected_image_cannot_be_deleted(wire):
+    image = wire.create(protected=True)
+    status, _, document = wire.send("DELETE", f"/v2/images/{image['id']}")
+    assert status == 403
+    assert document["message"] == f"Image {image['id']} is protected and cannot be deleted."
+
+
+def test_images_of_other_projects_do_not_exist(wire):
+    for visibility in ("private", "shared"):
+        image = wire.create(visibility=visibility, name=visibility)
+        path = f"/v2/images/{image['id']}"
+        assert wire.send("GET", path, **OTHER)[0] == 404
+        assert wire.send("GET", f"{path}/file", **OTHER)[0] == 404
+        assert wire.send("DELETE", path, **OTHER)[0] == 404
+        assert wire.upload(image["id"], b"x", **OTHER)[0] == 404
+        assert wire.patch(image["id"], {"op": "add", "path": "/x", "value": "1"}, **OTHER)[0] == 404
+        assert wire.send("PUT", f"{path}/tags/t", **OTHER)[0] == 404
+    assert wire.names(**OTHER) == []
+    assert sorted(wire.names(**ADMIN)) == ["private", "shared"]
+
+
+def test_public_and_community_images_may_be_used_but_not_changed_by_others(wire):
+    public = wire.create(visibility="public", name="public", **ADMIN)
+    community = wire.create(visibility="community", name="community")
+    for image in (public, community):
+        path = f"/v2/images/{image['id']}"
+        assert wire.send("GET", path, **OTHER)[0] == 200
+        assert wire.send("DELETE", path, **OTHER)[0] == 403
+        assert wire.upload(image["id"], b"x", **OTHER)[0] == 403
+        assert wire.patch(image["id"], {"op": "add", "path": "/x", "value": "1"}, **OTHER)[0] == 403
+        assert wire.send("DELETE", f"{path}/tags/t", **OTHER)[0] == 403
+    assert wire.names(**OTHER) == ["public"]
+    assert wire.names("?visibility=community", **OTHER) == ["community"]
+    assert sorted(wire.names("?visibility=all", **OTHER)) == ["community", "public"]
+
+
+def test_a_reader_may_look_and_not_touch(wire):
+    image = wire.create()
+    reader = {"roles": "reader"}
+    assert wire.send("GET", f"/v2/images/{image['id']}", **reader)[0] == 200
+    assert wire.send("POST", "/v2/images", {}, **reader)[0] == 403
+    assert wire.upload(image["id"], b"x", **reader)[0] == 403
+    assert wire.send("DELETE", f"/v2/images/{image['id']}", **reader)[0] == 403
+    assert wire.send("GET", "/v2/images", roles="")[0] == 403
+
+
+@pytest.fixture
+def shelf(wire, clock):
+    """Four images, one second apart: a (active), b, c, d."""
+    images = {}
+    for number, name in enumerate("abcd"):
+        images[name] = wire.create(
+            name=name,
+            **{"accel:function_id": "f1" if number < 2 else "f2", "region_uuid": "r1", "tags": ["FPGA", name]},
+        )
+        clock.sleep(1)
+    wire.upload(images["a"]["id"], b"data")
+    return images
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", "dcba"),
+        ("?name=b", "b"),
+        ("?name=None", "dcba"),
+        ("?name=in:a,c", "ca"),
+        ("?status=active", "a"),
+        ("?status=queued", "dcb"),
+        ("?accel:function_id=f1", "ba"),
+        ("?accel:function_id=f1&region_uuid=r1&status=active", "a"),
+        ("?accel:function_id=f1&region_uuid=r2", ""),
+        ("?accel:function_id=f3", ""),
+        ("?tag=FPGA", "dcba"),
+        ("?tag=FPGA&tag=b", "b"),
+        ("?owner=red", "dcba"),
+        ("?owner=blue", ""),
+        ("?visibility=shared", "dcba"),
+        ("?visibility=public", ""),
+        ("?protected=false", "dcba"),
+        ("?os_hidden=true", ""),
+        ("?size_min=1&size_max=4", "a"),
+        ("?size_min=5", ""),
+        ("?sort=name:asc", "abcd"),
+        ("?sort_key=name&sort_dir=asc", "abcd"),
+        ("?sort=status:asc,name:asc", "abcd"),
+        ("?sort=created_at:asc", "abcd"),
+        ("?sort_key=size&sort_dir=desc&limit=1", "a"),
+        ("?limit=2", "dc"),
+        ("?limit=0", ""),
+        ("?created_at=gt:2026-03-01T09:30:01Z", "dc"),
+        ("?created_at=lte:2026-03-01T09:30:01Z", "ba"),
+        ("?member_status=all", "dcba"),
+    ],
+)
+def test_lists(wire, shelf, query, names):
+    assert "".join(wire.names(query)) == names
+
+
+def test_a_list_by_ids(wire, shelf):
+    ids = ",".join(shelf[name]["id"] for name in "bd")
+    assert wire.names(f"?id=in:{ids}&sort=name:asc") == ["b", "d"]
+
+
+def test_pages_are_linked_to_the_end(wire, shelf):
+    seen, path = [], "/v2/images?limit=3&tag=FPGA&sort=name:asc"
+    first = wire.send("GET", path)[2]
+    assert first["first"] == "/v2/images?limit=3&tag=FPGA&sort=name%3Aasc"
+    while path:
+        document = wire.send("GET", path)[2]
+        seen += [row["name"] for row in document["images"]]
+        path = document.get("next")
+    assert seen == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("marker=nope", "No image found with ID nope"),
+        ("limit=x", "limit param must be an integer"),
+        ("limit=-1", "limit param must be positive"),
+        ("visibility=odd", "Invalid visibility value: odd"),
+        (
+            "sort=nope",
+            (
+                "Invalid sort key: nope. It must be one of the following: name, status, container_format, disk_format, "
+                "size, id, created_at, updated_at."
+            ),
+        ),
+        ("sort=name:up", "Invalid sort direction: up"),
+        ("sort_dir=up", "Invalid sort direction: up"),
+        ("os_hidden=x", "Invalid value 'x' for 'os_hidden' filter. Valid values are 'true' or 'false'."),
+        ("protected=x", "Invalid value 'x' for 'protected' filter. Valid values are 'true' or 'false'."),
+        ("size_min=x", "Unable to filter on a range with a non-numeric value."),
+        ("created_at=foo", 'Bad "created_at" query filter format. Use ISO 8601 DateTime notation.'),
+    ],
+)
+def test_odd_lists_are_refused_in_glances_words(wire, query, message):
+    status, _, document = wire.send("GET", f"/v2/images?{query}")
+    assert (status, document["message"]) == (400, message)
+
+
+def test_a_foreign_image_is_no_marker(wire, shelf):
+    assert wire.send("GET", f"/v2/images?marker={shelf['a']['id']}", **OTHER)[0] == 400
+
+
+def test_tags(wire):
+    path = f"/v2/images/{wire.create()['id']}"
+    assert wire.send("PUT", f"{path}/tags/FPGA")[0] == 204
+    assert wire.send("GET", path)[2]["tags"] == ["FPGA"]
+    assert wire.send("DELETE", f"{path}/tags/FPGA")[0] == 204
+    assert wire.send("DELETE", f"{path}/tags/FPGA")[0] == 404
+
+
+def test_a_deactivated_image_gives_its_data_to_admins_only(wire):
+    image = wire.create()
+    path = f"/v2/images/{image['id']}"
+    assert wire.send("POST", f"{path}/actions/deactivate", **ADMIN)[0] == 403  # still queued
+    wire.upload(image["id"], b"x")
+    assert wire.send("POST", f"{path}/actions/deactivate")[0] == 403
+    assert wire.send("POST", f"{path}/actions/deactivate", **ADMIN)[0] == 204
+    assert wire.send("GET", path)[2]["status"] == "deactivated"
+    assert wire.send("GET", f"{path}/file")[0] == 403
+    assert wire.send("GET", f"{path}/file", **ADMIN)[0] == 200
+    assert wire.send("POST", f"{path}/actions/reactivate", **ADMIN)[0] == 204
+    assert wire.send("GET", f"{path}/file")[0] == 200
+
+
+def test_members_are_honestly_not_built(wire):
+    path = f"/v2/images/{wire.create()['id']}/members"
+    for method, at in (("GET", path), ("POST", path), ("PUT", f"{path}/p"), ("DELETE", f"{path}/p")):
+        status, _, document = wire.send(method, at, {} if method in ("POST", "PUT") else None)
+        assert status == 501
+        assert "community" in document["message"]
+
+
+def test_schemas_are_served(wire):
+    schema = wire.send("GET", "/v2/schemas/image")[2]
+    image = wire.create()
+    assert set(image) <= set(schema["properties"])
+    assert wire.send("GET", "/v2/schemas/images")[2]["properties"]["images"]["items"] == schema
+    assert wire.send("GET", "/v2/info/import")[2]["import-methods"]["value"] == []
+
+
+def test_every_rule_of_the_routes_is_in_the_table():
+    from moorage.images.routes import API, RULES
+
+    assert {route.rule for route in API.routes if route.rule} <= set(RULES.rules)
