@@ -41,6 +41,21 @@ class Acceleration(Protocol):
         ...
 
 
+class NoAcceleration:
+    """A host without an accelerator agent."""
+
+    def initialize(self) -> None:
+        return
+
+    def plug(
+        self, instance_info: Mapping[str, Any], selected_rp: Mapping[str, Any], flavor_extra_specs: Mapping[str, str]
+    ) -> Sequence[Mapping[str, str]]:
+        raise BuildFailed("this host runs no accelerator agent, so it has no accelerators to attach")
+
+    def unplug(self, instance_info: Mapping[str, Any]) -> int:
+        return 0
+
+
 #: Does a flavor with these extra specs ask for accelerators?
 RefersToAccelerators = Callable[[Mapping[str, str]], bool]
 

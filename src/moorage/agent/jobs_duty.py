@@ -10,7 +10,7 @@ from moorage.agent.orders import BuildOrder, PowerOrder, decode
 from moorage.agent.virt.driver import PowerAction, VirtDriver
 from moorage.compute.client import AgentJob, ComputeClient
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
+from moorage.core.errors import Conflict, MoorageError, NotFound
 from moorage.telemetry.logs import request_context
 
 log = logging.getLogger(__name__)
@@ -19,6 +19,8 @@ Result = dict[str, Any]
 
 BUILD = "build"
 DESTROY = "destroy"
+#: Of what a guest wrote, the end goes into a report.
+MAX_CONSOLE_CHARACTERS = 1 << 16
 KINDS = (BUILD, DESTROY, *(action.value for action in PowerAction))
 
 
@@ -40,8 +42,9 @@ class JobRunner:
                 self._devices_changed()
             return {"released": released}
         if kind in KINDS:
-            state = self._driver.power(decode(payload, PowerOrder).server.id, PowerAction(kind))
-            return {"power_state": state.value}
+            uuid = decode(payload, PowerOrder).server.id
+            state = self._driver.power(uuid, PowerAction(kind))
+            return {"power_state": state.value, "console": self._console(uuid)}
         raise MoorageError(
             f"this agent has no job of kind {kind!r}; it has {', '.join(KINDS)}. Upgrade the agent", code="agent.kind"
         )
@@ -54,7 +57,11 @@ class JobRunner:
             raise
         if built.devices:
             self._devices_changed()
-        return {"devices": [{"pci_id": address} for address in built.devices]}
+        devices = [{"pci_id": address} for address in built.devices]
+        return {"devices": devices, "console": self._console(order.server.id)}
+
+    def _console(self, uuid: str) -> str:
+        return self._driver.console(uuid)[-MAX_CONSOLE_CHARACTERS:]
 
 
 class JobsDuty:
@@ -78,14 +85,15 @@ class JobsDuty:
             jobs = self._compute.claim_jobs(self._host, self._worker, limit=1)
             for job in jobs:
                 self._work(job)
-        except Unavailable as error:
-            log.warning("the compute service does not answer; asking again", extra={"why": str(error)})
+        except MoorageError as error:
+            log.warning("no job to be had from the compute service; asking again", extra={"why": str(error)})
             return self._clock.now() + self._poll_period
         return self._clock.now() if jobs else self._clock.now() + self._poll_period
 
     def _work(self, job: AgentJob) -> None:
-        context = request_context.set((f"agent {self._host}", f"job-{job.id}"))
-        log.info("job claimed", extra={"kind": job.kind, "key": job.key, "attempt": job.attempt})
+        # The request that caused the job: its id goes through all logs and into our calls.
+        context = request_context.set((f"agent {self._host}", str(job.payload.get("request_id", ""))))
+        log.info("job claimed", extra={"job": job.id, "kind": job.kind, "key": job.key, "attempt": job.attempt})
         try:
             self._report(job, *self._outcome(job))
         except JobLost as lost:
