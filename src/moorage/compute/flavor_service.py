@@ -25,14 +25,12 @@ class FlavorService:
         self._ids = ids
 
     def find(self, caller: Caller, is_public: bool | None) -> list[Flavor]:
-        """By id. None: public and private ones. Who is no administrator sees what their project may use."""
+        """By id. True: what the caller's project may use, as a member always gets it; None: all; False: private ones."""
         with read(self._engine) as connection:
-            if _sees_all(caller):
-                found = store.all_flavors(connection)
-            else:
-                # As in Nova, whatever a member asks for: what the project may use, or only the public ones.
-                found = store.all_flavors(connection, visible_to=caller.project_id)
-        return [flavor for flavor in found if is_public is None or flavor.is_public == is_public]
+            if is_public or not _sees_all(caller):
+                return store.all_flavors(connection, visible_to=caller.project_id)
+            found = store.all_flavors(connection)
+        return found if is_public is None else [flavor for flavor in found if not flavor.is_public]
 
     def get(self, caller: Caller, flavor_id: str) -> Flavor:
         with read(self._engine) as connection:

@@ -83,6 +83,10 @@ class ServerService:
         self._hints.send(BUILD_QUEUE)
         return built
 
+    def new_password(self) -> str:
+        """Clients expect one. It is not passed on: no guest agent is there that could set it."""
+        return self._ids.uuid().replace("-", "")[:12]
+
     def _image_properties(self, caller: Caller, image_id: str | None) -> dict[str, str]:
         """Of the image, what bears on scheduling. Raises `Invalid` for one that the caller cannot use."""
         if image_id is None:

@@ -1,0 +1,110 @@
+"""Shapes that several handlers share: links, times, flags, errors, and pages of lists."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from moorage.compute.service import ComputeService
+from moorage.core.errors import Forbidden, Invalid
+from moorage.wire.call import Call, Reply
+from moorage.wire.errors import Problem
+
+#: Longest page, and the page of who does not say.
+MAX_LIMIT = 1000
+
+_ERROR_NAMES = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    409: "conflictingRequest",
+    413: "overLimit",
+    415: "badMediaType",
+    501: "notImplemented",
+}
+
+ComputeCall = Call[ComputeService]
+
+
+def error(problem: Problem) -> Reply:
+    """``{"itemNotFound": {"code": 404, "message": ...}}``."""
+    name = _ERROR_NAMES.get(problem.status, "computeFault")
+    return Reply(problem.status, {name: {"code": problem.status, "message": problem.message}})
+
+
+def word_schema_error(failure: Any) -> str:
+    """Nova names the last step of the path only."""
+    if not failure.path:
+        return str(failure.message)
+    return f"Invalid input for field/attribute {failure.path[-1]}. Value: {failure.instance}. {failure.message}"
+
+
+def links(call: ComputeCall, kind: str, key: str) -> list[dict[str, str]]:
+    return [
+        {"rel": "self", "href": f"{call.base_url}/v2.1/{kind}/{key}"},
+        {"rel": "bookmark", "href": f"{call.base_url}/{kind}/{key}"},
+    ]
+
+
+def next_link(call: ComputeCall, marker: str) -> list[dict[str, str]]:
+    pairs = [(key, value) for key, value in call.query.pairs if key != "marker"]
+    return [{"rel": "next", "href": f"{call.base_url}{call.path}?{urlencode([*pairs, ('marker', marker)])}"}]
+
+
+def seconds(moment: datetime) -> str:
+    """``2026-11-20T16:54:59Z``."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def microseconds(moment: datetime | None) -> str | None:
+    """``2026-11-20T16:54:59.784509``: Nova's other form, without a zone."""
+    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
+def flag(value: object) -> bool:
+    """``True``, ``"true"``, ``"1"``, ``"yes"``, ``"on"`` and so on, as clients send it."""
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in ("true", "t", "1", "yes", "y", "on"):
+        return True
+    if text in ("false", "f", "0", "no", "n", "off", ""):
+        return False
+    raise Invalid(f"Invalid input for boolean: {value}")
+
+
+def moment(text: str, name: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error_of_format:
+        raise Invalid(f"Invalid filter field: {name}. {text} is no time like 2026-11-20T16:54:59Z") from error_of_format
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def page_size(call: ComputeCall) -> int:
+    text = call.query.first("limit")
+    if text is None:
+        return MAX_LIMIT
+    if not text.isascii() or not text.isdigit():
+        raise Invalid("limit must be a whole number, 0 or more")
+    return min(int(text), MAX_LIMIT)
+
+
+def page(rows: Sequence[dict[str, Any]], call: ComputeCall, key: str = "id") -> tuple[list[dict[str, Any]], bool]:
+    """The page of `rows` that ``marker`` and ``limit`` ask for, and whether more follow."""
+    start = 0
+    if (marker := call.query.first("marker")) is not None:
+        positions = [at for at, row in enumerate(rows) if row[key] == marker]
+        if not positions:
+            raise Invalid(f"marker [{marker}] not found")
+        start = positions[0] + 1
+    size = page_size(call)
+    return list(rows[start : start + size]), len(rows) > start + size
+
+
+def require(call: ComputeCall, rule: str) -> None:
+    """For rules that depend on what is in the request."""
+    if not call.allowed(rule):
+        raise Forbidden(f"Policy doesn't allow {rule} to be performed.", rule=rule)

@@ -1,0 +1,1 @@
+"""JSON schemas of the bodies that the Compute API and the agents' API read."""

@@ -1,0 +1,92 @@
+"""Bodies of flavors, extra specs, access lists and keypairs."""
+
+from moorage.wire.body import Schema, Versioned
+from moorage.wire.microversion import Version
+
+#: Nova takes numbers as text too.
+_COUNT = {"type": ["integer", "string"], "pattern": "^[0-9]+$", "minimum": 0, "maximum": 2147483647}
+_POSITIVE = _COUNT | {"minimum": 1, "pattern": "^0*[1-9][0-9]*$"}
+NAME = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^\S(.*\S)?$"}
+_SPECS = {
+    "type": "object",
+    "patternProperties": {
+        "^[a-zA-Z0-9-_:. ]{1,255}$": {"type": ["string", "number"], "maxLength": 255},
+    },
+    "additionalProperties": False,
+}
+
+_FLAVOR = {
+    "name": NAME,
+    "id": {
+        "anyOf": [
+            {"type": "null"},
+            {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^(?! )[a-zA-Z0-9. _-]*(?<! )$"},
+            {"type": "integer", "minimum": 0},
+        ]
+    },
+    "ram": _POSITIVE,
+    "vcpus": _POSITIVE,
+    "disk": _COUNT,
+    "OS-FLV-EXT-DATA:ephemeral": _COUNT,
+    "swap": _COUNT | {"pattern": "^[0-9]*$"},
+    "rxtx_factor": {"type": ["number", "string"], "pattern": r"^[0-9]+(\.[0-9]+)?$", "exclusiveMinimum": 0},
+    "os-flavor-access:is_public": {"type": ["boolean", "string"]},
+}
+_DESCRIPTION = {"description": {"type": ["string", "null"], "maxLength": 65535}}
+
+
+def _one(key: str, properties: dict[str, object], *required: str) -> Schema:
+    """``{key: {...}}`` and nothing else."""
+    inner = {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    return Schema({"type": "object", "properties": {key: inner}, "required": [key], "additionalProperties": False})
+
+
+CREATE = Versioned(
+    [
+        (Version(2, 1), _one("flavor", dict(_FLAVOR), "name", "ram", "vcpus", "disk")),
+        (Version(2, 55), _one("flavor", _FLAVOR | _DESCRIPTION, "name", "ram", "vcpus", "disk")),
+    ]
+)
+UPDATE = _one("flavor", dict(_DESCRIPTION), "description")
+
+EXTRA_SPECS = Schema(
+    {
+        "type": "object",
+        "properties": {"extra_specs": _SPECS},
+        "required": ["extra_specs"],
+        "additionalProperties": False,
+    }
+)
+EXTRA_SPEC = Schema(_SPECS | {"minProperties": 1, "maxProperties": 1})
+
+_TENANT = {
+    "type": "object",
+    "properties": {"tenant": {"type": "string", "minLength": 1, "maxLength": 255}},
+    "required": ["tenant"],
+    "additionalProperties": False,
+}
+ACCESS = Schema(
+    {
+        "type": "object",
+        "properties": {"addTenantAccess": _TENANT, "removeTenantAccess": _TENANT},
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+    }
+)
+
+KEYPAIR = _one(
+    "keypair",
+    {
+        "name": NAME,
+        "public_key": {"type": "string"},
+        "type": {"type": "string", "enum": ["ssh", "x509"]},
+        "user_id": {"type": "string"},
+    },
+    "name",
+)
