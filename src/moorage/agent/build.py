@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -110,8 +111,8 @@ class Builder:
         except Exception as error:  # os_acc brings errors of its own tree; whatever it is, it must be undone
             log.warning("build failed", extra={"server": order.server.id, "why": str(error)}, exc_info=True)
             leftovers = self._undo(order, keep_alive)
-            code = str(getattr(error, "error_code", None) or getattr(error, "code", None) or BuildFailed.code)
-            raise BuildFailed("; ".join([_sentence(error), *leftovers]), code=code) from error
+            sentence, code = told(error)
+            raise BuildFailed("; ".join([sentence, *leftovers]), code=code) from error
         return Built(devices)
 
     def destroy(self, server: ServerRef, keep_alive: KeepAlive) -> int:
@@ -155,7 +156,7 @@ class Builder:
             raise
         except Exception as error:  # the first reason must reach the report, whatever this one is
             log.exception("a failed build could not be undone", extra={"server": server.id})
-            return [f"and it could not be undone: {_sentence(error)}"]
+            return [f"and it could not be undone: {told(error)[0]}"]
         return []
 
     def _meanwhile(self, call: Callable[[], T], keep_alive: KeepAlive) -> T:
@@ -165,7 +166,7 @@ class Builder:
         The periods are real time on purpose: under a virtual clock the call sleeps virtually and returns at once.
         """
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="os_acc") as executor:
-            future = executor.submit(call)
+            future = executor.submit(copy_context().run, call)  # the request's id goes along
             while True:
                 try:
                     return future.result(self._keep_alive_period_s)
@@ -179,5 +180,11 @@ def _named(uuid: str, name: str) -> dict[str, Any]:
     return {"uuid": uuid, "name": name}
 
 
-def _sentence(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def told(error: Exception) -> tuple[str, str]:
+    """(sentence, code) for a report. The errors of os_acc are not of our tree, but have both as well."""
+    match error:
+        case MoorageError():
+            return error.message, error.error_code
+        case Exception(message=str(message), code=str(code)):
+            return message, code
+    return f"{type(error).__name__}: {error}", "agent.failed"

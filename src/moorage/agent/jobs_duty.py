@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from moorage.agent.build import Builder, BuildFailed, JobLost
+from moorage.agent.build import Builder, BuildFailed, JobLost, told
 from moorage.agent.orders import BuildOrder, PowerOrder, decode
 from moorage.agent.virt.driver import PowerAction, VirtDriver
 from moorage.compute.client import AgentJob, ComputeClient
@@ -106,12 +106,11 @@ class JobsDuty:
             return "done", self._runner.run(job.kind, job.payload, lambda: self._report(job, "running", {}))
         except JobLost:
             raise
-        except MoorageError as error:
-            log.warning("job failed", extra={"kind": job.kind, "why": error.message})
-            return "failed", {"error": error.message, "code": error.error_code}
         except Exception as error:  # the top of a job: its server must not hang in a transition
-            log.exception("job failed", extra={"kind": job.kind})
-            return "failed", {"error": f"{type(error).__name__}: {error}", "code": "agent.failed"}
+            sentence, code = told(error)
+            unexpected = not isinstance(error, MoorageError)
+            log.warning("job failed", extra={"kind": job.kind, "why": sentence}, exc_info=unexpected)
+            return "failed", {"error": sentence, "code": code}
 
     def _report(self, job: AgentJob, state: str, result: Result) -> None:
         try:

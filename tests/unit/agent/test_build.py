@@ -5,13 +5,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from moorage.agent.build import Builder, BuildFailed, JobLost
+from moorage.agent.build import Builder, BuildFailed, JobLost, told
 from moorage.agent.orders import BuildOrder, FlavorOrder, ServerOrder, ServerRef, decode
-from moorage.agent.virt.driver import DomainSpec
+from moorage.agent.virt.driver import DomainSpec, VirtError
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Invalid
+from os_acc.exception import CyborgAgentUnavailable
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
 FPGA = {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}
@@ -106,6 +107,18 @@ def test_when_plug_fails_nothing_is_left_and_the_reason_is_told(builder, driver,
         builder.build(order(), alive)
     assert driver.domains() == {}
     assert bench.calls[-1][0] == "unplug"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (VirtError("no room"), ("no room", "virt.failed")),
+        (CyborgAgentUnavailable("nobody answers", A), ("nobody answers", "accelerator.not_ready")),
+        (ZeroDivisionError("division by zero"), ("ZeroDivisionError: division by zero", "agent.failed")),
+    ],
+)
+def test_a_report_has_the_sentence_and_the_code_of_the_error(error, expected):
+    assert told(error) == expected
 
 
 def test_when_spawn_fails_the_devices_are_released(builder, driver, bench):
