@@ -33,6 +33,14 @@ def read(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
+def read_one_state(engine: Engine) -> Iterator[Connection]:
+    """Like `read`, and all its statements see one state on every database: for reading many tables into memory."""
+    options = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+    with translated(), engine.connect().execution_options(**options) as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
 def write(engine: Engine) -> Iterator[Connection]:
     """A transaction that may write. Raises `RetryableConflict` when the database gave it up."""
     with translated(), engine.connect().execution_options(**{WRITE_OPTION: True}) as connection, connection.begin():

@@ -43,6 +43,8 @@ class ServiceApi(Generic[S]):
     versions: VersionRange | None = None
     word_schema_error: Callable[[Any], str] = str  #: a ``jsonschema.ValidationError`` in the peer's words
     max_json_bytes: int = MAX_JSON_BYTES
+    #: As Placement is: public routes refuse a bad microversion too, and a body must say that it is JSON.
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class _Prepare(Generic[S]):
         context.headers = {name.lower(): value for name, value in req.headers.items()}
         context.caller = ANONYMOUS
         context.refusal = None
+        context.version_refusal = None
         context.version = Version(0, 0)
         try:
             context.caller = self._around.authenticator.authenticate(context.headers, req.env)
@@ -125,6 +128,9 @@ class _Prepare(Generic[S]):
                     resp.set_header(name, value)
         except e.MoorageError as error:
             context.refusal = context.refusal or error
+            context.version_refusal = error
+        if self._api.strict and context.refusal is None:
+            context.refusal = _unnamed_body(req)
 
 
 def _resource(
@@ -134,6 +140,8 @@ def _resource(
 
     def responder(routes: Sequence[Route[S]]) -> Callable[..., None]:
         def respond(_self: object, req: falcon.Request, resp: falcon.Response, **params: str) -> None:
+            if api.strict and req.context.version_refusal is not None:
+                raise req.context.version_refusal
             route = _route_at(routes, req)
             reply = route.handler(_call(api, service, around, req, route), **params)
             _send(resp, reply)
@@ -141,6 +149,8 @@ def _resource(
         return respond
 
     def refuse(_self: object, req: falcon.Request, resp: falcon.Response, **_params: str) -> None:
+        if api.strict and req.context.refusal is not None:
+            raise req.context.refusal
         raise e.MethodNotAllowed(
             f"The method {req.method} is not allowed for this resource.", allowed=", ".join(sorted(methods))
         )
@@ -203,9 +213,23 @@ def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> byte
     if not raw and not wanted:
         return b""
     media_type = (req.content_type or "").partition(";")[0].strip().lower()
+    if api.strict and wanted and media_type != "application/json":
+        media_type = media_type or "None"
+        message = f"The media type {media_type} is not supported, use application/json"
+        raise e.UnsupportedMedia(message, media_type=media_type)
     if media_type and media_type != "application/json" and not media_type.endswith("+json"):
         raise e.UnsupportedMedia(f"The media type {media_type} is not supported, use application/json")
     return raw or b"null"
+
+
+def _unnamed_body(req: falcon.Request) -> e.MoorageError | None:
+    """Placement wants these two right before it looks for the route."""
+    length = req.env.get("CONTENT_LENGTH") or "0"
+    if not length.isdecimal():
+        return e.Invalid("content-length header must be an integer")
+    if int(length) and not req.env.get("CONTENT_TYPE"):
+        return e.Invalid("content-type header required when content-length > 0")
+    return None
 
 
 def _input(req: falcon.Request) -> IO[bytes]:
@@ -243,7 +267,7 @@ def _send_error(
         error = req.context.refusal or e.NotFound("The resource could not be found.")
     elif isinstance(error, falcon.HTTPError):
         error = e.Invalid(error.description or error.title or "the request cannot be read")
-    problem = problem_of(error, req.context.request_id, req.get_header("Accept") or "*/*")
+    problem = problem_of(error, req.context.request_id, req.get_header("Accept") or "*/*", req.context.version)
     if problem.status >= 500:
         log.error("request failed", exc_info=error, extra={"method": req.method, "path": req.path})
     reply = api.error_shape(problem)

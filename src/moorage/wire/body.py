@@ -19,12 +19,16 @@ from moorage.wire.microversion import Version
 class Schema:
     """One JSON schema (draft 2020-12 unless ``$schema`` says otherwise), compiled at first use."""
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
+    def __init__(
+        self, document: Mapping[str, Any], *, formats: Mapping[str, Callable[[str], bool]] | None = None
+    ) -> None:
+        """`formats` are checks of a service's own for the word ``format``: {"uuid": looks_like_uuid}."""
         self.document = document
+        self._formats = dict(formats or {})
 
     @cached_property
     def _compiled(self) -> Any:
-        return jsonschema_rs.validator_for(dict(self.document), validate_formats=True)
+        return jsonschema_rs.validator_for(dict(self.document), validate_formats=True, formats=self._formats)
 
     def check(self, instance: Any, word: Callable[[Any], str]) -> None:
         """Raises `Invalid` worded by `word` (a function of a ``jsonschema.ValidationError``)."""
@@ -33,7 +37,11 @@ class Schema:
         import jsonschema  # 80 ms to import: paid by the first bad request, not by every start
 
         validator_class = jsonschema.validators.validator_for(self.document, default=jsonschema.Draft202012Validator)
-        validator = validator_class(self.document, format_checker=jsonschema.FormatChecker())
+        checker = jsonschema.FormatChecker()
+        for name, check in self._formats.items():
+            register: Any = checker.checks(name)
+            register(check)
+        validator = validator_class(self.document, format_checker=checker)
         error = jsonschema.exceptions.best_match(validator.iter_errors(instance))
         if error is not None:
             raise Invalid(word(error), code="moorage.schema")

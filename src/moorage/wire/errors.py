@@ -6,6 +6,9 @@ from http import HTTPStatus
 
 from moorage.core import errors as e
 from moorage.wire.call import Reply
+from moorage.wire.microversion import Version
+
+NO_VERSION = Version(0, 0)
 
 #: Most special first: the first class that matches counts.
 _STATUSES: list[tuple[type[e.MoorageError], int]] = [
@@ -34,6 +37,7 @@ class Problem:
     request_id: str
     accept: str
     error: e.MoorageError | None
+    version: Version = NO_VERSION  #: of the answer; 0.0 where it could not be negotiated
 
     @property
     def title(self) -> str:
@@ -44,9 +48,9 @@ class Problem:
 ErrorShape = Callable[[Problem], Reply]
 
 
-def problem_of(error: BaseException, request_id: str, accept: str) -> Problem:
+def problem_of(error: BaseException, request_id: str, accept: str, version: Version = NO_VERSION) -> Problem:
     if isinstance(error, e.MoorageError):
-        return Problem(status_of(error), error.message, error.error_code, request_id, accept, error)
+        return Problem(status_of(error), error.message, error.error_code, request_id, accept, error, version)
     return Problem(
         500,
         f"Unexpected error; the log of this service says more under {request_id}.",
@@ -54,6 +58,7 @@ def problem_of(error: BaseException, request_id: str, accept: str) -> Problem:
         request_id,
         accept,
         None,
+        version,
     )
 
 

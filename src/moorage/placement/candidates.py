@@ -1,0 +1,412 @@
+"""Allocation candidates: which providers could together give what a request wants.
+
+    forest + Request -> anchors (roots of trees where every group could be served, by array operations)
+                     -> per anchor: Choices (each class of the unsuffixed group and each granular group is one
+                        choice with the slots that could serve it)
+                     -> depth-first over the choices, pruned by capacity, policy and subtree -> Candidates
+
+The product of groups is never built: candidates come one by one, and whoever has enough stops. Two things keep
+the depth-first search from getting lost among equal devices:
+
+* with a limit, equal devices (leaves with the same parent, traits, aggregates, inventory and usage) are one
+  device at first: only one of each set of equals is tried per choice, over all trees; only if that does not fill
+  the limit the permutations follow. So a limit shows many hosts instead of one host many times.
+* a state from which nothing was found is remembered up to the exchange of equal devices, so that eight groups on
+  seven equal devices fail at once and not after 8! tries.
+
+Source: placement API reference, "Allocation candidates"; where it is silent, Placement 16.0.0 measured.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from moorage.core.errors import Invalid
+from moorage.placement.forest import Forest
+from moorage.placement.model import Provider
+from moorage.placement.query import AggregateFilter, AllOfAny, TraitFilter
+from moorage.placement.request import Request, RequestGroup
+
+#: Providers tried before a search is given up: some seconds. Only a request without a limit, or one whose groups
+#: nearly fit in very many ways, comes near.
+MAX_STEPS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to serve the whole request. Providers by slot."""
+
+    anchor: int  #: root of the tree that it is about
+    allocations: Mapping[int, Mapping[str, int]]  # {slot: {class: amount}}
+    mappings: Mapping[str, tuple[int, ...]]  # {suffix: slots}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One decision of the search: which of `slots` gives `resources` (may be none) to group `suffix`."""
+
+    suffix: str
+    resources: tuple[tuple[str, int], ...]
+    slots: tuple[int, ...]
+
+
+def search(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> list[Candidate]:
+    """At most `request.limit` candidates. Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`."""
+    budget = Budget(max_steps)
+    seen: set[object] = set()
+    found: list[Candidate] = []
+    passes = (False,) if request.limit is None else (True, False)
+    for equals_as_one in passes:
+        for anchor in anchors(forest, request):
+            choices = choices_at(forest, anchor, request)
+            if not choices:
+                continue
+            for candidate in TreeSearch(forest, request, anchor, choices, budget, equals_as_one=equals_as_one).run():
+                if _is_new(forest, candidate, seen, several_passes=len(passes) > 1):
+                    found.append(candidate)
+                    if len(found) == request.limit:
+                        return found
+    return found
+
+
+def _is_new(forest: Forest, candidate: Candidate, seen: set[object], *, several_passes: bool) -> bool:
+    """The same allocations can come up under several anchors (sharing providers) and in both passes."""
+    if not (several_passes or forest.sharing):
+        return True
+    key = (
+        tuple(sorted((slot, tuple(sorted(amounts.items()))) for slot, amounts in candidate.allocations.items())),
+        tuple(sorted(candidate.mappings.items())),
+    )
+    if key in seen:
+        return False
+    seen.add(key)
+    return True
+
+
+class Budget:
+    """Counts the work of one search."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.spent = 0
+
+    def spend(self) -> None:
+        self.spent += 1
+        if self.spent > self.steps:
+            raise Invalid(
+                f"The search for candidates was given up after trying {self.steps} providers: these groups fit in too "
+                "many ways. Give a limit, fewer groups, or more traits to tell the providers apart.",
+                code="placement.query.too_complex",
+            )
+
+
+# --- where to look ----------------------------------------------------------------------------------------------
+
+
+def anchors(forest: Forest, request: Request) -> list[int]:
+    """Slots of the roots where each class of each group is to be had, taken alone; in order."""
+    alive = root_mask(forest)
+    for group in request.groups:
+        for name, amount in group.resources.items():
+            alive &= _anchors_with(forest, group, name, amount)
+    roots = np.flatnonzero(alive).tolist()
+    if request.root_required or request.root_forbidden:
+        roots = [root for root in roots if _root_traits_match(forest.at(root), request)]
+    return [int(root) for root in roots]
+
+
+def root_mask(forest: Forest) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """By slot: is it the root of a tree?"""
+    return np.asarray(forest.roots == np.arange(len(forest.roots)), dtype=np.bool_)
+
+
+def _anchors_with(
+    forest: Forest, group: RequestGroup, name: str, amount: int
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    near = np.zeros(len(forest.roots), dtype=np.bool_)
+    column = forest.columns.get(name)
+    if column is None:
+        return near
+    slots = column.fitting(amount)
+    near[forest.roots[slots]] = True
+    if forest.sharing and (group.is_granular or group.in_tree is None):
+        for slot in forest.sharing.intersection(slots.tolist()):
+            near[list(forest.roots_near(slot))] = True
+    return near
+
+
+def _root_traits_match(root: Provider, request: Request) -> bool:
+    return request.root_required <= root.traits and request.root_forbidden.isdisjoint(root.traits)
+
+
+# --- what could serve each group there --------------------------------------------------------------------------
+
+
+def choices_at(forest: Forest, anchor: int, request: Request) -> list[Choice]:
+    """The choices to be made at this anchor; empty when one of them has nothing to choose from."""
+    shared = forest.sharing_with(anchor)
+    choices: list[Choice] = []
+    for group in request.groups:
+        mine = (
+            granular_choice(forest, anchor, shared, group)
+            if group.is_granular
+            else spread_choices(forest, anchor, shared, group)
+        )
+        if not mine or not all(choice.slots for choice in mine):
+            return []
+        choices += mine
+    return choices
+
+
+def granular_choice(forest: Forest, anchor: int, shared: Sequence[int], group: RequestGroup) -> list[Choice]:
+    """All resources, traits and aggregates of the group on one provider; aggregates of its root do not count."""
+    if not group.resources and not group.traits.required and not group.aggregates.required:
+        # The peer finds nothing for a group that only says what it does not want.
+        return []
+    tree = _wanted_tree(forest, group)
+    slots = tuple(
+        slot
+        for slot in (*forest.trees[anchor], *shared)
+        if (tree is None or forest.root_of(slot) == tree) and _serves(forest.at(slot), group)
+    )
+    return [Choice(group.suffix, tuple(group.resources.items()), slots)]
+
+
+def _serves(provider: Provider, group: RequestGroup) -> bool:
+    return (
+        all(provider.fits(name, amount) for name, amount in group.resources.items())
+        and group.traits.forbidden.isdisjoint(provider.traits)
+        and meets(group.traits.required, provider.traits)
+        and in_aggregates(provider, group.aggregates)
+    )
+
+
+def spread_choices(forest: Forest, anchor: int, shared: Sequence[int], group: RequestGroup) -> list[Choice]:
+    """One choice per class: a provider of the tree, or one that shares with it.
+
+    An aggregate of the root spans its whole tree, required or forbidden. Required traits are for all providers of
+    the candidate together and looked at when those are known; a forbidden one rules a provider out at once.
+    """
+    tree = _wanted_tree(forest, group)
+    root = forest.at(anchor)
+    local = forest.trees[anchor] if tree is None or tree == anchor else ()
+    if not group.aggregates.forbidden.isdisjoint(root.aggregates):
+        return []
+    spanned = meets(group.aggregates.required, root.aggregates)
+    eligible = [slot for slot in local if spanned or meets(group.aggregates.required, forest.at(slot).aggregates)]
+    if tree is None:
+        eligible += [slot for slot in shared if meets(group.aggregates.required, forest.at(slot).aggregates)]
+    free = [
+        slot
+        for slot in eligible
+        if group.aggregates.forbidden.isdisjoint(forest.at(slot).aggregates)
+        and group.traits.forbidden.isdisjoint(forest.at(slot).traits)
+    ]
+    return [
+        Choice("", ((name, amount),), tuple(slot for slot in free if forest.at(slot).fits(name, amount)))
+        for name, amount in group.resources.items()
+    ]
+
+
+def _wanted_tree(forest: Forest, group: RequestGroup) -> int | None:
+    """Slot of the root of `in_tree`; -1, which no provider has, where that provider does not exist."""
+    if group.in_tree is None:
+        return None
+    slot = forest.slot_of_uuid.get(group.in_tree)
+    return -1 if slot is None else forest.root_of(slot)
+
+
+def meets(wanted: AllOfAny, held: frozenset[str]) -> bool:
+    """Does `held` have one of each of these sets?"""
+    return all(not any_of.isdisjoint(held) for any_of in wanted)
+
+
+def in_aggregates(provider: Provider, wanted: AggregateFilter) -> bool:
+    return meets(wanted.required, provider.aggregates) and wanted.forbidden.isdisjoint(provider.aggregates)
+
+
+# --- how they go together ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _State:
+    """What the choices so far have taken."""
+
+    taken: dict[tuple[int, str], int] = field(default_factory=dict)  # {(slot, class): units}
+    chosen: list[int] = field(default_factory=list)  # slot per choice, in the order of the choices
+    by_suffix: dict[str, list[int]] = field(default_factory=dict)  # {suffix: slots}
+
+
+class TreeSearch:
+    """Depth-first over the choices of one anchor."""
+
+    def __init__(
+        self,
+        forest: Forest,
+        request: Request,
+        anchor: int,
+        choices: Sequence[Choice],
+        budget: Budget,
+        *,
+        equals_as_one: bool,
+    ) -> None:
+        self._forest = forest
+        self._request = request
+        self._anchor = anchor
+        # The unsuffixed group first, because its traits are checked when it is complete; then few options first.
+        self._choices = sorted(choices, key=lambda choice: (choice.suffix != "", len(choice.slots)))
+        self._budget = budget
+        self._equals_as_one = equals_as_one
+        self._spread = sum(choice.suffix == "" for choice in choices)
+        self._traits = next((group.traits for group in request.groups if not group.is_granular), TraitFilter())
+        self._isolate = request.group_policy == "isolate"
+        self._in_subtrees = frozenset().union(*request.same_subtrees)
+        self._several = len(choices) > 1 and any(len(choice.slots) > 1 for choice in choices)
+        self._kind = _kinds(forest, anchor) if self._several else {}
+        self._dead: set[object] = set()
+        self._state = _State()
+
+    def run(self) -> Iterator[Candidate]:
+        return self._from(0)
+
+    def _from(self, depth: int) -> Iterator[Candidate]:
+        if depth == len(self._choices):
+            candidate = self._candidate()
+            if candidate is not None:
+                yield candidate
+            return
+        key = self._key(depth) if self._several else None
+        if key is not None and key in self._dead:
+            return
+        choice = self._choices[depth]
+        any_found = False
+        tried: set[int] = set()
+        for slot in choice.slots:
+            if self._equals_as_one and self._is_equal_to_tried(slot, tried):
+                continue
+            self._budget.spend()
+            if not self._take(choice, slot):
+                continue
+            if self._may_go_on(depth + 1):
+                for candidate in self._from(depth + 1):
+                    any_found = True
+                    yield candidate
+            self._give_back(choice, slot)
+        if not any_found and key is not None:
+            self._dead.add(key)
+
+    def _is_equal_to_tried(self, slot: int, tried: set[int]) -> bool:
+        """Is it untouched, and has an untouched equal of it been tried for this choice?"""
+        kind = self._kind.get(slot)
+        if kind is None or slot in self._state.chosen:
+            return False
+        if kind in tried:
+            return True
+        tried.add(kind)
+        return False
+
+    def _take(self, choice: Choice, slot: int) -> bool:
+        state = self._state
+        if self._isolate and choice.suffix and self._holds_granular(slot):
+            return False
+        provider = self._forest.at(slot)
+        for name, amount in choice.resources:
+            together = state.taken.get((slot, name), 0) + amount
+            inventory = provider.inventories[name]
+            if together > inventory.max_unit or provider.used.get(name, 0) + together > inventory.capacity:
+                return False
+        for name, amount in choice.resources:
+            state.taken[slot, name] = state.taken.get((slot, name), 0) + amount
+        state.chosen.append(slot)
+        state.by_suffix.setdefault(choice.suffix, []).append(slot)
+        return True
+
+    def _give_back(self, choice: Choice, slot: int) -> None:
+        state = self._state
+        for name, amount in choice.resources:
+            state.taken[slot, name] -= amount
+            if not state.taken[slot, name]:
+                del state.taken[slot, name]
+        state.chosen.pop()
+        state.by_suffix[choice.suffix].pop()
+
+    def _holds_granular(self, slot: int) -> bool:
+        return slot in self._state.chosen[self._spread :]
+
+    def _may_go_on(self, depth: int) -> bool:
+        """What can be known as soon as `depth` choices are made."""
+        if depth == self._spread and not self._spread_has_traits():
+            return False
+        last = self._choices[depth - 1].suffix
+        return last not in self._in_subtrees or all(
+            self._is_subtree(suffixes) for suffixes in self._request.same_subtrees if last in suffixes
+        )
+
+    def _spread_has_traits(self) -> bool:
+        if not self._traits.required:
+            return True
+        held = frozenset().union(*(self._forest.at(slot).traits for slot in self._state.chosen[: self._spread]))
+        return meets(self._traits.required, held)
+
+    def _is_subtree(self, suffixes: frozenset[str]) -> bool:
+        """Is one of the chosen providers an ancestor of (or the same as) all? Open as long as one is not chosen."""
+        slots = {slot for suffix in suffixes for slot in self._state.by_suffix.get(suffix, ())}
+        if any(not self._state.by_suffix.get(suffix) for suffix in suffixes):
+            return True
+        lines = [self._line(slot) for slot in slots]
+        return not slots.isdisjoint(frozenset.intersection(*lines))
+
+    def _line(self, slot: int) -> frozenset[int]:
+        """The provider and its ancestors."""
+        line: list[int] = []
+        above: int | None = slot
+        while above is not None:
+            line.append(above)
+            above = self._forest.parent_of(above)
+        return frozenset(line)
+
+    def _key(self, depth: int) -> object:
+        """The state up to the exchange of equal devices: what is left to find depends on nothing else."""
+        labels: dict[int, list[object]] = {}
+        for slot, choice in zip(self._state.chosen, self._choices, strict=False):
+            mark = choice.suffix if choice.suffix in self._in_subtrees else choice.suffix != ""
+            labels.setdefault(slot, []).append((str(mark), choice.resources))
+        kinds = [(self._kind.get(slot, -1 - slot), sorted(map(repr, label))) for slot, label in labels.items()]
+        return depth, repr(sorted(kinds))
+
+    def _candidate(self) -> Candidate | None:
+        state = self._state
+        if not self._request.nested and not self._is_flat():
+            return None
+        allocations: dict[int, dict[str, int]] = {}
+        for (slot, name), amount in state.taken.items():
+            allocations.setdefault(slot, {})[name] = amount
+        mappings = {suffix: tuple(dict.fromkeys(slots)) for suffix, slots in state.by_suffix.items()}
+        return Candidate(self._anchor, allocations, mappings)
+
+    def _is_flat(self) -> bool:
+        """Before 1.29: at most one provider of each tree."""
+        used = {slot for slot, _ in self._state.taken}
+        return len({self._forest.root_of(slot) for slot in used}) == len(used)
+
+
+def _kinds(forest: Forest, anchor: int) -> dict[int, int]:
+    """{slot of a leaf: number of its kind}, for leaves that have an equal; those can be exchanged for each other."""
+    tree = forest.trees[anchor]
+    parents = {forest.parent_of(slot) for slot in tree}
+    groups: dict[object, list[int]] = {}
+    for slot in tree:
+        provider = forest.at(slot)
+        if slot in parents or provider.parent_id is None:
+            continue
+        key = (
+            provider.parent_id,
+            provider.traits,
+            provider.aggregates,
+            tuple(sorted((name, repr(inventory)) for name, inventory in provider.inventories.items())),
+            tuple(sorted(provider.used.items())),
+        )
+        groups.setdefault(key, []).append(slot)
+    equals = (slots for slots in groups.values() if len(slots) > 1)
+    return {slot: number for number, slots in enumerate(equals) for slot in slots}

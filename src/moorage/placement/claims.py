@@ -1,0 +1,91 @@
+"""Is there room for what consumers want to hold? Decided on the forest, for several consumers at once.
+
+What they held before is given back first; then each amount must be allowed by the inventory, and the sum must
+fit. A provider that holds more than its capacity (an operator shrank it) may not get worse, but may stay as bad.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from moorage.placement.forest import Forest
+from moorage.placement.model import Provider
+
+#: {provider id: {class: units}}
+Holdings = Mapping[int, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no room. `provider_ids`: what the decision looked at, to be checked for being up to date."""
+
+    message: str
+    provider_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Room was found: usage of each provider that changes, afterwards."""
+
+    used: Mapping[int, Mapping[str, int]]  # {provider id: {class: units}}, all classes of the provider
+
+
+def decide(forest: Forest, before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> Claim | Refusal:
+    """`before` and `after` are {consumer: what it holds}; providers in them exist in the forest."""
+    given_back = _sums(before)
+    taken = _sums(after)
+    involved = frozenset(given_back) | frozenset(taken)
+    for holdings in after.values():
+        for provider_id, amounts in holdings.items():
+            provider = _provider(forest, provider_id)
+            for name, amount in amounts.items():
+                if problem := _problem(
+                    provider, name, amount, given_back.get(provider_id, {}).get(name, 0), taken[provider_id][name]
+                ):
+                    return Refusal(problem, involved)
+    return Claim(
+        {
+            provider_id: _used_after(
+                _provider(forest, provider_id), given_back.get(provider_id, {}), taken.get(provider_id, {})
+            )
+            for provider_id in sorted(involved)
+        }
+    )
+
+
+def _problem(provider: Provider, name: str, amount: int, given_back: int, taken: int) -> str | None:
+    """`amount` is one consumer's, `taken` the sum over all consumers of this write."""
+    inventory = provider.inventories.get(name)
+    if inventory is None:
+        return f"Inventory for '{name}' on resource provider '{provider.uuid}' invalid."
+    start = f"Unable to create allocation for '{name}' on resource provider '{provider.uuid}'. The requested amount"
+    if not inventory.allows(amount):
+        return f"{start} would violate inventory constraints."
+    before = provider.used.get(name, 0)
+    after = before - given_back + taken
+    if after > inventory.capacity and after > before:
+        return f"{start} would exceed the capacity."
+    return None
+
+
+def _used_after(provider: Provider, given_back: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
+    used = dict(provider.used)
+    for name in given_back.keys() | taken.keys():
+        used[name] = used.get(name, 0) - given_back.get(name, 0) + taken.get(name, 0)
+    return {name: units for name, units in used.items() if units}
+
+
+def _sums(holdings_of: Mapping[str, Holdings]) -> dict[int, dict[str, int]]:
+    sums: dict[int, dict[str, int]] = {}
+    for holdings in holdings_of.values():
+        for provider_id, amounts in holdings.items():
+            total = sums.setdefault(provider_id, {})
+            for name, amount in amounts.items():
+                total[name] = total.get(name, 0) + amount
+    return sums
+
+
+def _provider(forest: Forest, provider_id: int) -> Provider:
+    provider = forest.by_id(provider_id)
+    if provider is None:
+        raise KeyError(provider_id)
+    return provider

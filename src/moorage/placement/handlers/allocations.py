@@ -1,0 +1,87 @@
+"""/allocations, /allocations/{consumer} and /resource_providers/{uuid}/allocations"""
+
+import uuid as uuids
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from moorage.core.errors import Invalid
+from moorage.placement.handlers.answers import PlacementCall, answer, done
+from moorage.placement.handlers.usages import UNKNOWN
+from moorage.placement.model import Allocation
+from moorage.placement.query import looks_like_uuid
+from moorage.placement.service_allocations import Wish
+from moorage.wire.call import Reply
+
+#: Owner of allocations that were written before 1.8, when nobody said.
+INCOMPLETE = "00000000-0000-0000-0000-000000000000"
+
+
+def of_consumer(call: PlacementCall, consumer_uuid: str) -> Reply:
+    consumer, allocations = call.service.allocations.of_consumer(consumer_uuid)
+    by_provider: dict[str, dict[str, Any]] = {}
+    for allocation in allocations:
+        entry = by_provider.setdefault(
+            allocation.provider_uuid, {"resources": {}, "generation": allocation.provider_generation}
+        )
+        entry["resources"][allocation.resource_class] = allocation.used
+    body: dict[str, object] = {"allocations": by_provider}
+    if consumer is not None and allocations:
+        if call.version >= (1, 12):
+            body |= {"project_id": consumer.project_id, "user_id": consumer.user_id}
+        if call.version >= (1, 28):
+            body["consumer_generation"] = consumer.generation
+        if call.version >= (1, 38):
+            body["consumer_type"] = consumer.consumer_type or UNKNOWN
+    return answer(call, body, _newest(allocations))
+
+
+def of_provider(call: PlacementCall, uuid: str) -> Reply:
+    provider, allocations = call.service.allocations.of_provider(uuid)
+    by_consumer: dict[str, dict[str, Any]] = {}
+    for allocation in allocations:
+        entry = by_consumer.setdefault(allocation.consumer_uuid, {"resources": {}})
+        entry["resources"][allocation.resource_class] = allocation.used
+        if call.version >= (1, 28):
+            entry["consumer_generation"] = allocation.consumer_generation
+    body = {"allocations": by_consumer, "resource_provider_generation": provider.generation}
+    return answer(call, body, _newest(allocations))
+
+
+def put(call: PlacementCall, consumer_uuid: str) -> Reply:
+    if not looks_like_uuid(consumer_uuid):
+        raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
+    call.service.allocations.claim([wish(call, str(uuids.UUID(consumer_uuid)), call.json)], single=True)
+    return done(call)
+
+
+def post(call: PlacementCall) -> Reply:
+    call.service.allocations.claim([wish(call, consumer, document) for consumer, document in call.json.items()])
+    return done(call)
+
+
+def delete(call: PlacementCall, consumer_uuid: str) -> Reply:
+    call.service.allocations.release(consumer_uuid)
+    return done(call)
+
+
+def wish(call: PlacementCall, consumer_uuid: str, document: Mapping[str, Any]) -> Wish:
+    """One consumer's part of any of the five bodies."""
+    given = document["allocations"]
+    if isinstance(given, list):
+        allocations = {entry["resource_provider"]["uuid"]: entry["resources"] for entry in given}
+    else:
+        allocations = {uuid: entry["resources"] for uuid, entry in given.items()}
+    return Wish(
+        consumer_uuid=consumer_uuid,
+        allocations={uuid: {name: int(units) for name, units in one.items()} for uuid, one in allocations.items()},
+        project_id=document.get("project_id", INCOMPLETE),
+        user_id=document.get("user_id", INCOMPLETE),
+        consumer_type=document.get("consumer_type"),
+        generation=document.get("consumer_generation"),
+        check_generation=call.version >= (1, 28),
+    )
+
+
+def _newest(allocations: Iterable[Allocation]) -> datetime | None:
+    return max((allocation.created_at for allocation in allocations), default=None)

@@ -1,0 +1,20 @@
+"""POST /reshaper"""
+
+from moorage.placement.handlers.allocations import wish
+from moorage.placement.handlers.answers import PlacementCall, done
+from moorage.placement.handlers.inventories import decode
+from moorage.placement.service_allocations import NewInventories
+from moorage.wire.call import Reply
+
+
+def reshape(call: PlacementCall) -> Reply:
+    inventories = {
+        uuid: NewInventories(
+            document["resource_provider_generation"],
+            {name: decode(record) for name, record in document["inventories"].items()},
+        )
+        for uuid, document in call.json["inventories"].items()
+    }
+    wishes = [wish(call, consumer, document) for consumer, document in call.json["allocations"].items()]
+    call.service.allocations.reshape(inventories, wishes)
+    return done(call)

@@ -1,0 +1,114 @@
+"""What a provider is, what it offers, and the arithmetic of "does it fit"."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+MAX_INT = 2**31 - 1
+
+#: The trait that makes a provider share its inventory with the members of its aggregates.
+SHARING = "MISC_SHARES_VIA_AGGREGATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What one provider offers of one resource class."""
+
+    total: int
+    reserved: int = 0
+    min_unit: int = 1
+    max_unit: int = MAX_INT
+    step_size: int = 1
+    allocation_ratio: float = 1.0
+
+    @property
+    def capacity(self) -> int:
+        """Units that may be allocated in total: ``(total - reserved) * allocation_ratio``, rounded down.
+
+        May be less than what is already used (an operator can shrink an inventory).
+        Source: placement API reference, "Update resource provider inventory".
+        """
+        return int((self.total - self.reserved) * self.allocation_ratio)
+
+    def allows(self, amount: int) -> bool:
+        """May one consumer hold exactly `amount`, whatever others hold?"""
+        return self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One resource provider as of `revision`: all that candidates and claims are decided on."""
+
+    id: int
+    uuid: str
+    name: str
+    generation: int
+    revision: int
+    parent_id: int | None
+    root_id: int
+    inventories: Mapping[str, Inventory] = field(default_factory=dict)  # {class: inventory}
+    used: Mapping[str, int] = field(default_factory=dict)  # {class: units held by all consumers}; no zeros needed
+    traits: frozenset[str] = frozenset()
+    aggregates: frozenset[str] = frozenset()
+    updated_at: datetime | None = None
+    inventories_updated_at: datetime | None = None
+
+    @property
+    def is_root(self) -> bool:
+        return self.parent_id is None
+
+    @property
+    def is_sharing(self) -> bool:
+        return SHARING in self.traits
+
+    def fits(self, resource_class: str, amount: int) -> bool:
+        """Could a new consumer take `amount` here now?"""
+        inventory = self.inventories.get(resource_class)
+        return (
+            inventory is not None
+            and inventory.allows(amount)
+            and self.used.get(resource_class, 0) + amount <= inventory.capacity
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Resource classes and traits by name, with the ids that the tables use."""
+
+    classes: Mapping[str, int] = field(default_factory=dict)
+    traits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """Who holds allocations: usually a server."""
+
+    id: int
+    uuid: str
+    generation: int
+    project_id: str
+    user_id: str
+    consumer_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One row of what a consumer holds."""
+
+    consumer_uuid: str
+    consumer_generation: int
+    provider_uuid: str
+    provider_generation: int
+    resource_class: str
+    used: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A resource class or a trait."""
+
+    id: int
+    name: str
+    standard: bool
+    created_at: datetime

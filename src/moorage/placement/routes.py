@@ -1,0 +1,162 @@
+"""The route table of Placement 1.0 to 1.39, and who may do what."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from moorage.identity.policy import Rule, RuleTable, admin_or_service, has_role, service
+from moorage.placement.error_shape import error_shape
+from moorage.placement.handlers import (
+    aggregates,
+    allocations,
+    candidates,
+    inventories,
+    providers,
+    reshaper,
+    resource_classes,
+    root,
+    traits,
+    usages,
+)
+from moorage.placement.handlers.answers import json_only, word_body_error
+from moorage.placement.schemas import allocation as allocation_schemas
+from moorage.placement.schemas import inventory as inventory_schemas
+from moorage.placement.schemas import names as name_schemas
+from moorage.placement.schemas import provider as provider_schemas
+from moorage.placement.service import PlacementService
+from moorage.wire.app import ServiceApi
+from moorage.wire.call import Reply, Route
+from moorage.wire.microversion import Version
+
+
+def _get(path: str, handler: Callable[..., Reply], rule: str, minor: int = 0) -> Route[PlacementService]:
+    return Route("GET", path, json_only(handler), f"placement:{rule}", since=Version(1, minor), reads="none")
+
+
+def _write(
+    method: str, path: str, handler: Callable[..., Reply], rule: str, minor: int = 0, schema: Any = None
+) -> Route[PlacementService]:
+    reads = "json" if schema is not None else "none"
+    return Route(method, path, handler, f"placement:{rule}", schema=schema, since=Version(1, minor), reads=reads)
+
+
+_post, _put, _delete = partial(_write, "POST"), partial(_write, "PUT"), partial(_write, "DELETE")
+
+_PROVIDER = "/resource_providers/{uuid}"
+
+ROUTES: list[Route[PlacementService]] = [
+    Route("GET", "/", root.show, None, reads="none"),
+    # providers
+    _get("/resource_providers", providers.index, "resource_providers:list"),
+    _post("/resource_providers", providers.create, "resource_providers:create", schema=provider_schemas.CREATE),
+    _get(_PROVIDER, providers.show, "resource_providers:show"),
+    _put(_PROVIDER, providers.update, "resource_providers:update", schema=provider_schemas.UPDATE),
+    _delete(_PROVIDER, providers.delete, "resource_providers:delete"),
+    # inventories
+    _get(f"{_PROVIDER}/inventories", inventories.index, "resource_providers:inventories:list"),
+    _post(
+        f"{_PROVIDER}/inventories",
+        inventories.create,
+        "resource_providers:inventories:create",
+        schema=inventory_schemas.CREATE,
+    ),
+    _put(
+        f"{_PROVIDER}/inventories",
+        inventories.replace,
+        "resource_providers:inventories:update",
+        schema=inventory_schemas.SET,
+    ),
+    _delete(f"{_PROVIDER}/inventories", inventories.clear, "resource_providers:inventories:delete", 5),
+    Route(
+        "DELETE",
+        f"{_PROVIDER}/inventories",
+        inventories.clear_unknown,
+        "placement:resource_providers:inventories:delete",
+        until=Version(1, 4),
+        reads="none",
+    ),
+    _get(f"{_PROVIDER}/inventories/{{resource_class}}", inventories.show, "resource_providers:inventories:show"),
+    _put(
+        f"{_PROVIDER}/inventories/{{resource_class}}",
+        inventories.update,
+        "resource_providers:inventories:update",
+        schema=inventory_schemas.UPDATE,
+    ),
+    _delete(f"{_PROVIDER}/inventories/{{resource_class}}", inventories.delete, "resource_providers:inventories:delete"),
+    # what else hangs on a provider
+    _get(f"{_PROVIDER}/usages", usages.of_provider, "resource_providers:usages"),
+    _get(f"{_PROVIDER}/aggregates", aggregates.show, "resource_providers:aggregates:list", 1),
+    _put(
+        f"{_PROVIDER}/aggregates",
+        aggregates.update,
+        "resource_providers:aggregates:update",
+        1,
+        schema=name_schemas.PROVIDER_AGGREGATES,
+    ),
+    _get(f"{_PROVIDER}/traits", traits.of_provider, "resource_providers:traits:list", 6),
+    _put(
+        f"{_PROVIDER}/traits",
+        traits.set_for_provider,
+        "resource_providers:traits:update",
+        6,
+        schema=name_schemas.PROVIDER_TRAITS,
+    ),
+    _delete(f"{_PROVIDER}/traits", traits.clear_for_provider, "resource_providers:traits:delete", 6),
+    _get(f"{_PROVIDER}/allocations", allocations.of_provider, "resource_providers:allocations:list"),
+    # names
+    _get("/resource_classes", resource_classes.index, "resource_classes:list", 2),
+    _post(
+        "/resource_classes",
+        resource_classes.create,
+        "resource_classes:create",
+        2,
+        schema=name_schemas.RESOURCE_CLASS,
+    ),
+    _get("/resource_classes/{name}", resource_classes.show, "resource_classes:show", 2),
+    _put("/resource_classes/{name}", resource_classes.ensure, "resource_classes:update", 7),
+    Route(
+        "PUT",
+        "/resource_classes/{name}",
+        resource_classes.rename,
+        "placement:resource_classes:update",
+        schema=name_schemas.RESOURCE_CLASS,
+        since=Version(1, 2),
+        until=Version(1, 6),
+    ),
+    _delete("/resource_classes/{name}", resource_classes.delete, "resource_classes:delete", 2),
+    _get("/traits", traits.index, "traits:list", 6),
+    Route("GET", "/traits/{name}", traits.show, "placement:traits:show", since=Version(1, 6), reads="none"),
+    _put("/traits/{name}", traits.create, "traits:update", 6),
+    _delete("/traits/{name}", traits.delete, "traits:delete", 6),
+    # who holds what
+    _get("/allocations/{consumer_uuid}", allocations.of_consumer, "allocations:list"),
+    _put("/allocations/{consumer_uuid}", allocations.put, "allocations:update", schema=allocation_schemas.PUT),
+    _delete("/allocations/{consumer_uuid}", allocations.delete, "allocations:delete"),
+    _post("/allocations", allocations.post, "allocations:manage", 13, schema=allocation_schemas.POST),
+    _post("/reshaper", reshaper.reshape, "reshaper:reshape", 30, schema=allocation_schemas.RESHAPE),
+    _get("/usages", usages.of_project, "usages", 9),
+    # who could
+    _get("/allocation_candidates", candidates.index, "allocation_candidates:list", 10),
+    _get("/moorage/v1/explain", candidates.explain, "allocation_candidates:list"),
+]
+
+API: ServiceApi[PlacementService] = ServiceApi(
+    name="placement",
+    routes=ROUTES,
+    error_shape=error_shape,
+    versions=root.VERSIONS,
+    word_schema_error=word_body_error,
+    strict=True,
+)
+
+#: As the peer's new defaults: admins and services do everything, only services reshape.
+_SPECIAL: dict[str, Rule] = {
+    "placement:reshaper:reshape": service,
+    "placement:usages": has_role("admin", "reader", "service"),
+    usages.ANY_PROJECT: admin_or_service,
+}
+
+RULES = RuleTable(
+    {route.rule: _SPECIAL.get(route.rule, admin_or_service) for route in ROUTES if route.rule is not None} | _SPECIAL,
+    refusal_text="Policy does not allow {rule} to be performed.",
+)

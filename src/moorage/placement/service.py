@@ -1,0 +1,57 @@
+"""The use cases of placement, one attribute per subject: `providers`, `names`, `allocations`, `candidates`."""
+
+import os_resource_classes
+import os_traits
+from sqlalchemy import Connection, Engine, insert
+
+from moorage.core.clock import Clock
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction
+from moorage.placement import changes, store_names
+from moorage.placement.service_allocations import AllocationService
+from moorage.placement.service_candidates import CandidateService
+from moorage.placement.service_names import NameService
+from moorage.placement.service_providers import ProviderService
+from moorage.placement.snapshot import Snapshot
+from moorage.placement.tables import change_sequence
+from moorage.placement.writing import Writer
+
+
+class PlacementService:
+    """`start` brings the standard classes and traits into the database; it is to be called once per process."""
+
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
+        self._engine = engine
+        self.clock = clock
+        snapshot = Snapshot(engine)
+        writer = Writer(engine, snapshot)
+        self.providers = ProviderService(engine, snapshot, writer, clock, ids)
+        self.names = NameService(engine, snapshot, writer, clock)
+        self.allocations = AllocationService(engine, snapshot, writer, clock)
+        self.candidates = CandidateService(snapshot)
+
+    def start(self) -> None:
+        """Make the standard names those of os-traits and os-resource-classes. Harmless to repeat, also at once."""
+        in_transaction(self._engine, self._synchronise)
+
+    def _synchronise(self, connection: Connection) -> None:
+        _ensure_counter(connection)
+        now = self.clock.now()
+        added = False
+        for table, standard in (
+            (store_names.CLASSES, list(os_resource_classes.STANDARDS)),
+            (store_names.TRAITS, sorted(os_traits.get_traits())),
+        ):
+            known = {name.name for name in store_names.every(connection, table)}
+            missing = [name for name in standard if name not in known]
+            store_names.add(connection, table, missing, now, standard=True)
+            added = added or bool(missing)
+        if added:
+            changes.record(connection, (changes.NAMES,))
+
+
+def _ensure_counter(connection: Connection) -> None:
+    """The one row of the counter, which then serialises the rest of this transaction among processes."""
+    statement = change_sequence.select().where(change_sequence.c.id == 1).with_for_update()
+    if connection.execute(statement).first() is None:
+        connection.execute(insert(change_sequence).values(id=1, last=0, trimmed=0))

@@ -1,0 +1,128 @@
+"""Resource classes and traits: the standard ones are given, custom ones come and go."""
+
+from collections.abc import Collection
+
+from sqlalchemy import Connection, Engine, Table
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.db.transactions import read
+from moorage.placement import changes, store_names
+from moorage.placement.model import Name
+from moorage.placement.snapshot import Snapshot
+from moorage.placement.store_names import CLASSES, TRAITS
+from moorage.placement.writing import Writer, Written
+
+
+class NameService:
+    def __init__(self, engine: Engine, snapshot: Snapshot, writer: Writer, clock: Clock) -> None:
+        self._engine = engine
+        self._snapshot = snapshot
+        self._writer = writer
+        self._clock = clock
+
+    # --- resource classes ---------------------------------------------------------------------------------------
+
+    def classes(self) -> list[Name]:
+        with read(self._engine) as connection:
+            return store_names.every(connection, CLASSES)
+
+    def resource_class(self, name: str) -> Name:
+        return self._show(CLASSES, name, f"No such resource class {name}.")
+
+    def create_class(self, name: str) -> None:
+        if not self._ensure(CLASSES, name)[1]:
+            raise Conflict(f"Conflicting resource class already exists: {name}")
+
+    def ensure_class(self, name: str) -> bool:
+        """True when it is new."""
+        return self._ensure(CLASSES, name)[1]
+
+    def rename_class(self, name: str, new_name: str) -> None:
+        """Until 1.6. Whatever refers to the class follows."""
+
+        def work(connection: Connection) -> Written[None]:
+            found = store_names.find(connection, CLASSES, name, lock=True)
+            if found is None:
+                raise NotFound(f"No such resource class {name}.")
+            if found.standard:
+                raise Invalid(f"Cannot update standard resource class {name}")
+            if new_name != name and store_names.find(connection, CLASSES, new_name) is not None:
+                raise Conflict(f"Resource class already exists: {new_name}")
+            store_names.rename(connection, CLASSES, found.id, new_name)
+            return Written(None, (changes.EVERYTHING,))
+
+        self._writer.run(work)
+
+    def delete_class(self, name: str) -> None:
+        def work(connection: Connection) -> Written[None]:
+            found = store_names.find(connection, CLASSES, name, lock=True)
+            if found is None:
+                raise NotFound(f"No such resource class {name}.")
+            if found.standard:
+                raise Invalid(f"Error in delete resource class: Cannot delete standard resource class {name}.")
+            if store_names.class_in_use(connection, found.id):
+                raise _class_in_use(name)
+            store_names.remove(connection, CLASSES, found.id)
+            return Written(None, (changes.NAMES,))
+
+        self._writer.run(work)
+
+    # --- traits -------------------------------------------------------------------------------------------------
+
+    def traits(
+        self, *, prefix: str | None = None, among: Collection[str] | None = None, associated: bool | None = None
+    ) -> list[Name]:
+        with read(self._engine) as connection:
+            return store_names.every(connection, TRAITS, prefix=prefix, among=among, associated=associated)
+
+    def trait(self, name: str) -> Name:
+        return self._show(TRAITS, name, f"No such trait(s): {name}.")
+
+    def ensure_trait(self, name: str) -> tuple[Name, bool]:
+        """The trait, and whether it is new."""
+        return self._ensure(TRAITS, name)
+
+    def delete_trait(self, name: str) -> None:
+        def work(connection: Connection) -> Written[None]:
+            found = store_names.find(connection, TRAITS, name, lock=True)
+            if found is None:
+                raise NotFound(f"No such trait(s): {name}.")
+            if found.standard:
+                raise Invalid(f"Cannot delete standard trait {name}.")
+            if store_names.trait_in_use(connection, found.id):
+                raise Conflict(f"The trait {name} is in use by a resource provider.")
+            store_names.remove(connection, TRAITS, found.id)
+            return Written(None, (changes.NAMES,))
+
+        self._writer.run(work)
+
+    # --- both ---------------------------------------------------------------------------------------------------
+
+    def _show(self, table: Table, name: str, missing: str) -> Name:
+        with read(self._engine) as connection:
+            found = store_names.find(connection, table, name)
+        if found is None:
+            raise NotFound(missing)
+        return found
+
+    def _ensure(self, table: Table, name: str) -> tuple[Name, bool]:
+        with read(self._engine) as connection:
+            found = store_names.find(connection, table, name)
+        if found is not None:
+            return found, False
+
+        def work(connection: Connection) -> Written[bool]:
+            if store_names.find(connection, table, name) is not None:
+                return Written(False, ())
+            store_names.add(connection, table, [name], self._clock.now(), standard=False)
+            return Written(True, (changes.NAMES,))
+
+        is_new = self._writer.run(work)
+        return self._show(table, name, f"{name} was deleted again"), is_new
+
+
+def _class_in_use(name: str) -> Conflict:
+    return Conflict(
+        f"Error in delete resource class: Cannot delete resource class {name}. Class is in use in inventory."
+    )

@@ -1,0 +1,155 @@
+"""What is durable: providers and what they offer, consumers and what they hold, and the log of changes.
+
+Names of projects, users, consumer types and aggregates are columns and not tables of their own: nothing is ever
+asked of them but equality.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    UniqueConstraint,
+)
+
+from moorage.db.types import TABLE_OPTIONS, UtcDateTime, Uuid, new_metadata
+
+metadata = new_metadata()
+
+resource_classes = Table(
+    "resource_classes",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(255), nullable=False),
+    Column("standard", Boolean, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    UniqueConstraint("name"),
+    **TABLE_OPTIONS,
+)
+
+traits = Table(
+    "traits",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(255), nullable=False),
+    Column("standard", Boolean, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    UniqueConstraint("name"),
+    **TABLE_OPTIONS,
+)
+
+#: `generation` is the peer's, with the peer's gaps: it does not move on DELETE /allocations, nor on PUT aggregates
+#: before 1.19 (measured on 16.0.0). `revision` is ours: every write that changes what a provider offers or holds
+#: moves it, so an equal revision means that a picture of the provider is exact.
+providers = Table(
+    "providers",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("uuid", Uuid(), nullable=False),
+    Column("name", String(200), nullable=False),
+    Column("parent_id", Integer, ForeignKey("providers.id")),
+    Column(
+        "root_id", Integer, nullable=False
+    ),  # its own id on a root; no foreign key, for it is known after the insert
+    Column("generation", Integer, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    UniqueConstraint("uuid"),
+    UniqueConstraint("name"),
+    Index(None, "root_id"),
+    Index(None, "parent_id"),
+    **TABLE_OPTIONS,
+)
+
+inventories = Table(
+    "inventories",
+    metadata,
+    Column("provider_id", Integer, ForeignKey("providers.id"), nullable=False),
+    Column("class_id", Integer, ForeignKey("resource_classes.id"), nullable=False),
+    Column("total", Integer, nullable=False),
+    Column("reserved", Integer, nullable=False),
+    Column("min_unit", Integer, nullable=False),
+    Column("max_unit", Integer, nullable=False),
+    Column("step_size", Integer, nullable=False),
+    Column("allocation_ratio", Double, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    PrimaryKeyConstraint("provider_id", "class_id"),
+    Index(None, "class_id"),
+    **TABLE_OPTIONS,
+)
+
+provider_traits = Table(
+    "provider_traits",
+    metadata,
+    Column("provider_id", Integer, ForeignKey("providers.id"), nullable=False),
+    Column("trait_id", Integer, ForeignKey("traits.id"), nullable=False),
+    PrimaryKeyConstraint("provider_id", "trait_id"),
+    Index(None, "trait_id"),
+    **TABLE_OPTIONS,
+)
+
+provider_aggregates = Table(
+    "provider_aggregates",
+    metadata,
+    Column("provider_id", Integer, ForeignKey("providers.id"), nullable=False),
+    Column("aggregate", Uuid(), nullable=False),
+    PrimaryKeyConstraint("provider_id", "aggregate"),
+    **TABLE_OPTIONS,
+)
+
+consumers = Table(
+    "consumers",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("uuid", Uuid(), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("project_id", String(255), nullable=False),
+    Column("user_id", String(255), nullable=False),
+    Column("consumer_type", String(255)),  # NULL: written before 1.38, shown as "unknown"
+    UniqueConstraint("uuid"),
+    Index(None, "project_id", "user_id"),
+    **TABLE_OPTIONS,
+)
+
+allocations = Table(
+    "allocations",
+    metadata,
+    Column("consumer_id", Integer, ForeignKey("consumers.id"), nullable=False),
+    Column("provider_id", Integer, ForeignKey("providers.id"), nullable=False),
+    Column("class_id", Integer, ForeignKey("resource_classes.id"), nullable=False),
+    Column("used", Integer, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    PrimaryKeyConstraint("consumer_id", "provider_id", "class_id"),
+    Index(None, "provider_id", "class_id"),
+    Index(None, "class_id"),
+    **TABLE_OPTIONS,
+)
+
+#: One row. Whoever writes takes the next number from it last, and keeps the row locked until the commit: so the
+#: order of numbers is the order of commits, and who has seen number n has seen everything before n.
+#: An auto-increment column would not do: it hands out 7 and 8, and 8 may become visible first.
+change_sequence = Table(
+    "change_sequence",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("last", BigInteger, nullable=False),
+    Column("trimmed", BigInteger, nullable=False),  # entries before this number may be gone
+    **TABLE_OPTIONS,
+)
+
+#: What other processes must read again. `provider_id` 0: names of classes or traits; -1: everything.
+changes = Table(
+    "changes",
+    metadata,
+    Column("sequence", BigInteger, nullable=False, autoincrement=False),
+    Column("provider_id", Integer, nullable=False),
+    PrimaryKeyConstraint("sequence", "provider_id"),
+    **TABLE_OPTIONS,
+)
