@@ -1,0 +1,151 @@
+"""No overbooking, whoever races; on all three databases."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.db import migrations
+from moorage.db.transactions import read, write
+from moorage.reservation import host_store, store
+from moorage.reservation.admission import Admission, NotEnoughHostsAvailable
+from moorage.reservation.calendar import Calendar
+from moorage.reservation.model import Allocation, InstanceRequest, Size
+from moorage.reservation.pick import Ask
+from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
+
+
+@pytest.fixture
+def database(engine):
+    migrations.upgrade(engine, "reservation")
+    return engine
+
+
+def admit(engine, admission, seed, amount=1, *, vcpus=8, affinity=None, start=START, end=END):
+    """Admit a lease of one reservation and write it down, as `leases.create` does."""
+    ids = SeededIds(seed)
+    request = InstanceRequest(Size(vcpus, 1024, 1), amount, affinity)
+    lease = new_lease(ids, request, start=start, end=end)
+    reservation = lease.reservations[0]
+
+    def commit(connection, plan):
+        store.insert_lease(connection, lease)
+        rows = [
+            Allocation(ids.uuid(), host, reservation.id, start, end, request.size.resources())
+            for host, count in plan[reservation.id].items()
+            for _ in range(count)
+        ]
+        host_store.insert_allocations(connection, rows, NOW)
+        return dict(plan[reservation.id])
+
+    ask = Ask(reservation.id, request.size.resources(), amount, affinity)
+    return admission.admit([ask], start, end, commit=commit)
+
+
+def peak_of(engine):
+    """The highest use of CPUs per host, from what is really in the database."""
+    with read(engine) as connection:
+        calendar = Calendar(host_store.capacities(connection), host_store.live_usages(connection, NOW))
+    return calendar.peak(START - timedelta(days=9), END + timedelta(days=9))[:, calendar.classes.index("VCPU")].tolist()
+
+
+def test_all_slots_of_a_reservation_count(database):
+    """D1: the peer charges a reservation once, and so accepts 26 slots on a host for 8."""
+    add_host(database)
+    admission = Admission(database, VirtualClock(NOW))
+    accepted = []
+    for seed, amount in enumerate((7, 6, 5, 1)):
+        try:
+            accepted.append(admit(database, admission, seed, amount, vcpus=1))
+        except NotEnoughHostsAvailable:
+            accepted.append(None)
+    assert accepted == [{1: 7}, None, None, {1: 1}]
+    assert peak_of(database) == [8]
+
+
+def test_racing_requests_never_overbook(database):
+    """R19 (instance-reservation), D3: the peer accepts all twelve, up to eleven of them on one host.
+
+    Six admissions stand for six processes: each has a calendar of its own, which the others make stale.
+    """
+    for name in ("compute-1", "compute-2", "compute-3"):
+        add_host(database, name)
+    admissions = [Admission(database, VirtualClock(NOW)) for _ in range(6)]
+    for admission in admissions:
+        admission.calendar()
+
+    def request(number):
+        try:
+            return admit(database, admissions[number % 6], number)
+        except NotEnoughHostsAvailable:
+            return None
+
+    with ThreadPoolExecutor(6) as pool:
+        accepted = [picked for picked in pool.map(request, range(12)) if picked]
+    assert len(accepted) == 3
+    assert peak_of(database) == [8, 8, 8]
+
+
+def test_racing_requests_of_several_hosts_do_not_deadlock(database):
+    """Each takes hosts in the order of their ids, whichever it chose first."""
+    for number in range(4):
+        add_host(database, f"compute-{number}")
+    admissions = [Admission(database, VirtualClock(NOW)) for _ in range(4)]
+
+    def request(number):
+        try:
+            return admit(database, admissions[number % 4], number, 4, vcpus=2, affinity=False)
+        except NotEnoughHostsAvailable:
+            return None
+
+    with ThreadPoolExecutor(4) as pool:
+        accepted = [picked for picked in pool.map(request, range(8)) if picked]
+    assert len(accepted) == 4
+    assert peak_of(database) == [8, 8, 8, 8]
+
+
+def test_back_to_back_leases_fit(database):
+    """A16 (instance-reservation), D5."""
+    add_host(database)
+    admission = Admission(database, VirtualClock(NOW))
+    assert admit(database, admission, 1) == {1: 1}
+    assert admit(database, admission, 2, start=END, end=END + timedelta(hours=1)) == {1: 1}
+    assert admit(database, admission, 3, start=START - timedelta(hours=1), end=START) == {1: 1}
+    with pytest.raises(NotEnoughHostsAvailable):
+        admit(database, admission, 4, start=END - timedelta(minutes=1), end=END)
+
+
+def test_a_stale_calendar_refuses_nothing_that_fits(database):
+    add_host(database)
+    here, elsewhere = Admission(database, VirtualClock(NOW)), Admission(database, VirtualClock(NOW))
+    assert admit(database, here, 1) == {1: 1}
+    with write(database) as connection:  # another process ends that lease
+        host_store.delete_allocations_of(
+            connection, [lease.reservations[0].id for lease in store.all_leases(connection)]
+        )
+    assert admit(database, here, 2) == {1: 1}
+    with pytest.raises(NotEnoughHostsAvailable) as refusal:
+        admit(database, elsewhere, 3)
+    assert "Not enough hosts available: 1 instance of 8 VCPU" in refusal.value.message
+    assert refusal.value.fields["free"] == 0
+
+
+def test_a_refused_request_writes_nothing(database):
+    """R6 (instance-reservation)."""
+    add_host(database)
+    with pytest.raises(NotEnoughHostsAvailable):
+        admit(database, Admission(database, VirtualClock(NOW)), 1, 2)
+    with read(database) as connection:
+        assert store.all_leases(connection) == []
+
+
+def test_a_host_that_was_withdrawn_is_not_given_out(database):
+    host_id = add_host(database)
+    admission = Admission(database, VirtualClock(NOW))
+    admission.calendar()
+    with write(database) as connection:
+        host_store.set_ready(connection, host_id, ready=False)
+    with pytest.raises(NotEnoughHostsAvailable):
+        admit(database, admission, 1)

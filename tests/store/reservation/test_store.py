@@ -1,0 +1,189 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.errors import Conflict
+from moorage.db import migrations
+from moorage.db.transactions import read, write
+from moorage.reservation import event_store, host_store, store
+from moorage.reservation.event_store import Fenced, StepState
+from moorage.reservation.model import (
+    Allocation,
+    EventStatus,
+    EventType,
+    InstanceRequest,
+    LeaseStatus,
+    ReservationStatus,
+    Size,
+)
+from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
+
+
+@pytest.fixture
+def database(engine):
+    migrations.upgrade(engine, "reservation")
+    return engine
+
+
+def slots(ids, lease, host_id, count):
+    request = lease.reservations[0].request
+    return [
+        Allocation(
+            ids.uuid(), host_id, lease.reservations[0].id, lease.start_date, lease.end_date, request.size.resources()
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("affinity", [None, True, False])
+def test_a_lease_is_read_as_it_was_written(database, ids, affinity):
+    """R14 (instance-reservation): affinity has three values in the database."""
+    lease = new_lease(ids, InstanceRequest(Size(1, 2, 3), 4, affinity, '["=", "$rack", "9"]'))
+    with write(database) as connection:
+        store.insert_lease(connection, lease)
+    with read(database) as connection:
+        assert store.find_lease(connection, lease.id) == lease
+        assert store.all_leases(connection) == [lease]
+        assert store.all_leases(connection, "somebody else") == []
+        assert store.find_lease(connection, "nobody") is None
+
+
+def test_a_lease_moves_only_from_the_state_it_was_read_in(database, ids):
+    lease = new_lease(ids)
+    with write(database) as connection:
+        store.insert_lease(connection, lease)
+        store.move(connection, lease, LeaseStatus.STARTING, NOW)
+    with pytest.raises(Conflict, match="changed by another"), write(database) as connection:
+        store.move(connection, lease, LeaseStatus.UPDATING, NOW)
+    with pytest.raises(Conflict, match="cannot go"), write(database) as connection:
+        store.move(connection, replace(lease, status=LeaseStatus.STARTING), LeaseStatus.PENDING, NOW)
+
+
+def test_deleting_a_lease_leaves_nothing_of_it(database, ids):
+    host_id = add_host(database)
+    lease = new_lease(ids)
+    with write(database) as connection:
+        store.insert_lease(connection, lease)
+        host_store.insert_allocations(connection, slots(ids, lease, host_id, 2), NOW)
+        event_store.insert_steps(connection, lease.events[0].id, [("delete_class", {})], NOW)
+    with write(database) as connection:
+        host_store.delete_allocations_of(connection, [each.id for each in lease.reservations])
+        store.delete_lease(connection, lease.id)
+    with read(database) as connection:
+        assert store.all_leases(connection) == []
+        assert host_store.allocations_by_lease(connection) == []
+        assert event_store.unfinished(connection, END) == []
+
+
+def test_several_slots_may_share_a_host(database, ids):
+    """R7 (instance-reservation): one row per slot; D1: each of them counts."""
+    host_id = add_host(database)
+    lease = new_lease(ids)
+    with write(database) as connection:
+        store.insert_lease(connection, lease)
+        host_store.insert_allocations(connection, slots(ids, lease, host_id, 3), NOW)
+    with read(database) as connection:
+        assert host_store.count_allocations(connection, host_id) == 3
+        used = host_store.usages_between(connection, [host_id], START, END, ())
+        assert sum(usage.amounts["VCPU"] for usage in used) == 3
+        assert host_store.usages_between(connection, [host_id], END, END + timedelta(days=1), ()) == []
+        assert host_store.usages_between(connection, [host_id], START, END, [lease.reservations[0].id]) == []
+        hosts_of_start = event_store.unfinished(connection, START)[0].hosts
+    assert hosts_of_start == {host_id}
+
+
+def test_an_event_is_claimed_once(database, ids):
+    lease = new_lease(ids)
+    start = lease.event(EventType.START)
+    until = START + timedelta(minutes=2)
+    with write(database) as connection:
+        store.insert_lease(connection, lease)
+    with write(database) as connection:
+        assert event_store.claim(connection, start.id, 0, "a", until, START) == 1
+        assert event_store.claim(connection, start.id, 0, "b", until, START) is None
+    with read(database) as connection:
+        taken = event_store.find_event(connection, start.id)
+    assert (taken.status, taken.claimed_by, taken.claim_until, taken.attempt) == (
+        EventStatus.IN_PROGRESS,
+        "a",
+        until,
+        1,
+    )
+
+
+def test_a_worker_that_lost_its_claim_cannot_write(database, ids):
+    """D9: two managers of the peer can both run one event."""
+    lease = new_lease(ids)
+    start = lease.event(EventType.START)
+    with write(database) as connection:
+        store.insert_lease(connection, lease)
+        event_store.insert_steps(connection, start.id, [("ensure_class", {"reservation_id": "r"})], NOW)
+        first = event_store.claim(connection, start.id, 0, "slow", START, START)
+        second = event_store.claim(connection, start.id, first, "quick", START, START)
+    for late in (
+        lambda connection: event_store.hold(connection, start.id, first, END),
+        lambda connection: event_store.finish(connection, start.id, first, EventStatus.DONE, NOW),
+        lambda connection: event_store.release(connection, start.id, first, retry_at=NOW, error="", now=NOW),
+    ):
+        with pytest.raises(Fenced), write(database) as connection:
+            late(connection)
+    with write(database) as connection:
+        event_store.hold(connection, start.id, second, END)
+        event_store.step_done(connection, start.id, 1, NOW)
+        event_store.finish(connection, start.id, second, EventStatus.DONE, NOW)
+        assert [row.state for row in event_store.steps_of(connection, start.id)] == [StepState.DONE]
+
+
+def test_an_operation_fences_the_other_events_of_its_lease(database, ids):
+    lease = new_lease(ids)
+    start, end = lease.event(EventType.START), lease.event(EventType.END)
+    with write(database) as connection:
+        store.insert_lease(connection, lease)
+        epoch = event_store.claim(connection, start.id, 0, "a", END, START)
+        event_store.fence_others(connection, lease.id, end.id)
+    with pytest.raises(Fenced), write(database) as connection:
+        event_store.hold(connection, start.id, epoch, END)
+    with write(database) as connection:
+        event_store.drop_claim(connection, start.id, "a")
+        assert event_store.find_event(connection, start.id).claim_until is None
+
+
+def test_coming_events_are_told_in_order(database, ids):
+    early, late = new_lease(ids, start=START, end=END), new_lease(ids, start=START - timedelta(hours=1), end=END)
+    with write(database) as connection:
+        store.insert_lease(connection, early)
+        store.insert_lease(connection, late)
+    with read(database) as connection:
+        assert event_store.unfinished(connection, NOW) == []
+        assert [event.time for event in event_store.coming(connection, NOW)][:2] == [START - timedelta(hours=1), START]
+
+
+def test_extra_capabilities_are_set_and_unset(database, ids):
+    host_id = add_host(database)
+    fresh = [ids.uuid() for _ in range(8)]
+    with write(database) as connection:
+        host_store.set_extra(connection, host_id, {"gpu": "True", "rack": "9"}, fresh[:4], NOW)
+        host_store.set_extra(connection, host_id, {"gpu": None, "rack": "10"}, fresh[4:], NOW)
+    with read(database) as connection:
+        assert host_store.find_host(connection, host_id).extra == {"rack": "10"}
+        assert host_store.property_values(connection) == {"rack": ["10"]}
+        assert [row.property_name for row in host_store.properties(connection)] in (["gpu", "rack"], ["rack", "gpu"])
+
+
+def test_hosts_that_are_not_ready_give_nothing_out(database):
+    host_id = add_host(database)
+    with write(database) as connection:
+        assert [each.host for each in host_store.capacities(connection)] == [host_id]
+        host_store.set_ready(connection, host_id, ready=False)
+        assert host_store.capacities(connection) == []
+
+
+def test_reservations_change_state_only_from_the_states_named(database, ids):
+    lease = new_lease(ids)
+    with write(database) as connection:
+        store.insert_lease(connection, lease)
+        store.set_reservation_status(connection, lease.id, ReservationStatus.ACTIVE, NOW, before=("pending",))
+        store.set_reservation_status(connection, lease.id, ReservationStatus.ERROR, NOW, before=("pending",))
+    with read(database) as connection:
+        assert store.find_lease(connection, lease.id).reservations[0].status is ReservationStatus.ACTIVE
