@@ -109,7 +109,6 @@ class ComputeOptions:
 @dataclass(frozen=True)
 class AgentOptions:
     host: str = option("compute-1", "Name of the host, of its compute service and of its resource provider.")
-    virt_driver: str = option("simulated", "What runs the servers.", choices=("simulated",))
     host_description: str = option("", "YAML file that describes the simulated host. Empty: the built-in one.")
     workers: int = option(4, "Jobs this host works on at the same time.")
     heartbeat_period_s: float = option(10.0, "How often the host says that it is there.")

@@ -6,15 +6,15 @@ and what must happen at start and stop. Services that another process runs are r
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-import os_acc
 from sqlalchemy import Engine
 
+import os_acc
 from moorage.accelerator import agent_api
 from moorage.accelerator import routes as accelerator_routes
 from moorage.accelerator.agent import AcceleratorAgent
@@ -210,7 +210,7 @@ class _Builder:
                 f"{self.config.source}: {service} is neither in [plane] services nor has it a URL in [endpoints]"
             )
         server = self.config.server
-        return InProcessTransport(lambda *call: self.plane.app(*call), f"http://{server.address}:{server.port}{prefix}")
+        return InProcessTransport(self.plane.app, f"http://{server.address}:{server.port}{prefix}")
 
     def _client(self, service: str, version: str | None = None) -> ServiceClient:
         return ServiceClient(

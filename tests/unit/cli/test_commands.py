@@ -1,0 +1,68 @@
+"""The `moorage` command without a plane: help, wrong usage, and errors in one line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moorage.cli.state import default_config_path, open_or_make_config, seconds
+from moorage.core.errors import StartError
+
+MOORAGE = Path(sys.executable).with_name("moorage")
+
+
+def moorage(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([MOORAGE, *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_help_lists_every_command():
+    done = moorage("--help")
+    assert done.returncode == 0
+    for command in ("up", "env", "clock", "config"):
+        assert command in done.stdout
+
+
+def test_config_show_defaults_needs_no_plane():
+    done = moorage("config", "show", "--defaults")
+    assert done.returncode == 0
+    assert "provider_config_location = /etc/nova/provider_config/" in done.stdout
+
+
+def test_an_error_of_ours_is_one_line_and_exit_code_1(tmp_path):
+    done = moorage("env", "--config", str(tmp_path / "none.conf"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("moorage: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert "none.conf" in done.stderr
+
+
+def test_wrong_usage_is_exit_code_2():
+    assert moorage("up", "--port", "none").returncode == 2
+    assert moorage("nonsense").returncode == 2
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("90s", 90), ("45m", 2700), ("2h", 7200), ("1d12h", 129600)])
+def test_periods_are_written_as_people_write_them(text, wanted):
+    assert seconds(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "1", "h", "1 h", "1h30", "-1h"])
+def test_other_text_is_no_period(text):
+    with pytest.raises(StartError, match="no period"):
+        seconds(text)
+
+
+def test_the_first_start_writes_a_file_that_later_starts_read(tmp_path):
+    path = tmp_path / "state" / "moorage.conf"
+    first = open_or_make_config(path, port=9001, clock="adjustable")
+    again = open_or_make_config(path, port=None, clock=None)
+    assert first == again
+    assert again.server.port == 9001
+    assert again.state == path.parent.resolve()
+    assert Path(again.compute.provider_config_location).is_dir()
+
+
+def test_the_default_place_follows_the_xdg_variable(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_config_path() == tmp_path / "moorage" / "moorage.conf"

@@ -1,0 +1,74 @@
+"""The tree of options: what is in it, and what happens to a file that is wrong."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from moorage.config import Config, load, render, sections
+from moorage.core.errors import StartError
+
+SOURCES = Path(__file__).parents[3] / "src" / "moorage"
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "moorage.conf"
+    path.write_text(text)
+    return path
+
+
+def test_what_is_printed_is_read_back_to_the_same_options(tmp_path):
+    path = write(tmp_path, render(Config()))
+    assert load(path) == dataclasses.replace(Config(), source=path.resolve())
+
+
+def test_what_a_file_does_not_name_keeps_its_default(tmp_path):
+    config = load(write(tmp_path, "[server]\nport = 9000\n"))
+    assert config.server.port == 9000
+    assert config.server.address == Config().server.address
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[nova]\nx = 1\n", ["[nova]", "compute"]),
+        ("[server]\nprot = 1\n", ["[server]", "'prot'", "port"]),
+        ("[server]\nport = many\n", ["[server] port", "'many'", "whole number"]),
+        ("[identity]\nmode = ldap\n", ["[identity] mode", "'ldap'", "keystone"]),
+        ("[compute]\nprovider_config_writable_by_others = perhaps\n", ["'perhaps'", "true"]),
+        ("[plane]\nservices = placement,nova\n", ["services", "nova", "compute"]),
+        ("port = 1\n", ["INI"]),
+        ("[server]\nport = 1\nport = 2\n", ["port"]),
+    ],
+)
+def test_a_wrong_file_is_refused_naming_file_place_and_remedy(tmp_path, text, words):
+    path = write(tmp_path, text)
+    with pytest.raises(StartError) as refusal:
+        load(path)
+    for word in [str(path), *words]:
+        assert word in refusal.value.message
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(StartError, match=r"nothing\.conf"):
+        load(tmp_path / "nothing.conf")
+
+
+def test_databases_default_to_files_in_the_state_directory(tmp_path):
+    config = load(write(tmp_path, "[plane]\nstate_path = here\n[database]\ncompute = postgresql://me@db/compute\n"))
+    assert config.database_url("placement") == f"sqlite:///{tmp_path.resolve()}/here/placement.db"
+    assert config.database_url("compute") == "postgresql://me@db/compute"
+
+
+def test_every_option_is_documented_and_used():
+    code = "\n".join(
+        (SOURCES / name).read_text()
+        for name in ("wiring.py", "cli/up.py", "cli/serve.py", "cli/client.py", "config.py")
+    )
+    for section, kind in sections().items():
+        for item in dataclasses.fields(kind):
+            assert len(item.metadata["help"]) > 8, f"[{section}] {item.name} is not explained"
+            # Sections whose options are read by name: getattr(config.database, service), asdict(options).
+            if section not in ("database", "endpoints", "reservation"):
+                assert re.search(rf"\.{item.name}\b", code), f"nobody reads [{section}] {item.name}"
