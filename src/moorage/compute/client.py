@@ -1,0 +1,263 @@
+"""What other services and the host agents ask of compute.
+
+All but the agent's side speaks the public Compute API only, so that a real Nova can be at the other end. `http`
+addresses the root of the service: paths begin with ``/v2.1``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from moorage.core.errors import Conflict, NotFound, RemoteError
+from moorage.jobs.model import FENCED_CODE
+from moorage.wire.client import ServiceClient
+
+#: Capacity fields and cpu_info as an object: both below 2.88, the latter from 2.28 on.
+_WITH_CAPACITY = "2.87"
+#: A server shows the id of its flavor only below 2.47.
+_WITH_FLAVOR_ID = "2.46"
+_AGGREGATES = "2.81"
+_FLAVORS = "2.61"
+_PAGE = 500
+
+
+@dataclass(frozen=True)
+class Hypervisor:
+    id: str
+    hostname: str
+    vcpus: int
+    memory_mb: int
+    local_gb: int
+    type: str
+    version: int
+    cpu_info: Mapping[str, Any]
+    service_host: str
+    state: str  #: up or down
+    status: str  #: enabled or disabled
+    servers: tuple[str, ...]  #: ids of those that are on it
+
+
+@dataclass(frozen=True)
+class Server:
+    id: str
+    name: str
+    project_id: str
+    status: str
+    host: str | None
+    flavor_id: str
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    id: int
+    name: str
+    hosts: tuple[str, ...]
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class AgentJob:
+    """`payload`: see `moorage.compute.messages.host_job`."""
+
+    id: str
+    kind: str
+    key: str
+    epoch: int
+    attempt: int
+    payload: Mapping[str, Any]
+
+
+class ComputeClient:
+    """Needs the credentials of an administrator or a service. Deletions of what is not there are fine."""
+
+    def __init__(self, http: ServiceClient) -> None:
+        self._http = http
+
+    # ----------------------------------------------------------------------------------- hypervisors
+
+    def hypervisor(self, name: str) -> Hypervisor | None:
+        """The hypervisor of exactly this name."""
+        params = {"hypervisor_hostname_pattern": name, "with_servers": "true"}
+        try:
+            found = self._http.get("/v2.1/os-hypervisors/detail", params=params, version=_WITH_CAPACITY)["hypervisors"]
+        except NotFound:  # how Nova says that no name matches
+            return None
+        return next((_hypervisor(row) for row in found if row["hypervisor_hostname"] == name), None)
+
+    # --------------------------------------------------------------------------------------- flavors
+
+    def create_flavor(
+        self, flavor_id: str, name: str, vcpus: int, ram_mb: int, disk_gb: int, *, public: bool = False
+    ) -> None:
+        """One of this id that is there already is taken for ours, made before a crash."""
+        flavor = {
+            "id": flavor_id,
+            "name": name,
+            "vcpus": vcpus,
+            "ram": ram_mb,
+            "disk": disk_gb,
+            "os-flavor-access:is_public": public,
+        }
+        try:
+            self._http.request("POST", "/v2.1/flavors", json={"flavor": flavor}, version=_FLAVORS)
+        except RemoteError as error:
+            if error.status != 409 or not self._has_flavor(flavor_id):
+                raise
+
+    def set_extra_specs(self, flavor_id: str, specs: Mapping[str, str]) -> None:
+        self._http.request(
+            "POST", f"/v2.1/flavors/{_quoted(flavor_id)}/os-extra_specs", json={"extra_specs": dict(specs)},
+            version=_FLAVORS, repeatable=True,
+        )  # fmt: skip
+
+    def delete_flavor(self, flavor_id: str) -> None:
+        self._delete(f"/v2.1/flavors/{_quoted(flavor_id)}")
+
+    def add_flavor_access(self, flavor_id: str, project_id: str) -> None:
+        """Access that the project has already is fine."""
+        self._flavor_action(flavor_id, {"addTenantAccess": {"tenant": project_id}}, harmless=409)
+
+    def remove_flavor_access(self, flavor_id: str, project_id: str) -> None:
+        self._flavor_action(flavor_id, {"removeTenantAccess": {"tenant": project_id}}, harmless=404)
+
+    def _flavor_action(self, flavor_id: str, action: Mapping[str, Any], *, harmless: int) -> None:
+        path = f"/v2.1/flavors/{_quoted(flavor_id)}/action"
+        self._http.answer("POST", path, json=action, repeatable=True, accept=(harmless,))
+
+    def _has_flavor(self, flavor_id: str) -> bool:
+        path = f"/v2.1/flavors/{_quoted(flavor_id)}"
+        return self._http.answer("GET", path, version=_FLAVORS, accept=(404,)).status == 200
+
+    # --------------------------------------------------------------------------------------- servers
+
+    def servers_of_flavor(self, flavor_id: str) -> list[Server]:
+        """Of all projects."""
+        return [_server(row) for row in self._servers({"flavor": flavor_id})]
+
+    def servers_on_host(self, host: str) -> list[Server]:
+        """Of all projects."""
+        return [_server(row) for row in self._servers({"host": host})]
+
+    def delete_server(self, server_id: str) -> None:
+        """Answered before it is gone: ask again until it is not found."""
+        self._delete(f"/v2.1/servers/{_quoted(server_id)}")
+
+    def _servers(self, wanted: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+        params: dict[str, Any] = {**wanted, "all_tenants": "true", "limit": _PAGE}
+        while True:
+            document = self._http.get("/v2.1/servers/detail", params=params, version=_WITH_FLAVOR_ID)
+            yield from document["servers"]
+            if not document.get("servers_links"):
+                return
+            params["marker"] = document["servers"][-1]["id"]
+
+    # ------------------------------------------------------------------------------------ aggregates
+
+    def aggregate_by_name(self, name: str) -> Aggregate | None:
+        rows = self._http.get("/v2.1/os-aggregates", version=_AGGREGATES)["aggregates"]
+        return next((_aggregate(row) for row in rows if row["name"] == name), None)
+
+    def create_aggregate(self, name: str, zone: str | None = None) -> Aggregate:
+        body = {"aggregate": {"name": name, "availability_zone": zone}}
+        created = self._http.request("POST", "/v2.1/os-aggregates", json=body, version=_AGGREGATES)["aggregate"]
+        return Aggregate(created["id"], created["name"], (), {} if zone is None else {"availability_zone": zone})
+
+    def add_host(self, aggregate_id: int, host: str) -> None:
+        """A host that is in it already is fine."""
+        aggregate = self._http.get(f"/v2.1/os-aggregates/{aggregate_id}", version=_AGGREGATES)["aggregate"]
+        if host not in aggregate["hosts"]:
+            self._aggregate_action(aggregate_id, {"add_host": {"host": host}})
+
+    def remove_host(self, aggregate_id: int, host: str) -> None:
+        try:
+            self._aggregate_action(aggregate_id, {"remove_host": {"host": host}})
+        except NotFound:
+            return
+
+    def _aggregate_action(self, aggregate_id: int, action: Mapping[str, Any]) -> None:
+        self._http.request("POST", f"/v2.1/os-aggregates/{aggregate_id}/action", json=action, version=_AGGREGATES)
+
+    # ------------------------------------------------------------------------------- the agent's side
+
+    def register_host(
+        self,
+        host: str,
+        *,
+        provider_uuid: str,
+        hypervisor_type: str,
+        hypervisor_version: int,
+        host_ip: str,
+        vcpus: int,
+        memory_mb: int,
+        local_gb: int,
+        devices: int,
+    ) -> None:
+        """Also the heartbeat: the host's service is up for some time after each."""
+        body = {
+            "provider_uuid": provider_uuid,
+            "hypervisor_type": hypervisor_type,
+            "hypervisor_version": hypervisor_version,
+            "host_ip": host_ip,
+            "vcpus": vcpus,
+            "memory_mb": memory_mb,
+            "local_gb": local_gb,
+            "devices": devices,
+        }
+        self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}", json=body)
+
+    def claim_jobs(self, host: str, worker: str, limit: int = 1) -> list[AgentJob]:
+        """Not repeated by itself: jobs whose answer is lost come again when their lease is over."""
+        body = {"worker": worker, "limit": limit}
+        rows = self._http.request("POST", f"/agent/v1/hosts/{_quoted(host)}/jobs", json=body)["jobs"]
+        return [
+            AgentJob(row["id"], row["kind"], row["key"], row["epoch"], row["attempt"], row["payload"]) for row in rows
+        ]
+
+    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, Any] | None = None) -> None:
+        """`state`: running, done or failed. The same report again is fine.
+
+        Raises `Conflict` ``jobs.fenced`` when another worker has the job by now: stop working on it.
+        """
+        body = {"epoch": epoch, "state": state, "result": dict(result or {})}
+        try:
+            self._http.request("PUT", f"/agent/v1/jobs/{_quoted(job_id)}", json=body)
+        except RemoteError as error:
+            if error.status == 409:
+                raise Conflict(error.message, code=FENCED_CODE) from error
+            raise
+
+    def _delete(self, path: str) -> None:
+        self._http.answer("DELETE", path, accept=(404,))
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _hypervisor(row: Mapping[str, Any]) -> Hypervisor:
+    cpu_info = row.get("cpu_info")
+    return Hypervisor(
+        id=str(row["id"]),
+        hostname=row["hypervisor_hostname"],
+        vcpus=row["vcpus"],
+        memory_mb=row["memory_mb"],
+        local_gb=row["local_gb"],
+        type=row["hypervisor_type"],
+        version=row["hypervisor_version"],
+        cpu_info=cpu_info if isinstance(cpu_info, dict) else {},
+        service_host=row["service"]["host"],
+        state=row["state"],
+        status=row["status"],
+        servers=tuple(server["uuid"] for server in row.get("servers") or ()),
+    )
+
+
+def _server(row: Mapping[str, Any]) -> Server:
+    return Server(
+        row["id"], row["name"], row["tenant_id"], row["status"], row.get("OS-EXT-SRV-ATTR:host"), row["flavor"]["id"]
+    )
+
+
+def _aggregate(row: Mapping[str, Any]) -> Aggregate:
+    return Aggregate(row["id"], row["name"], tuple(row["hosts"]), row["metadata"])
