@@ -1,0 +1,228 @@
+import base64
+import json
+from datetime import timedelta
+
+import pytest
+import yaml
+
+from moorage.core.errors import StartError, Unauthorized
+from moorage.identity import users as users_module
+from moorage.identity.authenticators import (
+    EmbeddedTokens,
+    HttpBasic,
+    NoAuth,
+    TestTokens,
+    TokensOrBasic,
+    refuse_beyond_loopback,
+)
+from moorage.identity.embedded import credentials, open_or_create
+from moorage.identity.users import hash_password
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def identity(state, clock, ids):
+    return open_or_create(state, clock=clock, ids=ids, bcrypt_rounds=4)
+
+
+@pytest.fixture
+def token(identity, state):
+    def make(name, project=None):
+        accounts = identity.accounts()
+        user = accounts.user(name)
+        where = accounts.project(project) if project else accounts.default_project(user)
+        return identity.issue(user, where, ("password",))[0]
+
+    return make
+
+
+def basic(name, password):
+    return {"authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+@pytest.fixture
+def bcrypts(monkeypatch):
+    """How often bcrypt ran."""
+    runs = []
+    original = users_module.bcrypt.checkpw
+    monkeypatch.setattr(users_module.bcrypt, "checkpw", lambda *given: runs.append(1) or original(*given))
+    return runs
+
+
+class TestEmbeddedTokens:
+    def test_the_caller_is_the_tokens_user_in_its_project(self, identity, token):
+        caller = EmbeddedTokens(identity).authenticate({"x-auth-token": token("admin", "demo")}, {})
+        assert (caller.user_name, caller.project_name, caller.roles) == ("admin", "demo", {"admin"})
+        assert caller.user_id != caller.user_name
+
+    def test_no_token_is_refused(self, identity):
+        for headers in ({}, {"x-auth-token": ""}):
+            with pytest.raises(Unauthorized, match="requires authentication"):
+                EmbeddedTokens(identity).authenticate(headers, {})
+
+    def test_a_service_token_carries_a_users_token_over_its_end(self, identity, token, clock):
+        users = token("demo")
+        clock.sleep(3601)
+        authenticator = EmbeddedTokens(identity)
+        with pytest.raises(Unauthorized, match="ended"):
+            authenticator.authenticate({"x-auth-token": users}, {})
+        headers = {"x-auth-token": users, "x-service-token": token("moorage")}
+        assert authenticator.authenticate(headers, {}).user_name == "demo"
+        clock.sleep(timedelta(hours=48).total_seconds())
+        headers["x-service-token"] = token("moorage")
+        with pytest.raises(Unauthorized, match="ended"):
+            authenticator.authenticate(headers, {})
+
+    def test_a_service_token_must_be_one_of_a_service(self, identity, token):
+        for service_token in ("nonsense", token("admin")):
+            with pytest.raises(Unauthorized):
+                EmbeddedTokens(identity).authenticate(
+                    {"x-auth-token": token("demo"), "x-service-token": service_token}, {}
+                )
+
+
+class TestHttpBasic:
+    def test_the_caller_is_the_user_in_the_default_project(self, identity, state, clock):
+        password, _ = credentials(state, "demo")
+        caller = HttpBasic(identity, clock).authenticate(basic("demo", password), {})
+        assert (caller.user_name, caller.project_name, caller.roles) == ("demo", "demo", {"member"})
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {},
+            {"authorization": "Bearer x"},
+            {"authorization": "Basic"},
+            {"authorization": "Basic !!!"},
+            {"authorization": "Basic " + base64.b64encode(b"demo").decode()},
+            {"authorization": "Basic " + base64.b64encode(b"\xff:\xff").decode()},
+            basic("demo", "wrong"),
+            basic("nobody", "wrong"),
+            basic("", ""),
+        ],
+        ids=str,
+    )
+    def test_wrong_credentials_are_refused(self, identity, clock, headers):
+        with pytest.raises(Unauthorized):
+            HttpBasic(identity, clock).authenticate(headers, {})
+
+    def test_bcrypt_is_paid_once_in_a_few_seconds(self, identity, state, clock, bcrypts):
+        authenticator = HttpBasic(identity, clock, cache_s=5)
+        headers = basic("demo", credentials(state, "demo")[0])
+        for _ in range(10):
+            authenticator.authenticate(headers, {})
+        assert len(bcrypts) == 1
+        clock.sleep(5)
+        authenticator.authenticate(headers, {})
+        assert len(bcrypts) == 2
+
+    def test_a_wrong_password_is_never_remembered(self, identity, state, clock, bcrypts):
+        authenticator = HttpBasic(identity, clock)
+        authenticator.authenticate(basic("demo", credentials(state, "demo")[0]), {})
+        for _ in range(2):
+            with pytest.raises(Unauthorized):
+                authenticator.authenticate(basic("demo", "wrong"), {})
+        assert len(bcrypts) == 3
+
+    def test_a_new_password_counts_at_once_though_the_old_one_was_remembered(self, identity, state, clock):
+        authenticator = HttpBasic(identity, clock, cache_s=60)
+        old = basic("demo", credentials(state, "demo")[0])
+        authenticator.authenticate(old, {})
+        path = state / "users.yaml"
+        document = yaml.safe_load(path.read_text())
+        document["users"]["demo"]["password"] = hash_password("fresh", 4)
+        path.write_text(yaml.safe_dump(document))
+        clock.sleep(1)
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate(old, {})
+        assert authenticator.authenticate(basic("demo", "fresh"), {})
+
+    def test_no_password_is_kept(self, identity, state, clock):
+        authenticator = HttpBasic(identity, clock)
+        password, _ = credentials(state, "demo")
+        authenticator.authenticate(basic("demo", password), {})
+        assert password not in repr(vars(authenticator))
+
+
+class TestTokensOrBasicOrder:
+    @pytest.fixture
+    def both(self, identity, clock):
+        return TokensOrBasic(EmbeddedTokens(identity), HttpBasic(identity, clock))
+
+    def test_each_alone(self, both, state, token):
+        assert both.authenticate({"x-auth-token": token("admin")}, {}).user_name == "admin"
+        assert both.authenticate(basic("demo", credentials(state, "demo")[0]), {}).user_name == "demo"
+
+    def test_the_token_counts_where_both_are_sent(self, both, state, token):
+        headers = basic("demo", credentials(state, "demo")[0]) | {"x-auth-token": token("admin")}
+        assert both.authenticate(headers, {}).user_name == "admin"
+
+    def test_a_bad_token_is_not_saved_by_good_basic(self, both, state):
+        headers = basic("demo", credentials(state, "demo")[0]) | {"x-auth-token": "nonsense"}
+        with pytest.raises(Unauthorized):
+            both.authenticate(headers, {})
+
+    def test_neither_is_refused(self, both):
+        with pytest.raises(Unauthorized):
+            both.authenticate({}, {})
+
+
+class TestNoAuth:
+    @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "127.9.9.9", "unix:", ""])
+    def test_everybody_here_may_do_everything(self, address):
+        caller = NoAuth(project_id="demo").authenticate({"x-auth-token": "notused"}, {"REMOTE_ADDR": address})
+        assert caller.project_id == "demo"
+        assert {"admin", "service"} <= caller.roles
+
+    @pytest.mark.parametrize("address", ["10.0.0.1", "::ffff:10.0.0.1", "2001:db8::1", "example.org"])
+    def test_nobody_from_elsewhere_unless_told(self, address):
+        with pytest.raises(Unauthorized, match="only this machine"):
+            NoAuth().authenticate({}, {"REMOTE_ADDR": address})
+        assert NoAuth(beyond_loopback=True).authenticate({}, {"REMOTE_ADDR": address})
+
+    @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "plane.example", ""])
+    def test_a_server_does_not_start_on_other_addresses(self, address):
+        with pytest.raises(StartError, match="allow_none_beyond_loopback"):
+            refuse_beyond_loopback(address)
+
+    @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "[::1]", "localhost"])
+    def test_a_server_starts_on_loopback(self, address):
+        refuse_beyond_loopback(address)
+
+
+class TestPeersTestTokens:
+    @pytest.mark.parametrize(
+        ("headers", "user", "project", "roles"),
+        [
+            ({"x-auth-token": "admin"}, "admin", "admin", {"admin"}),
+            ({"x-auth-token": "admin:p"}, "admin", "p", {"admin"}),
+            ({"x-auth-token": "admin:p:q"}, "admin", "p:q", {"admin"}),
+            ({"x-auth-token": "user"}, "user", "user", set()),
+            ({"x-auth-token": "user:"}, "user", "user", set()),
+            ({"x-auth-token": ""}, "", "", set()),
+            ({"x-auth-token": "admin", "x-roles": "reader, member"}, "admin", "admin", {"reader", "member"}),
+            ({"x-auth-token": "admin", "x-roles": ""}, "admin", "admin", set()),
+            ({"x-auth-token": "u:p", "x-project-id": "other"}, "u", "other", set()),
+        ],
+        ids=str,
+    )
+    def test_convention(self, headers, user, project, roles):
+        caller = TestTokens().authenticate(headers, {})
+        assert (caller.user_id, caller.project_id, caller.roles) == (user, project, roles)
+        assert not caller.system_scope
+
+    def test_system_scope(self):
+        headers = {"x-auth-token": "admin", "openstack-system-scope": "all"}
+        assert TestTokens().authenticate(headers, {}).system_scope
+
+    def test_no_token_is_refused(self):
+        with pytest.raises(Unauthorized):
+            TestTokens().authenticate({}, {})
+
+
+def test_credentials_of_the_first_start_are_those_of_the_file(identity, state):
+    assert credentials(state, "admin")[0] == json.loads((state / "credentials.json").read_text())["admin"]["password"]

@@ -1,0 +1,47 @@
+import pytest
+
+from moorage.core.caller import ANONYMOUS, Caller
+from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone, has_role, member, reader, service
+
+
+def caller(*roles: str, system: bool = False) -> Caller:
+    return Caller("u", "p", frozenset(roles), system_scope=system)
+
+
+@pytest.mark.parametrize(
+    ("roles", "held"),
+    [
+        (["admin"], {"admin", "member", "reader", "admin_or_service"}),
+        (["manager"], {"member", "reader"}),
+        (["member"], {"member", "reader"}),
+        (["reader"], {"reader"}),
+        (["service"], {"service", "admin_or_service", "member", "reader"}),
+        (["other"], set()),
+        ([], set()),
+    ],
+)
+def test_roles_imply_others_as_in_keystone(roles, held):
+    rules = {
+        "admin": admin,
+        "service": service,
+        "member": member,
+        "reader": reader,
+        "admin_or_service": admin_or_service,
+    }
+    assert {name for name, rule in rules.items() if rule(caller(*roles))} == held
+
+
+def test_a_system_token_has_no_roles_in_projects():
+    assert not admin(caller("admin", system=True))
+
+
+def test_what_is_not_in_the_table_is_denied_to_everybody():
+    table = RuleTable({"known": anyone})
+    assert table.allows("known", ANONYMOUS)
+    assert not table.allows("unknown", caller("admin", "service"))
+    assert "unknown" in table.refusal("unknown")
+
+
+def test_a_role_of_ones_own():
+    assert has_role("fpga_user")(caller("fpga_user"))
+    assert not has_role("fpga_user")(caller("member"))

@@ -1,0 +1,149 @@
+import logging
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from moorage.core.errors import StartError
+from moorage.identity.users import UsersFile, hash_password, load, parse, password_fits
+
+HASH = hash_password("secret", 4)
+
+
+def text(**changes: str) -> str:
+    parts = {"project": "demo", "password": HASH, "roles": "{demo: [member]}", "more": ""} | changes
+    return textwrap.dedent(
+        """\
+        projects:
+          {project}: {{id: p1}}
+        users:
+          alice:
+            id: u1
+            password: {password}
+            roles: {roles}
+        {more}"""
+    ).format(**parts)
+
+
+def write(path: Path, content: str) -> Path:
+    path.write_text(content)
+    path.chmod(0o600)
+    return path
+
+
+def test_a_users_file_says_who_has_which_role_where():
+    accounts = parse(text(), "users.yaml")
+    alice = accounts.user("alice")
+    assert alice is accounts.users["u1"]
+    assert alice.roles == {"p1": frozenset({"member"})}
+    assert accounts.default_project(alice).name == "demo"
+    assert HASH not in repr(alice)
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "words"),
+    [
+        ("projects: {", ":1", "no YAML"),
+        ("- 1\n", ":1", "object"),
+        ("", ":1", "object"),
+        ("users: {}\n", ":1", "projects"),
+        (text(password="secret"), ":6", "bcrypt"),
+        (text(roles="{nowhere: [member]}"), ":7", "there is no project nowhere; there is demo"),
+        (text(roles="{demo: []}"), ":7", "demo"),
+        (text(roles="{demo: [Member]}"), ":7", "Member"),
+        (text(more="  bob:\n    id: u1\n    password: $P\n    roles: {}\n".replace("$P", HASH)), ":5", "there twice"),
+        (
+            text(more="  alice:\n    id: u2\n    password: $P\n    roles: {}\n".replace("$P", HASH)),
+            ":8",
+            "alice is there twice",
+        ),
+        (text(more="  no:\n    id: u2\n"), ":8", "must be text"),
+        (text(more="    default_project: other\n"), ":8", "default_project"),
+        (text(more="    nickname: al\n"), ":4", "nickname"),
+        (text(project="demo: {id: p1}\n  spare"), ":2", "there twice"),
+        (text().replace("id: u1", "id: 7"), ":5", "7"),
+        (text().replace("id: u1", "id: ../x"), ":5", "../x"),
+    ],
+)
+def test_a_faulty_file_is_refused_with_its_line(content, place, words):
+    with pytest.raises(StartError) as refused:
+        parse(content, "/etc/users.yaml")
+    assert refused.value.message.startswith(f"/etc/users.yaml{place}:")
+    assert words in refused.value.message
+
+
+def test_a_password_in_plain_text_is_not_repeated_in_the_error():
+    with pytest.raises(StartError) as refused:
+        parse(text(password="topsecret"), "users.yaml")
+    assert "topsecret" not in refused.value.message
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_file_that_others_may_write_is_refused_with_the_remedy(tmp_path, mode):
+    path = write(tmp_path / "users.yaml", text())
+    path.chmod(mode)
+    with pytest.raises(StartError, match="chmod go-w"):
+        load(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(StartError, match="cannot be read"):
+        load(tmp_path / "users.yaml")
+
+
+def test_an_edit_takes_effect_within_a_second(tmp_path, clock):
+    path = write(tmp_path / "users.yaml", text())
+    users = UsersFile(path, clock)
+    os.utime(path, ns=(1, 1))
+    write(path, text(roles="{demo: [admin]}"))
+    assert users.accounts().user("alice").roles["p1"] == {"member"}
+    clock.sleep(1)
+    assert users.accounts().user("alice").roles["p1"] == {"admin"}
+
+
+def test_the_file_is_looked_at_once_a_second_at_most(tmp_path, clock, monkeypatch):
+    path = write(tmp_path / "users.yaml", text())
+    users = UsersFile(path, clock)
+    looks = []
+    original = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda self, **options: looks.append(self) or original(self, **options))
+    for _ in range(100):
+        users.accounts()
+        clock.sleep(0.1)
+    assert len(looks) <= 10
+
+
+@pytest.mark.parametrize("trouble", ["faulty", "gone", "writable"])
+def test_an_edit_that_cannot_be_read_is_logged_and_ignored(tmp_path, clock, caplog, trouble):
+    path = write(tmp_path / "users.yaml", text())
+    users = UsersFile(path, clock)
+    if trouble == "gone":
+        path.unlink()
+    else:
+        write(path, "nonsense" if trouble == "faulty" else text(roles="{demo: [admin]}"))
+        path.chmod(0o666 if trouble == "writable" else 0o600)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            clock.sleep(1)
+            assert users.accounts().user("alice").roles["p1"] == {"member"}
+    assert [record.message for record in caplog.records] == ["changed users file ignored"]
+    write(path, text(roles="{demo: [reader]}"))
+    clock.sleep(1)
+    assert users.accounts().user("alice").roles["p1"] == {"reader"}
+
+
+def test_passwords():
+    alice = parse(text(), "users.yaml").user("alice")
+    assert password_fits(alice, "secret")
+    for wrong in ("Secret", "", "secret\0", "secret" + "x" * 80):
+        assert not password_fits(alice, wrong)
+    assert not password_fits(None, "nobody")
+
+
+def test_a_disabled_user_has_no_password():
+    assert not password_fits(parse(text(more="    enabled: false\n"), "users.yaml").user("alice"), "secret")
+
+
+def test_hashes_of_htpasswd_are_understood():
+    assert password_fits(parse(text(password=HASH.replace("$2b$", "$2y$")), "users.yaml").user("alice"), "secret")

@@ -1,0 +1,119 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from moorage.core.errors import NotFound, Unauthorized, Unavailable
+from moorage.identity.client import PasswordTokens
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import Answer, InProcessTransport
+from tests.wire.identity.conftest import BASE
+
+
+class Counting:
+    """The transport of `app`, which remembers the paths asked for."""
+
+    def __init__(self, app):
+        self._inner = InProcessTransport(app, f"{BASE}/identity")
+        self.logins = 0
+        self._lock = threading.Lock()
+
+    def send(self, method, path, headers, body=None):
+        if path == "/v3/auth/tokens" and method == "POST":
+            with self._lock:
+                self.logins += 1
+        return self._inner.send(method, path, headers, body)
+
+    def stream(self, *arguments):
+        return self._inner.stream(*arguments)
+
+
+@pytest.fixture
+def transport(app):
+    return Counting(app)
+
+
+@pytest.fixture
+def tokens(transport, passwords, clock):
+    def make(name="moorage", project="service", password=None):
+        return PasswordTokens(
+            transport, username=name, password=password or passwords[name], project=project, clock=clock
+        )
+
+    return make
+
+
+def test_one_login_serves_until_shortly_before_the_end(tokens, transport, clock):
+    source = tokens()
+    first = source.headers()
+    clock.sleep(3600 - 121)
+    assert source.headers() == first
+    assert transport.logins == 1
+    clock.sleep(2)
+    assert source.headers() != first
+    assert transport.logins == 2
+
+
+def test_renewal_after_a_refusal_fetches_another_token(tokens, transport):
+    source = tokens()
+    first = source.headers()
+    assert source.headers(renew=True) != first
+    assert transport.logins == 2
+
+
+def test_threads_that_are_refused_together_log_in_once(tokens, transport):
+    source = tokens()
+    together = threading.Barrier(8)
+
+    def use(_number):
+        source.headers()
+        together.wait()
+        return source.headers(renew=True)["x-auth-token"]
+
+    with ThreadPoolExecutor(8) as pool:
+        renewed = set(pool.map(use, range(8)))
+    assert len(renewed) == 1
+    assert transport.logins == 2
+
+
+def test_a_service_client_goes_on_when_its_token_ends_early(tokens, transport, clock, identity, tmp_path):
+    """The key is lost and made anew while a client holds a token."""
+    source = tokens("admin", "admin")
+    http = ServiceClient(transport, service_type="identity", credentials=source, clock=clock)
+    assert http.get("/v3/projects")
+    identity._signer = type(identity._signer)(b"n" * 32)
+    assert http.get("/v3/projects")
+    assert transport.logins == 2
+
+
+def test_the_token_says_who_and_what(tokens):
+    token = tokens().token()
+    assert token.roles == {"service", "admin"}
+    assert token.project_id
+    assert token.text not in repr(token)
+
+
+def test_endpoints_come_from_the_catalogue(tokens):
+    source = tokens()
+    assert source.endpoint("placement") == f"{BASE}/placement"
+    assert source.endpoint("compute", "internal", "RegionOne") == f"{BASE}/compute/v2.1"
+    with pytest.raises(NotFound, match="no public endpoint of volume; it has compute, identity, image, placement"):
+        source.endpoint("volume")
+    with pytest.raises(NotFound, match="in RegionTwo"):
+        source.endpoint("placement", region="RegionTwo")
+
+
+def test_a_wrong_password_is_said_once_and_clearly(tokens, transport):
+    with pytest.raises(Unauthorized, match="login of moorage in project service"):
+        tokens(password="wrong").headers()
+    assert transport.logins == 1
+
+
+def test_an_identity_that_fails_is_unavailable(clock):
+    class Broken:
+        def send(self, *_arguments):
+            return Answer(500, {}, b'{"error": {"code": 500, "message": "database down", "title": "x"}}')
+
+    source = PasswordTokens(Broken(), username="u", password="p", project="x", clock=clock)
+    with pytest.raises(Unavailable, match="database down"):
+        source.headers()
