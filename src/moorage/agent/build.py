@@ -182,9 +182,9 @@ def _named(uuid: str, name: str) -> dict[str, Any]:
 
 def told(error: Exception) -> tuple[str, str]:
     """(sentence, code) for a report. The errors of os_acc are not of our tree, but have both as well."""
-    match error:
-        case MoorageError():
-            return error.message, error.error_code
-        case Exception(message=str(message), code=str(code)):
-            return message, code
+    if isinstance(error, MoorageError):
+        return error.message, error.error_code
+    message, code = getattr(error, "message", None), getattr(error, "code", None)
+    if isinstance(message, str) and isinstance(code, str):
+        return message, code
     return f"{type(error).__name__}: {error}", "agent.failed"

@@ -10,7 +10,7 @@ from moorage.agent.orders import BuildOrder, PowerOrder, decode
 from moorage.agent.virt.driver import PowerAction, VirtDriver
 from moorage.compute.client import AgentJob, ComputeClient
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict, MoorageError, NotFound
+from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
 from moorage.telemetry.logs import request_context
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class JobsDuty:
 
     def _outcome(self, job: AgentJob) -> tuple[str, Result]:
         try:
-            return "done", self._runner.run(job.kind, job.payload, lambda: self._report(job, "running", {}))
+            return "done", self._runner.run(job.kind, job.payload, lambda: self._keep_alive(job))
         except JobLost:
             raise
         except Exception as error:  # the top of a job: its server must not hang in a transition
@@ -111,6 +111,13 @@ class JobsDuty:
             unexpected = not isinstance(error, MoorageError)
             log.warning("job failed", extra={"kind": job.kind, "why": sentence}, exc_info=unexpected)
             return "failed", {"error": sentence, "code": code}
+
+    def _keep_alive(self, job: AgentJob) -> None:
+        """Raises `JobLost`. A compute service that is away for a moment is no reason to undo the work."""
+        try:
+            self._report(job, "running", {})
+        except Unavailable as error:
+            log.warning("a job could not be kept alive", extra={"job": job.id, "why": error.message})
 
     def _report(self, job: AgentJob, state: str, result: Result) -> None:
         try:
