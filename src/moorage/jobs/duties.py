@@ -41,6 +41,11 @@ class Wakeups:
                 self._events.setdefault(topic, []).append(event)
         return event
 
+    def topics(self) -> frozenset[str]:
+        """What anybody here waits for."""
+        with self._lock:
+            return frozenset(self._events)
+
     def wake(self, topic: str) -> None:
         with self._lock:
             events = list(self._events.get(topic, ()))

@@ -1,0 +1,323 @@
+"""Hints in process, by PostgreSQL and by RabbitMQ: the same facts for all three."""
+
+import secrets
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.clock import SystemClock
+from moorage.core.errors import StartError
+from moorage.db.transactions import write
+from moorage.db.types import new_metadata
+from moorage.jobs.duties import DutyThreads, Wakeups
+from moorage.jobs.hints import InProcessHints, PostgresHints, RabbitHints, open_hints
+from moorage.jobs.model import JobState, NewJob
+from moorage.jobs.store import JobStore
+from moorage.jobs.tables import jobs_table
+from tests.servers import postgres_url, rabbit_url, temporary_vhost
+from tests.transport.proxy import Line
+
+#: Waited at most for what should come at once; a loaded machine needs patience.
+PATIENCE_S = 20
+
+METADATA = new_metadata()
+STORE = JobStore(jobs_table(METADATA))
+
+
+class Near:
+    """Everything in one process: there is no line to cut."""
+
+    def __init__(self):
+        self.ours = self.theirs = Wakeups()
+        self.hints = open_hints(None, self.ours)
+
+    def wait_until_listening(self):
+        return
+
+    def cut(self):
+        return
+
+    def mend(self):
+        return
+
+    def close(self):
+        self.hints.close()
+
+
+class Far:
+    """Two processes, as far as hints know: `ours` sends through `hints`, `theirs` hears through a line of its own."""
+
+    def __init__(self, url):
+        channel = f"moorage_test_{secrets.token_hex(4)}"
+        self.lines = [Line(url), Line(url)]
+        self.ours, self.theirs = Wakeups(), Wakeups()
+        self.hints = open_hints(self.lines[0].url, self.ours, channel=channel)
+        self.listener = open_hints(self.lines[1].url, self.theirs, channel=channel)
+
+    def wait_until_listening(self):
+        assert self.listener.listening.wait(PATIENCE_S)
+
+    def cut(self):
+        """Both sides are cut off; returns when the listener has noticed."""
+        for line in self.lines:
+            line.cut()
+        deadline = time.monotonic() + PATIENCE_S
+        while self.listener.listening.is_set():
+            assert time.monotonic() < deadline
+            self.listener._stopping.wait(0.01)
+
+    def mend(self):
+        for line in self.lines:
+            line.mend()
+
+    def close(self):
+        self.hints.close()
+        self.listener.close()
+        for line in self.lines:
+            line.close()
+
+
+@pytest.fixture(
+    params=[
+        "in process",
+        pytest.param("postgresql", marks=pytest.mark.postgresql),
+        pytest.param("rabbit", marks=pytest.mark.rabbit),
+    ]
+)
+def way(request):
+    if request.param == "in process":
+        way = Near()
+    elif request.param == "postgresql":
+        way = Far(postgres_url())
+    else:
+        way = Far(request.getfixturevalue("vhost"))
+    yield way
+    way.close()
+
+
+@pytest.fixture(scope="module")
+def vhost():
+    with temporary_vhost() as url:
+        yield url
+
+
+def settle(way, event, topic="compute-1"):
+    """Listening, and the wake-ups of connecting have passed: a hint is heard as a hint."""
+    way.wait_until_listening()
+    for _ in range(3):
+        way.hints.send(topic)
+        assert event.wait(PATIENCE_S)
+        event.clear()
+
+
+def test_a_hint_arrives(way):
+    woken = way.theirs.listen("compute-1")
+    settle(way, woken)
+    way.hints.send("compute-1")
+    assert woken.wait(PATIENCE_S)
+
+
+def test_a_hint_wakes_only_its_queue(way):
+    mine, other = way.theirs.listen("compute-1"), way.theirs.listen("compute-2")
+    settle(way, mine)
+    settle(way, other, "compute-2")
+    mine.clear()
+    way.hints.send("compute-2")
+    assert other.wait(PATIENCE_S)
+    assert not mine.is_set()
+
+
+def test_a_queue_that_is_listened_to_later_is_heard_too(way):
+    first = way.theirs.listen("compute-1")
+    settle(way, first)
+    late = way.theirs.listen("compute-3")
+    assert heard_within_patience(way, late, "compute-3")
+
+
+def test_a_hint_wakes_the_sender_s_own_process(way):
+    woken = way.ours.listen("compute-1")
+    way.cut()
+    way.hints.send("compute-1")
+    assert woken.is_set(), "no detour: the broker may be down"
+
+
+def test_sending_does_not_wait_for_a_line_that_is_down(way):
+    way.wait_until_listening()
+    way.cut()
+    started = time.monotonic()
+    for number in range(2000):
+        way.hints.send(f"compute-{number % 50}")
+    assert time.monotonic() - started < 1
+
+
+def test_the_listener_recovers_by_itself(way):
+    woken = way.theirs.listen("compute-1")
+    settle(way, woken)
+    for _ in range(2):
+        way.cut()
+        way.mend()
+        assert heard_within_patience(way, woken, "compute-1")
+
+
+def test_what_could_not_be_sent_is_sent_when_the_line_is_back(way):
+    woken = way.theirs.listen("compute-1")
+    settle(way, woken)
+    way.cut()
+    way.hints.send("compute-1")
+    woken.clear()
+    way.mend()
+    way.wait_until_listening()
+    if isinstance(way, Far):
+        assert woken.wait(PATIENCE_S)
+
+
+class Worker:
+    """A duty that does the jobs of ``compute-1``, polling every `poll_s`."""
+
+    name = "worker"
+    listens_to = ("compute-1",)
+
+    def __init__(self, engine, poll_s):
+        self.engine = engine
+        self.poll = timedelta(seconds=poll_s)
+        self.clock = SystemClock()
+        self.done = {}
+        self.news = threading.Condition()
+
+    def tick(self):
+        now = self.clock.now()
+        with write(self.engine) as connection:
+            for job in STORE.claim(connection, "compute-1", "w", now, 60, 9):
+                STORE.finish(connection, job.id, job.epoch, JobState.DONE, None, now)
+                with self.news:
+                    self.done[job.id] = time.monotonic()
+                    self.news.notify_all()
+        return now + self.poll
+
+    def wait_for(self, job_id):
+        with self.news:
+            assert self.news.wait_for(lambda: job_id in self.done, PATIENCE_S)
+        return self.done[job_id]
+
+
+def enqueue(engine, job_id):
+    with write(engine) as connection:
+        STORE.enqueue(connection, NewJob(job_id, "compute-1", "build", job_id, {}), SystemClock().now())
+
+
+@pytest.fixture
+def jobs(sqlite_engine):
+    METADATA.create_all(sqlite_engine)
+    return sqlite_engine
+
+
+def test_a_lost_hint_costs_at_most_one_poll_period(way, jobs):
+    poll_s = 0.5
+    worker = Worker(jobs, poll_s)
+    threads = DutyThreads(SystemClock(), way.theirs)
+    threads.start([worker])
+    try:
+        way.wait_until_listening()
+        way.cut()
+        for number in range(3):
+            started = time.monotonic()
+            enqueue(jobs, f"job-{number}")
+            way.hints.send("compute-1")
+            assert worker.wait_for(f"job-{number}") - started < poll_s + 0.5
+    finally:
+        threads.stop()
+
+
+def test_with_a_hint_nobody_waits_for_the_poll(way, jobs):
+    worker = Worker(jobs, poll_s=600)
+    threads = DutyThreads(SystemClock(), way.theirs)
+    threads.start([worker])
+    try:
+        way.wait_until_listening()
+        for number in range(3):
+            enqueue(jobs, f"job-{number}")
+            way.hints.send("compute-1")
+            worker.wait_for(f"job-{number}")
+    finally:
+        threads.stop()
+
+
+def test_a_listener_that_was_away_looks_at_everything_once(way, jobs):
+    """The hint was lost and the poll is far away: coming back is a reason to look."""
+    worker = Worker(jobs, poll_s=600)
+    threads = DutyThreads(SystemClock(), way.theirs)
+    threads.start([worker])
+    try:
+        way.wait_until_listening()
+        way.cut()
+        enqueue(jobs, "job")
+        if isinstance(way, Near):
+            way.hints.send("compute-1")
+        way.mend()
+        worker.wait_for("job")
+    finally:
+        threads.stop()
+
+
+def test_closing_ends_the_threads_with_the_line_down(way):
+    way.wait_until_listening()
+    way.cut()
+    way.hints.send("compute-1")
+    started = time.monotonic()
+    way.hints.close()
+    assert time.monotonic() - started < 8
+    assert not any(thread.is_alive() for thread in getattr(way.hints, "_threads", ()))
+
+
+def test_a_process_that_only_listens_has_one_connection():
+    line = Line(postgres_url())
+    hints = open_hints(line.url, Wakeups())
+    try:
+        assert hints.listening.wait(PATIENCE_S)
+        assert line.connections == 1
+    finally:
+        hints.close()
+        line.close()
+
+
+def test_a_listener_with_nobody_waiting_rests():
+    line = Line(postgres_url())
+    hints = open_hints(line.url, Wakeups())
+    try:
+        assert hints.listening.wait(PATIENCE_S)
+        before = time.process_time()
+        threading.Event().wait(0.3)
+        assert time.process_time() - before < 0.15
+    finally:
+        hints.close()
+        line.close()
+
+
+def test_the_url_chooses_the_kind():
+    for url, kind in (
+        (None, InProcessHints),
+        (postgres_url(), PostgresHints),
+        (postgres_url().replace("postgresql:", "postgresql+psycopg:"), PostgresHints),
+        (rabbit_url(), RabbitHints),
+    ):
+        hints = open_hints(url, Wakeups())
+        assert type(hints) is kind
+        hints.close()
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(StartError, match="not by 'redis'"):
+        open_hints("redis://127.0.0.1", Wakeups())
+
+
+def heard_within_patience(way, event, topic):
+    """Hints are sent until one is heard: a line that was just mended loses some."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        way.hints.send(topic)
+        if event.wait(0.2):
+            event.clear()
+            return True
+    return False
