@@ -14,11 +14,11 @@ from pathlib import Path
 from moorage.accelerator import holdings as h
 from moorage.accelerator.attach import AttachEngine
 from moorage.accelerator.checkpoint import Checkpoint
-from moorage.accelerator.client import AcceleratorClient, ProviderNode
+from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.base import Driver
 from moorage.accelerator.errors import NotReady
 from moorage.accelerator.fleet import Fleet
-from moorage.accelerator.inventory import provider_nodes
+from moorage.accelerator.inventory import ProviderNode, provider_nodes
 from moorage.accelerator.programming import Programmer
 from moorage.accelerator.reports import attachment_reports, device_reports
 from moorage.accelerator.request import decode_plug, instance_name_of, instance_uuid_of
@@ -52,13 +52,14 @@ class AcceleratorAgent:
         *,
         reports: AcceleratorClient | None = None,
         changed: Callable[[], None] = _nobody,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self.name = f"accelerator-agent@{host}"
         self._host = host
         self._clock = clock
         self._reports = reports
         self._fleet = Fleet(drivers)
-        self._checkpoint = Checkpoint(directory / "checkpoint.json", host)
+        self._checkpoint = checkpoint or Checkpoint(directory / "checkpoint.json", host)
         self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, changed)
         self._engine = AttachEngine(self._fleet, self._checkpoint, self._programmer, changed)
         self._discovering = threading.Lock()

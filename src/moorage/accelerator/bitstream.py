@@ -72,6 +72,8 @@ def choose(images: Sequence[ImageRecord], wanted: Wanted, target: Target) -> Ima
 
 def rejects(image: ImageRecord, wanted: Wanted, target: Target) -> str | None:
     """Why `image` must not be programmed into `target`; None where it may."""
+    if image.status != "active":
+        return f"it is {image.status}"
     if not image.is_for_everybody and image.owner != target.project_id:
         return f"it is {image.visibility} and belongs to another project"
     region = image.properties.get(REGION, "")

@@ -1,4 +1,4 @@
-"""What other features use of this one: the provider nodes of a host's devices, and the Accelerator API's client."""
+"""The Accelerator API, as other features and the hosts' agents use it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,34 +9,6 @@ from msgspec import to_builtins
 
 from moorage.accelerator.reports import AttachmentReport, DeviceReport
 from moorage.wire.client import ServiceClient
-
-SERVICE_TYPE = "accelerator"
-
-
-@dataclass(frozen=True, slots=True)
-class Units:
-    """What a provider offers of one class, in the fields of a Placement inventory."""
-
-    total: int
-    reserved: int = 0  #: dirty, quarantined or on a failed device: nobody may be placed on them
-    min_unit: int = 1
-    max_unit: int = 1
-    step_size: int = 1
-    allocation_ratio: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderNode:
-    """One deployable as a resource provider below its NUMA node.
-
-    `AcceleratorAgent.nodes` gives the whole picture of a host; the host's resource tracker grafts it onto the tree of
-    the virt driver, publishes it and calls `AcceleratorAgent.published` (`moorage.agent.grafts`).
-    """
-
-    name: str
-    parent: str  #: name of the provider it hangs below
-    inventories: Mapping[str, Units]  #: by resource class
-    traits: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,39 @@ Spec: docs/specs/accelerator-attach.md
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from moorage.accelerator.client import ProviderNode, Units
 from moorage.accelerator.model import Deployable, Device, HandleState, Health
 from moorage.accelerator.naming import resource_class, traits_of
 
 #: States in which a handle is nobody's and yet not to be had.
 _WITHHELD = {HandleState.DIRTY, HandleState.CLEANING, HandleState.QUARANTINED}
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What a provider offers of one class, in the fields of a Placement inventory."""
+
+    total: int
+    reserved: int = 0  #: dirty, quarantined or on a failed device: nobody may be placed on them
+    min_unit: int = 1
+    max_unit: int = 1
+    step_size: int = 1
+    allocation_ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderNode:
+    """One deployable as a resource provider below its NUMA node.
+
+    `AcceleratorAgent.nodes` gives the whole picture of a host; the host's resource tracker grafts it onto the tree of
+    the virt driver, publishes it and calls `AcceleratorAgent.published` (`moorage.agent.grafts`).
+    """
+
+    name: str
+    parent: str  #: name of the provider it hangs below
+    inventories: Mapping[str, Units]  #: by resource class
+    traits: frozenset[str]
 
 
 def provider_name(host: str, deployable: str) -> str:

@@ -100,7 +100,7 @@ class Programmer:
     def load(self, deployable: str, chosen: Chosen, instance_uuid: str) -> None:
         """Have `deployable` carry the chosen bitstream; nothing is done where it does already."""
         with self._locks.held(deployable):
-            region = self._checkpoint.holdings.region(deployable)
+            region = self._at_rest(deployable)
             loaded = region.bitstream.digest if region.bitstream else ""
             if region.state is RegionState.IDLE and loaded == chosen.bitstream.digest:
                 return
@@ -111,7 +111,7 @@ class Programmer:
     def settle(self, deployable: str) -> None:
         """Load the blank where nobody holds a handle and the region is lost, or carries what is not for everybody."""
         with self._locks.held(deployable):
-            region = self._checkpoint.holdings.region(deployable)
+            region = self._at_rest(deployable)
             private = region.bitstream is not None and not region.bitstream.public
             if region.state is not RegionState.UNKNOWN and not private:
                 return
@@ -123,17 +123,21 @@ class Programmer:
                 log.error("region cannot be mended", extra={"region": deployable, "reason": error.message})  # noqa: TRY400
 
     def recover(self, deployable: str) -> None:
-        """At a start: believe the device where it can tell, else mend the region."""
+        """At a start, or when a card is back: believe the device where it can tell, else mend the region."""
         with self._locks.held(deployable):
-            region = self._checkpoint.holdings.region(deployable)
-            if region.state is RegionState.PROGRAMMING:
-                self._end(deployable, region.wanted)
-            elif region.state is RegionState.IDLE:
+            if self._at_rest(deployable).state is RegionState.IDLE:
                 found = self._fleet.identify(deployable)
                 self._checkpoint.step(
                     partial(h.adopt, deployable=deployable, state=found.state, bitstream=found.bitstream)
                 )
         self.settle(deployable)
+
+    def _at_rest(self, deployable: str) -> h.RegionRecord:
+        """The region's record. We hold its lock: one that says ``programming`` was left so by a crash or a full disk."""
+        region = self._checkpoint.holdings.region(deployable)
+        if region.state is RegionState.PROGRAMMING:
+            self._end(deployable, region.wanted)
+        return self._checkpoint.holdings.region(deployable)
 
     def _named(self, wanted: Wanted, target: Target) -> ImageRecord:
         image = self._images.get(wanted.bitstream_id)

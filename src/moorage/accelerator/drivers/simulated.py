@@ -22,7 +22,7 @@ import msgspec
 
 from moorage.accelerator.checkpoint import write_durably
 from moorage.accelerator.drivers.base import DriverError, Identified
-from moorage.accelerator.model import Bitstream, Deployable, Device, Health, RegionState
+from moorage.accelerator.model import Bitstream, Device, Health, RegionState
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 
@@ -34,7 +34,7 @@ DEFAULT_LATENCY_S: Mapping[str, float] = {"program": 0.5}
 class FaultKind(StrEnum):
     FAILS = "fails"  #: the verb says no and changes nothing
     DIES = "dies"  #: program: stops half-way and leaves the region so
-    VANISHES = "vanishes"  #: discover: the card is not there
+    VANISHES = "vanishes"  #: discover: the card is not there, and every other verb fails on it
     SICK = "sick"  #: health: the card has failed
 
 
@@ -71,12 +71,17 @@ class _State:
 class SimulatedDriver:
     """`devices` as described, their state in `directory`; time passes on `clock`."""
 
-    name = "simulated"
-
-    def __init__(self, devices: Sequence[Device], directory: Path, clock: Clock) -> None:
-        self._devices = tuple(replace(device, driver=self.name) for device in devices)
+    def __init__(self, devices: Sequence[Device], directory: Path, clock: Clock, *, name: str = "simulated") -> None:
+        self.name = name
+        self._devices = tuple(replace(device, driver=name) for device in devices)
         self._deployables = {part.name: part for device in devices for part in device.deployables}
-        self._handles = {pci_id for part in self._deployables.values() for pci_id in part.handles}
+        #: The card of each deployable and handle.
+        self._cards = {
+            name: device.pci_id
+            for device in devices
+            for part in device.deployables
+            for name in (part.name, *part.handles)
+        }
         self._directory = directory
         self._clock = clock
         self._lock = threading.Lock()
@@ -88,7 +93,6 @@ class SimulatedDriver:
         return [device for device in self._devices if not self._strikes("discover", device.pci_id, FaultKind.VANISHES)]
 
     def identify(self, deployable: str) -> Identified:
-        self._deployable(deployable)
         self._strike("identify", deployable, FaultKind.FAILS)
         region = self._read().regions.get(deployable)
         if region is None:
@@ -97,8 +101,8 @@ class SimulatedDriver:
         return region if region.state is RegionState.IDLE else Identified(RegionState.UNKNOWN)
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
-        region = self._deployable(deployable)
-        if not region.programmable:
+        self._card(deployable)
+        if deployable not in self._deployables or not self._deployables[deployable].programmable:
             raise DriverError(f"{deployable} cannot be programmed")
         if bitstream is not None:
             _check_data(deployable, bitstream, data)
@@ -141,6 +145,8 @@ class SimulatedDriver:
             self._clock.sleep(seconds)
 
     def _strike(self, verb: str, at: str, kind: FaultKind) -> None:
+        if at and self._strikes("discover", self._card(at), FaultKind.VANISHES):
+            raise DriverError(f"{verb} of {at} failed: its card is not there any more")
         if self._strikes(verb, at, kind):
             raise DriverError(f"{verb} of {at or 'the host'} failed, as ordered by {self._control_path.name}")
 
@@ -162,17 +168,15 @@ class SimulatedDriver:
             self._write(replace(state, struck={**state.struck, key: count + 1}))
             return True
 
-    def _deployable(self, name: str) -> Deployable:
-        if name not in self._deployables:
+    def _card(self, name: str) -> str:
+        if name not in self._cards:
             raise DriverError(f"there is no {name} on this host")
-        return self._deployables[name]
+        return self._cards[name]
 
     def _set_region(self, deployable: str, region: Identified) -> None:
         self._change(lambda state: replace(state, regions={**state.regions, deployable: region}))
 
     def _set_handle(self, pci_id: str, handle: _Handle) -> None:
-        if pci_id not in self._handles:
-            raise DriverError(f"there is no {pci_id} on this host")
         self._change(lambda state: replace(state, handles={**state.handles, pci_id: handle}))
 
     def _change(self, change: Callable[[_State], _State]) -> None:

@@ -1,0 +1,277 @@
+"""A host with its simulated devices, a directory of images and an accelerator agent: all real, in one directory.
+
+`Rig.restart` is what a new process finds. `Watch` notes each call of a driver and each write of the checkpoint, and
+can end the "process" (raise `Killed`) before or after any of them.
+"""
+
+import threading
+import uuid
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import msgspec
+
+from moorage.accelerator import holdings as h
+from moorage.accelerator.agent import AcceleratorAgent
+from moorage.accelerator.checkpoint import Checkpoint
+from moorage.accelerator.drivers import description
+from moorage.accelerator.drivers.simulated import Control, Fault, FaultKind, SimulatedDriver
+from moorage.accelerator.model import HandleState, RegionState
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.images.cache import DigestCache
+from moorage.images.directory import ImageDirectory
+from moorage.images.model import Image
+
+HOST = "compute-1"
+PROJECT = "11111111111111111111111111111111"
+AES = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
+SHA = "0b3ddd11-8f2c-4d0a-a3aa-77c2b8f0f202"
+
+R1 = "0000:3b:00.0_R1"  # two handles
+R2 = "0000:3b:00.0_R2"
+R3 = "0000:af:00.0_R1"  # the card that cannot be partly reconfigured
+GPU = "0000:17:00.0"
+TYPE_R1 = description.REGION_TYPE_CARD_0
+TYPE_R2 = description.REGION_TYPE_CARD_0_SMALL
+TYPE_R3 = description.REGION_TYPE_CARD_1
+
+
+class Killed(BaseException):
+    """The process ends here; nothing that follows a normal failure runs."""
+
+
+class Watch:
+    """Counts what happens and kills at one point of it. Points 0 and 1 are before and after the first event."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple] = []
+        self.kill_at: int | None = None
+        self._points = 0
+
+    def arm(self, kill_at: int | None) -> None:
+        self.events.clear()
+        self._points, self.kill_at = 0, kill_at
+
+    @contextmanager
+    def event(self, *what):
+        self._point()
+        yield
+        self.events.append(what)
+        self._point()
+
+    def _point(self) -> None:
+        point, self._points = self._points, self._points + 1
+        if point == self.kill_at:
+            raise Killed
+
+
+class WatchedDriver:
+    def __init__(self, driver: SimulatedDriver, watch: Watch) -> None:
+        self._driver, self._watch, self.name = driver, watch, driver.name
+
+    def __getattr__(self, verb):
+        method = getattr(self._driver, verb)
+        if verb not in ("program", "prepare", "release", "clean"):
+            return method
+
+        def call(target, *arguments):
+            with self._watch.event(self.name, verb, target):
+                return method(target, *arguments)
+
+        return call
+
+
+class WatchedCheckpoint(Checkpoint):
+    def __init__(self, path, host, watch: Watch) -> None:
+        self._watch = watch
+        super().__init__(path, host)
+
+    def _write(self, holdings):
+        with self._watch.event("checkpoint"):
+            super()._write(holdings)
+
+
+class WatchedImages:
+    """The directory, with a list of what it was asked."""
+
+    def __init__(self, images: ImageDirectory) -> None:
+        self._images = images
+        self.asked: list[tuple] = []
+
+    def find(self, properties):
+        self.asked.append(("find", dict(properties)))
+        return self._images.find(properties)
+
+    def get(self, image_id):
+        self.asked.append(("get", image_id))
+        return self._images.get(image_id)
+
+    def open(self, image_id):
+        self.asked.append(("open", image_id))
+        return self._images.open(image_id)
+
+
+class Rig:
+    def __init__(self, directory, *, devices=None, clock=None) -> None:
+        self.directory = directory
+        self.clock = clock or VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
+        self.ids = SeededIds(7)
+        self.devices = devices or description.built_in_host()
+        self.watch = Watch()
+        self.directory_of_images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
+        self.images = WatchedImages(self.directory_of_images)
+        self.changes = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process over what the old one left on the disk, up to where its providers are published."""
+        self.simulated = SimulatedDriver(self.devices, self.directory / "sim", self.clock)
+        self.agent = self.new_agent()
+        self.publish()
+
+    def new_agent(self) -> AcceleratorAgent:
+        cache = DigestCache(self.directory / "cache", max_bytes=1 << 24, clock=self.clock)
+        checkpoint = WatchedCheckpoint(self.directory / "agent" / "checkpoint.json", HOST, self.watch)
+        driver = WatchedDriver(self.simulated, self.watch)
+        return AcceleratorAgent(
+            HOST,
+            [driver],
+            self.directory / "agent",
+            self.images,
+            cache,
+            self.clock,
+            changed=self._changed,
+            checkpoint=checkpoint,
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def publish(self) -> None:
+        self.agent.published({node.name: rp(node.name.removeprefix(f"{HOST}_")) for node in self.agent.nodes()})
+
+    def image(self, name="aes", *, data=None, visibility="public", owner=PROJECT, **properties) -> str:
+        """Upload a bitstream; the id. Property names may hold ``:`` as ``__``."""
+        image_id = self.ids.uuid()
+        now = self.clock.now()
+        named = {key.replace("__", ":"): value for key, value in properties.items()}
+        self.directory_of_images.create(
+            Image(image_id, now, now, name, owner, visibility=visibility, properties=named)
+        )
+        self.directory_of_images.upload(image_id, iter([data or name.encode() * 1000]), size_bytes=None)
+        return image_id
+
+    def order(self, *faults: Fault, **latency_s: float) -> None:
+        self.simulated.order(Control(latency_s, faults))
+
+    def plug(self, instance, specs: Mapping[str, str], *regions: str) -> list[str]:
+        """Plug with all of `regions` selected for the group without a suffix."""
+        return self.plug_groups(instance, specs, {"": [rp(region) for region in regions]})
+
+    def plug_groups(self, instance, specs, selected) -> list[str]:
+        info = {"uuid": instance, "name": f"vm-{instance[:4]}", "project_id": PROJECT, "image_id": None}
+        return [device["pci_id"] for device in self.agent.plug(info, selected, specs)]
+
+    def unplug(self, instance) -> int:
+        return self.agent.unplug({"uuid": instance, "name": "vm"})
+
+    @property
+    def held(self) -> h.Holdings:
+        return self.agent.holdings
+
+    def node(self, deployable: str):
+        return next(node for node in self.agent.nodes() if node.name == f"{HOST}_{deployable}")
+
+    def carries(self, deployable: str) -> str:
+        """The image id that the device itself says it carries."""
+        found = self.simulated.identify(deployable)
+        assert found.state is RegionState.IDLE
+        return found.bitstream.image_id if found.bitstream else ""
+
+    def programs(self) -> list[str]:
+        """Regions in the order they were programmed since the watch was armed."""
+        return [event[2] for event in self.watch.events if event[1:2] == ("program",)]
+
+    def check(self) -> None:
+        """What must hold whenever nobody is in the middle of anything."""
+        held = self.held
+        owned = [handle.pci_id for one in held.attachments.values() for handle in one.handles]
+        assert len(owned) == len(set(owned)), "a handle is given out twice"
+        for attachment in held.attachments.values():
+            assert attachment.step is h.Step.ATTACHED
+            for handle in attachment.handles:
+                record = held.handles[handle.pci_id]
+                assert (record.state, record.instance_uuid) == (HandleState.ATTACHED, attachment.instance_uuid)
+        for pci_id, record in held.handles.items():
+            assert pci_id in owned or record.state is HandleState.QUARANTINED
+        for deployable, region in held.regions.items():
+            assert region.state is not RegionState.PROGRAMMING
+            if region.state is RegionState.IDLE:
+                found = self.simulated.identify(deployable)
+                assert found.state is RegionState.IDLE
+                assert (found.bitstream and found.bitstream.digest) == (region.bitstream and region.bitstream.digest)
+        for device in self.devices:
+            for part in device.deployables:
+                for pci_id in part.handles:
+                    assert pci_id in held.handles or not self.simulated.is_dirty(pci_id), f"{pci_id} is free and dirty"
+
+
+def rp(deployable: str) -> str:
+    """The uuid under which this rig publishes a deployable."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, deployable))
+
+
+def fpga(amount=1, **more: str) -> dict[str, str]:
+    """Extra specs for FPGAs; keyword ``function`` or ``bitstream`` names what to program."""
+    specs = {"resources:CUSTOM_ACCELERATOR_FPGA": str(amount)}
+    return specs | {f"{kind}:{value}": "required" for kind, value in more.items()}
+
+
+def gpu(amount=1) -> dict[str, str]:
+    return {"resources:CUSTOM_ACCELERATOR_GPU": str(amount)}
+
+
+def fault(verb: str, kind: str = "fails", at: str = "*", times: int = 0) -> Fault:
+    return Fault(verb, FaultKind(kind), at, times)
+
+
+def new_instance() -> str:
+    return str(uuid.uuid4())
+
+
+def in_threads(calls) -> list:
+    """The result or the exception of each of `calls`, all begun at the same moment."""
+    gate = threading.Barrier(len(calls))
+    results: list = [None] * len(calls)
+
+    def run(index, call):
+        gate.wait()
+        try:
+            results[index] = call()
+        except Exception as error:  # noqa: BLE001 - it is the result
+            results[index] = error
+
+    threads = [threading.Thread(target=run, args=item) for item in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def many_gpus(count: int):
+    """A host with `count` GPUs and nothing else."""
+    gpu_device = description.built_in_host()[2]
+    return tuple(_gpu_at(gpu_device, f"0000:{index:02x}:00.0") for index in range(1, count + 1))
+
+
+def _gpu_at(device, pci_id):
+    part = replace(device.deployables[0], name=pci_id, handles=(pci_id,))
+    return replace(device, pci_id=pci_id, deployables=(part,))
+
+
+def as_json(value) -> object:
+    return msgspec.to_builtins(value)

@@ -1,0 +1,68 @@
+"""One form is published, all known spellings are understood."""
+
+import pytest
+
+from moorage.accelerator.model import DeviceType, Function
+from moorage.accelerator.naming import (
+    ParsedTrait,
+    TraitKind,
+    canonical_id,
+    function_trait,
+    parse_trait,
+    region_trait,
+    resource_class,
+    same_id,
+    type_of_class,
+)
+from moorage.core.names import is_custom
+
+REGION = "9926ab6d-6c92-5a68-aabc-a7d84c545738"
+COMPACT = "9926ab6d6c925a68aabca7d84c545738"
+JOINED = "9926AB6D_6C92_5A68_AABC_A7D84C545738"
+
+
+def test_the_class_is_the_specs():
+    """R8: CUSTOM_ACCELERATOR_<TYPE>."""
+    assert resource_class(DeviceType.FPGA) == "CUSTOM_ACCELERATOR_FPGA"
+    assert type_of_class("CUSTOM_ACCELERATOR_GPU") == "GPU"
+    assert type_of_class("CUSTOM_ACCELERATOR_") is None
+    assert type_of_class("FPGA") is None
+
+
+def test_the_traits_are_the_specs_and_placement_takes_them():
+    """R9: CUSTOM_FPGA_<vendor>_REGION_<uuid> and CUSTOM_FPGA_<vendor>_FUNCTION_<uuid>."""
+    assert region_trait("intel", REGION) == f"CUSTOM_FPGA_INTEL_REGION_{JOINED}"
+    assert function_trait("intel", Function(REGION)) == f"CUSTOM_FPGA_INTEL_FUNCTION_{JOINED}"
+    by_name = function_trait("intel", Function(name="aes (fast)"))
+    assert by_name == "CUSTOM_FPGA_INTEL_FUNCTION_AES_FAST_"
+    assert is_custom(by_name)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (f"CUSTOM_FPGA_INTEL_REGION_{JOINED}", TraitKind.REGION),
+        (f"CUSTOM_FPGA_REGION_INTEL_{JOINED}", TraitKind.REGION),
+        (f"CUSTOM_FPGA_REGION_INTEL_{COMPACT.upper()}", TraitKind.REGION),
+        (f"CUSTOM_FPGA_INTEL_FUNCTION_{JOINED}", TraitKind.FUNCTION),
+        (f"CUSTOM_FPGA_FUNCTION_INTEL_{JOINED}", TraitKind.FUNCTION),
+        (f"CUSTOM_FPGA_FUNCTION_ID_INTEL_{JOINED}", TraitKind.FUNCTION),
+        (f"custom_fpga_intel_function_{REGION}", TraitKind.FUNCTION),
+    ],
+)
+def test_other_spellings_mean_the_same(text, kind):
+    """A3: one normaliser; the spelling differs in five places."""
+    assert parse_trait(text) == ParsedTrait(kind, "intel", COMPACT)
+
+
+@pytest.mark.parametrize("text", ["CUSTOM_FPGA_INTEL", "HW_CPU_X86_AVX", "CUSTOM_REGION_ONE", ""])
+def test_other_traits_are_none_of_ours(text):
+    assert parse_trait(text) is None
+
+
+def test_ids_are_the_same_however_they_are_joined():
+    assert same_id(REGION, JOINED)
+    assert same_id(REGION.upper(), COMPACT)
+    assert not same_id("", "")
+    assert canonical_id(JOINED) == REGION
+    assert canonical_id("aes") == "aes"

@@ -1,0 +1,106 @@
+"""Flavor extra specs -> groups with accelerators and what each wants programmed."""
+
+import pytest
+
+from moorage.accelerator.errors import BadRequest
+from moorage.accelerator.profile import Wanted, from_extra_specs, refers_to_accelerators
+
+BITSTREAM = "6b1e7a0e-2b52-4a6e-8f0e-b1f9c0de0001"
+FUNCTION = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
+FPGA = {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}
+
+
+def only_group(specs):
+    (group,) = from_extra_specs(specs).groups
+    return group
+
+
+@pytest.mark.parametrize(
+    ("specs", "expected"),
+    [
+        ({"resources:CUSTOM_ACCELERATOR_FPGA": "1"}, True),
+        ({"resources2:CUSTOM_ACCELERATOR_GPU": "1"}, True),
+        ({"resources_net-1:CUSTOM_ACCELERATOR_GPU": "1"}, True),
+        ({"resources:CUSTOM_ACCELERATOR_FPGA": "0"}, False),
+        ({"resources:VGPU": "1", "hw:cpu_policy": "dedicated"}, False),
+        ({"trait:CUSTOM_FPGA_INTEL_REGION_X": "required"}, False),
+        ({}, False),
+    ],
+)
+def test_a_flavor_refers_to_accelerators_by_resources_of_that_class(specs, expected):
+    """R15: plug and unplug run only when the flavor refers to CUSTOM_ACCELERATOR*."""
+    assert refers_to_accelerators(specs) is expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        (f"bitstream:{BITSTREAM}", "required", Wanted(bitstream_id=BITSTREAM)),
+        ("bitstream", BITSTREAM, Wanted(bitstream_id=BITSTREAM)),
+        ("accel:bitstream_id", BITSTREAM.upper(), Wanted(bitstream_id=BITSTREAM)),
+        (f"function:{FUNCTION}", "required", Wanted(function_id=FUNCTION)),
+        ("function:CUSTOM_FPGA_INTEL_FUNCTION_9AFF21A8_3F5B_4A3C_9D0E_0F1C7D1F0A01", "required", Wanted(function_id=FUNCTION)),
+        ("function", FUNCTION, Wanted(function_id=FUNCTION)),
+        ("accel:function_id", FUNCTION, Wanted(function_id=FUNCTION)),
+        ("function_name:aes 256", "required", Wanted(function_name="aes 256")),
+        ("function_name", "aes", Wanted(function_name="aes")),
+        ("accel:function_name", "aes", Wanted(function_name="aes")),
+    ],
+)
+def test_each_way_to_say_it_means_the_same(key, value, wanted):
+    """A2: bitstream and function as key, as value, or as accel: key."""
+    assert only_group(FPGA | {key: value}).wanted == wanted
+
+
+def test_suffixes_join_devices_with_what_they_carry():
+    """A1: the granular group suffix is the join key."""
+    specs = {
+        "resources_A:CUSTOM_ACCELERATOR_FPGA": "1",
+        f"bitstream_A:{BITSTREAM}": "required",
+        "resources_b-2:CUSTOM_ACCELERATOR_FPGA": "2",
+        "function_name_b-2:aes": "required",
+        "trait_b-2:CUSTOM_X": "required",
+        "resources:VCPU": "2",
+    }
+    first, second = from_extra_specs(specs).groups
+    assert (first.suffix, first.amounts, first.wanted) == ("_A", {"FPGA": 1}, Wanted(bitstream_id=BITSTREAM))
+    assert (second.suffix, second.amounts, second.wanted) == ("_b-2", {"FPGA": 2}, Wanted(function_name="aes"))
+    assert second.required_traits == {"CUSTOM_X"}
+
+
+def test_a_bitstream_without_suffix_belongs_to_the_only_group_with_a_device():
+    specs = {"resources1:CUSTOM_ACCELERATOR_FPGA": "1", "bitstream": BITSTREAM}
+    assert only_group(specs).wanted.bitstream_id == BITSTREAM
+
+
+def test_a_bitstream_without_suffix_and_several_groups_is_refused_by_name():
+    """A1: unsuffixed bitstream with several accelerator groups: an error that names the groups."""
+    specs = {"resources1:CUSTOM_ACCELERATOR_FPGA": "1", "resources2:CUSTOM_ACCELERATOR_FPGA": "1", "bitstream": BITSTREAM}
+    with pytest.raises(BadRequest, match="'1', '2'"):
+        from_extra_specs(specs)
+
+
+def test_bitstream_and_function_in_one_group_are_refused():
+    """A2: both a bitstream and a function in one group are an error."""
+    with pytest.raises(BadRequest, match="one region carries one"):
+        from_extra_specs(FPGA | {"bitstream": BITSTREAM, "function": FUNCTION})
+
+
+def test_a_bitstream_in_a_group_without_a_device_is_refused():
+    with pytest.raises(BadRequest, match="'9'"):
+        from_extra_specs(FPGA | {"bitstream9": BITSTREAM})
+
+
+@pytest.mark.parametrize("amount", ["-1", "one", "1.5", ""])
+def test_an_amount_that_is_no_number_is_refused(amount):
+    with pytest.raises(BadRequest, match="whole number"):
+        from_extra_specs({"resources:CUSTOM_ACCELERATOR_FPGA": amount})
+
+
+def test_a_flavor_without_accelerators_is_refused():
+    with pytest.raises(BadRequest, match="asks for no accelerator"):
+        from_extra_specs({"resources:VCPU": "1"})
+
+
+def test_a_disabled_key_wants_nothing():
+    assert not only_group(FPGA | {f"bitstream:{BITSTREAM}": "forbidden"}).wanted
