@@ -12,13 +12,12 @@ server group is ever made (R10): the inventory itself says where the servers may
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from moorage.compute.client import ComputeClient
-from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFound, RemoteError
+from moorage.core.errors import ConcurrentUpdate, Conflict
 from moorage.core.names import reservation_class
 from moorage.placement.client import Inventory, PlacementClient
 from moorage.reservation.host import ensure_reservation_provider, provider_name
@@ -163,18 +162,9 @@ class InstanceSteps:
     def _ensure_flavor(self, step: Step) -> None:
         if step.size is None:
             raise ValueError(f"{step} has no size")
-        try:
-            self._compute.create_flavor(
-                step.reservation_id,
-                f"reservation:{step.reservation_id}",
-                step.size.vcpus,
-                step.size.memory_mb,
-                step.size.disk_gb,
-                public=False,
-            )
-        except MoorageError as error:
-            if not refused_as_conflict(error):  # the id is the reservation's: one that is there is ours
-                raise
+        name = f"reservation:{step.reservation_id}"
+        size = step.size
+        self._compute.create_flavor(step.reservation_id, name, size.vcpus, size.memory_mb, size.disk_gb, public=False)
         self._compute.set_extra_specs(step.reservation_id, {f"resources:{step.resource_class}": "1"})
 
     def _put_inventory(self, step: Step) -> None:
@@ -193,15 +183,10 @@ class InstanceSteps:
         raise ConcurrentUpdate(f"the inventories of {provider.name} changed {MAX_RACES} times while they were written")
 
     def _grant_access(self, step: Step) -> None:
-        try:
-            self._compute.add_flavor_access(step.reservation_id, step.project_id)
-        except MoorageError as error:
-            if not refused_as_conflict(error):
-                raise
+        self._compute.add_flavor_access(step.reservation_id, step.project_id)
 
     def _revoke_access(self, step: Step) -> None:
-        with suppress(NotFound):  # no such flavor any more, or never granted
-            self._compute.remove_flavor_access(step.reservation_id, step.project_id)
+        self._compute.remove_flavor_access(step.reservation_id, step.project_id)
 
     def _delete_servers(self, step: Step) -> Waiting | None:
         servers = self._compute.servers_of_flavor(step.reservation_id)
@@ -233,8 +218,3 @@ class InstanceSteps:
         except Conflict as error:
             return Waiting(f"{step.resource_class} is still in some inventory: {error.message}")
         return None
-
-
-def refused_as_conflict(error: MoorageError) -> bool:
-    """A 409 of the other service, in whichever class its client raises it."""
-    return isinstance(error, Conflict) or (isinstance(error, RemoteError) and error.status == 409)
