@@ -218,7 +218,8 @@ class Forest:
 def _same_shape(old: Provider, new: Provider) -> bool:
     """Does only the usage differ (and what no index knows)?"""
     return (
-        old.inventories == new.inventories
+        old.uuid == new.uuid
+        and old.inventories == new.inventories
         and old.traits == new.traits
         and old.aggregates == new.aggregates
         and old.root_id == new.root_id

@@ -34,10 +34,24 @@ def _get(path: str, handler: Callable[..., Reply], rule: str, minor: int = 0) ->
 
 
 def _write(
-    method: str, path: str, handler: Callable[..., Reply], rule: str, minor: int = 0, schema: Any = None
+    method: str,
+    path: str,
+    handler: Callable[..., Reply],
+    rule: str,
+    minor: int = 0,
+    schema: Any = None,
+    before_schema: Callable[..., None] | None = None,
 ) -> Route[PlacementService]:
-    reads = "json" if schema is not None else "none"
-    return Route(method, path, handler, f"placement:{rule}", schema=schema, since=Version(1, minor), reads=reads)
+    return Route(
+        method,
+        path,
+        handler,
+        f"placement:{rule}",
+        schema=schema,
+        since=Version(1, minor),
+        before_schema=before_schema,
+        reads="json" if schema is not None else "none",
+    )
 
 
 _post, _put, _delete = partial(_write, "POST"), partial(_write, "PUT"), partial(_write, "DELETE")
@@ -50,7 +64,13 @@ ROUTES: list[Route[PlacementService]] = [
     _get("/resource_providers", providers.index, "resource_providers:list"),
     _post("/resource_providers", providers.create, "resource_providers:create", schema=provider_schemas.CREATE),
     _get(_PROVIDER, providers.show, "resource_providers:show"),
-    _put(_PROVIDER, providers.update, "resource_providers:update", schema=provider_schemas.UPDATE),
+    _put(
+        _PROVIDER,
+        providers.update,
+        "resource_providers:update",
+        schema=provider_schemas.UPDATE,
+        before_schema=providers.exists,
+    ),
     _delete(_PROVIDER, providers.delete, "resource_providers:delete"),
     # inventories
     _get(f"{_PROVIDER}/inventories", inventories.index, "resource_providers:inventories:list"),
@@ -59,12 +79,14 @@ ROUTES: list[Route[PlacementService]] = [
         inventories.create,
         "resource_providers:inventories:create",
         schema=inventory_schemas.CREATE,
+        before_schema=providers.exists,
     ),
     _put(
         f"{_PROVIDER}/inventories",
         inventories.replace,
         "resource_providers:inventories:update",
         schema=inventory_schemas.SET,
+        before_schema=providers.exists,
     ),
     _delete(f"{_PROVIDER}/inventories", inventories.clear, "resource_providers:inventories:delete", 5),
     Route(
@@ -81,6 +103,7 @@ ROUTES: list[Route[PlacementService]] = [
         inventories.update,
         "resource_providers:inventories:update",
         schema=inventory_schemas.UPDATE,
+        before_schema=providers.exists,
     ),
     _delete(f"{_PROVIDER}/inventories/{{resource_class}}", inventories.delete, "resource_providers:inventories:delete"),
     # what else hangs on a provider
@@ -92,6 +115,7 @@ ROUTES: list[Route[PlacementService]] = [
         "resource_providers:aggregates:update",
         1,
         schema=name_schemas.PROVIDER_AGGREGATES,
+        before_schema=providers.exists,
     ),
     _get(f"{_PROVIDER}/traits", traits.of_provider, "resource_providers:traits:list", 6),
     _put(

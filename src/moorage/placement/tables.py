@@ -46,7 +46,8 @@ traits = Table(
 
 #: `generation` is the peer's, with the peer's gaps: it does not move on DELETE /allocations, nor on PUT aggregates
 #: before 1.19 (measured on 16.0.0). `revision` is ours: every write that changes what a provider offers or holds
-#: moves it, so an equal revision means that a picture of the provider is exact.
+#: moves it, so an equal revision means that a picture of the provider is exact. Ids never come back (SQLite must be
+#: told): the id of a deleted provider with the revision of its successor would be no picture of anything.
 providers = Table(
     "providers",
     metadata,
@@ -65,6 +66,7 @@ providers = Table(
     UniqueConstraint("name"),
     Index(None, "root_id"),
     Index(None, "parent_id"),
+    sqlite_autoincrement=True,
     **TABLE_OPTIONS,
 )
 
@@ -115,6 +117,7 @@ consumers = Table(
     Column("consumer_type", String(255)),  # NULL: written before 1.38, shown as "unknown"
     UniqueConstraint("uuid"),
     Index(None, "project_id", "user_id"),
+    sqlite_autoincrement=True,
     **TABLE_OPTIONS,
 )
 

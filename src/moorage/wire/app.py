@@ -143,7 +143,7 @@ def _resource(
             if api.strict and req.context.version_refusal is not None:
                 raise req.context.version_refusal
             route = _route_at(routes, req)
-            reply = route.handler(_call(api, service, around, req, route), **params)
+            reply = route.handler(_call(api, service, around, req, route, params), **params)
             _send(resp, reply)
 
         return respond
@@ -173,7 +173,14 @@ def _route_at(routes: Sequence[Route[S]], req: falcon.Request) -> Route[S]:
     raise req.context.refusal or e.NotFound("The resource could not be found.")
 
 
-def _call(api: ServiceApi[S], service: S, around: Surroundings, req: falcon.Request, route: Route[S]) -> Call[S]:
+def _call(
+    api: ServiceApi[S],
+    service: S,
+    around: Surroundings,
+    req: falcon.Request,
+    route: Route[S],
+    params: Mapping[str, str],
+) -> Call[S]:
     caller: Caller = req.context.caller
     document = None
     raw = b""
@@ -183,10 +190,7 @@ def _call(api: ServiceApi[S], service: S, around: Surroundings, req: falcon.Requ
         raise e.Forbidden(around.policy.refusal(route.rule), rule=route.rule)
     if raw:
         document = decode_json(raw)
-    schema = route.schema.at(req.context.version) if isinstance(route.schema, Versioned) else route.schema
-    if isinstance(schema, Schema):
-        schema.check(document, api.word_schema_error)
-    return Call(
+    call = Call(
         service=service,
         caller=caller,
         method=req.method,
@@ -200,6 +204,12 @@ def _call(api: ServiceApi[S], service: S, around: Surroundings, req: falcon.Requ
         stream=_input(req),
         allowed=lambda rule: around.policy.allows(rule, caller),
     )
+    if route.before_schema is not None:
+        route.before_schema(call, **params)
+    schema = route.schema.at(req.context.version) if isinstance(route.schema, Versioned) else route.schema
+    if isinstance(schema, Schema):
+        schema.check(document, api.word_schema_error)
+    return call
 
 
 def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> bytes:

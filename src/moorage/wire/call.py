@@ -76,4 +76,7 @@ class Route(Generic[S]):
     schema: Schema | Versioned | None = None
     since: Version | None = None
     until: Version | None = None
+    #: Called with the call and the path's parameters before the body is held against its schema: Placement answers
+    #: 404 for a provider that does not exist, whatever the body says.
+    before_schema: Callable[..., None] | None = None
     reads: str = "json"  #: ``json``, ``stream`` (raw, unbounded) or ``none`` (a body is ignored)

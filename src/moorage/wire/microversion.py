@@ -12,6 +12,7 @@ from moorage.core.errors import Invalid, NotAcceptable
 HEADER = "OpenStack-API-Version"
 
 _TEXT = re.compile(r"([1-9]\d*)\.([1-9]\d*|0)\Z")
+_LOOSE_TEXT = re.compile(r"(\d+)\.(\d+)\Z")
 
 
 class Version(NamedTuple):
@@ -22,8 +23,8 @@ class Version(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-def parse(text: str) -> Version:
-    match = _TEXT.match(text)
+def parse(text: str, *, loose: bool = False) -> Version:
+    match = (_LOOSE_TEXT if loose else _TEXT).match(text)
     if match is None:
         raise Invalid(f"invalid version string: {text}", code="moorage.microversion")
     return Version(int(match[1]), int(match[2]))
@@ -41,6 +42,8 @@ class VersionRange:
     bare_allowed: bool = False
     #: Cyborg repeats its range in ``OpenStack-API-Minimum-Version`` and ``-Maximum-Version``.
     announces_range: bool = False
+    #: To Placement 0.5 is a version out of range, to the others no version at all.
+    loose: bool = False
 
     def negotiate(self, header: str | None, legacy: str | None = None) -> Version:
         """The version to answer in: the header's, else the minimum.
@@ -55,7 +58,7 @@ class VersionRange:
             return self.minimum
         if wanted == "latest":
             return self.maximum
-        version = parse(wanted)
+        version = parse(wanted, loose=self.loose)
         if not self.minimum <= version <= self.maximum:
             raise NotAcceptable(
                 f"Unacceptable version header: {wanted}. Version {wanted} is not supported by the API. "

@@ -77,7 +77,7 @@ def _summaries(
         provider = forest.at(slot)
         summary: dict[str, object] = {"resources": _resources(provider, classes)}
         if call.version >= (1, 17):
-            summary["traits"] = sorted(provider.traits)
+            summary["traits"] = sorted(provider.traits, key=forest.names.traits.__getitem__)
         if call.version >= (1, 29):
             parent = forest.parent_of(slot)
             summary["parent_provider_uuid"] = None if parent is None else forest.at(parent).uuid

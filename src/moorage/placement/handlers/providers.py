@@ -56,6 +56,10 @@ def update(call: PlacementCall, uuid: str) -> Reply:
     return _answer(call, updated)
 
 
+def exists(call: PlacementCall, uuid: str, **_: str) -> None:
+    call.service.providers.get(uuid)
+
+
 def delete(call: PlacementCall, uuid: str) -> Reply:
     call.service.providers.delete(uuid)
     return done(call)

@@ -4,7 +4,7 @@ from moorage.placement.handlers.answers import PlacementCall, answer
 from moorage.wire.call import Reply
 from moorage.wire.microversion import Version, VersionRange
 
-VERSIONS = VersionRange(service_type="placement", minimum=Version(1, 0), maximum=Version(1, 39))
+VERSIONS = VersionRange(service_type="placement", minimum=Version(1, 0), maximum=Version(1, 39), loose=True)
 
 
 def show(call: PlacementCall) -> Reply:

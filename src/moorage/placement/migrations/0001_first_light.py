@@ -25,6 +25,7 @@ def upgrade() -> None:
         sa.Column("revision", sa.BigInteger, nullable=False),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.Column("updated_at", UtcDateTime, nullable=False),
+        sqlite_autoincrement=True,
         **TABLE_OPTIONS,
     )
     op.create_index("ix_providers_root_id", "providers", ["root_id"])
@@ -114,6 +115,7 @@ def _holders() -> None:
         sa.Column("project_id", sa.String(255), nullable=False),
         sa.Column("user_id", sa.String(255), nullable=False),
         sa.Column("consumer_type", sa.String(255)),
+        sqlite_autoincrement=True,
         **TABLE_OPTIONS,
     )
     op.create_index("ix_consumers_project_id_user_id", "consumers", ["project_id", "user_id"])
