@@ -36,14 +36,14 @@ def statistics(call: ComputeCall) -> Reply:
     return Reply(body={"hypervisor_statistics": zero | total})
 
 
-def search_hypervisors(call: ComputeCall, pattern: str) -> Reply:
-    return Reply(body={"hypervisors": [_hypervisor(call, one, detailed=False) for one in _matching(call, pattern)]})
+def search_hypervisors(call: ComputeCall, hypervisor_id: str) -> Reply:
+    return Reply(body={"hypervisors": [_hypervisor(call, one, detailed=False) for one in _matching(call, hypervisor_id)]})
 
 
-def servers_of_hypervisors(call: ComputeCall, pattern: str) -> Reply:
+def servers_of_hypervisors(call: ComputeCall, hypervisor_id: str) -> Reply:
     rows = [
         _hypervisor(call, one, detailed=False) | ({"servers": _servers(one)} if one.servers else {})
-        for one in _matching(call, pattern)
+        for one in _matching(call, hypervisor_id)
     ]
     return Reply(body={"hypervisors": rows})
 
