@@ -31,11 +31,11 @@ class Hypervisor:
     local_gb: int
     type: str
     version: int
-    cpu_info: Mapping[str, Any]
+    cpu_info: str  #: Nova's object as text
     service_host: str
     state: str  #: up or down
     status: str  #: enabled or disabled
-    servers: tuple[str, ...]  #: ids of those that are on it
+    running_servers: str  #: names of those that are on it, for messages; empty without any
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,6 @@ def _quoted(text: str) -> str:
 
 
 def _hypervisor(row: Mapping[str, Any]) -> Hypervisor:
-    cpu_info = row.get("cpu_info")
     return Hypervisor(
         id=str(row["id"]),
         hostname=row["hypervisor_hostname"],
@@ -245,11 +244,11 @@ def _hypervisor(row: Mapping[str, Any]) -> Hypervisor:
         local_gb=row["local_gb"],
         type=row["hypervisor_type"],
         version=row["hypervisor_version"],
-        cpu_info=cpu_info if isinstance(cpu_info, dict) else {},
+        cpu_info=str(row.get("cpu_info") or ""),
         service_host=row["service"]["host"],
         state=row["state"],
         status=row["status"],
-        servers=tuple(server["uuid"] for server in row.get("servers") or ()),
+        running_servers=", ".join(server["name"] for server in row.get("servers") or ()),
     )
 
 

@@ -1,0 +1,234 @@
+"""The create-server flow, from the POST to ACTIVE, and each way it can end otherwise."""
+
+from tests.wire.compute.conftest import IMAGE, SECRET_IMAGE, Host
+
+
+def test_a_server_goes_from_build_to_active(plane, host):
+    server_id = plane.boot(plane.flavor("small"))
+    building = plane.show(server_id)
+    assert (building["status"], building["OS-EXT-STS:task_state"]) == ("BUILD", "scheduling")
+    assert building["OS-EXT-SRV-ATTR:host"] is None
+    plane.builder.tick()
+    assert plane.show(server_id)["OS-EXT-STS:task_state"] == "spawning"
+    host.work()
+    active = plane.show(server_id)
+    assert (active["status"], active["OS-EXT-STS:task_state"]) == ("ACTIVE", None)
+    assert active["OS-EXT-SRV-ATTR:host"] == "compute-1"
+    assert active["OS-EXT-STS:power_state"] == 1
+    assert active["OS-SRV-USG:launched_at"] is not None
+
+
+def test_a_good_build_makes_two_placement_requests(plane, host):
+    plane.flavor("small")
+    plane.builder.tick()
+    plane.to_placement.seen.clear()
+    plane.boot("small")
+    plane.builder.tick()
+    host.work()
+    methods = [method for method, _ in plane.to_placement.seen]
+    paths = [path.split("/")[1] for _, path in plane.to_placement.seen]
+    assert list(zip(methods, paths, strict=True)) == [("GET", "allocation_candidates"), ("PUT", "allocations")]
+
+
+def test_f1_and_f5_a_custom_class_is_requested_and_allocated(plane, host):
+    """F1, F5 (flavor-resources): `resources:$CUSTOM_CLASS=$N` is added to the request; the allocation equals it."""
+    host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500, CUSTOM_LLC=8)
+    server_id = plane.boot(plane.flavor("llc", {"resources:CUSTOM_LLC": "2", "resources:VCPU": "0"}, vcpus=4))
+    plane.settle(host)
+    allocations = plane.placement.allocations(server_id)
+    assert allocations == {host.provider.uuid: {"CUSTOM_LLC": 2, "DISK_GB": 1, "MEMORY_MB": 512}}
+
+
+def test_f2_the_flavor_still_shows_its_own_fields(plane, host):
+    """F2 (flavor-resources): a class that is 0 is not requested, and displayed all the same."""
+    plane.flavor("bm", {"resources:VCPU": "0", "resources:CUSTOM_GOLD": "1"}, vcpus=8)
+    host.offer(VCPU=1, MEMORY_MB=32768, DISK_GB=500, CUSTOM_GOLD=1)
+    server_id = plane.boot("bm")
+    plane.settle(host)
+    assert plane.show(server_id)["status"] == "ACTIVE"
+    assert plane.show(server_id)["flavor"]["vcpus"] == 8
+    assert plane.send("GET", "/v2.1/flavors/bm")[2]["flavor"]["vcpus"] == 8
+
+
+def test_f4_only_the_custom_class_is_allocated(plane, host):
+    """F4 (flavor-resources): three zeros and a custom class ask for exactly the custom class."""
+    host.offer(CUSTOM_GOLD=1)
+    zeros = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    server_id = plane.boot(plane.flavor("bm", zeros | {"resources:CUSTOM_GOLD": "1"}, vcpus=8, ram=65536, disk=100))
+    plane.settle(host)
+    assert plane.placement.allocations(server_id) == {host.provider.uuid: {"CUSTOM_GOLD": 1}}
+
+
+def test_the_host_is_told_what_was_selected_for_each_group(plane, host):
+    host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500, CUSTOM_LLC=8)
+    server_id = plane.boot(plane.flavor("llc", {"resources_L:CUSTOM_LLC": "1"}))
+    plane.settle(host)
+    payload = host.built[0]
+    assert payload["selected_rp"] == {"": [host.provider.uuid], "_L": [host.provider.uuid]}
+    resources = {"CUSTOM_LLC": 1, "DISK_GB": 1, "MEMORY_MB": 512, "VCPU": 1}
+    assert payload["allocations"] == {host.provider.uuid: {"resources": resources}}
+    assert payload["server"]["id"] == server_id
+    assert payload["server"]["image_id"] == IMAGE
+    assert payload["server"]["flavor"]["extra_specs"] == {"resources_L:CUSTOM_LLC": "1"}
+
+
+def test_no_valid_host_says_why_in_fault_and_event(plane, host):
+    host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500, CUSTOM_GOLD=1)
+    flavor = plane.flavor("gold", {"resources:CUSTOM_GOLD": "1"})
+    first, second = plane.boot(flavor, "first"), plane.boot(flavor, "second")
+    plane.settle(host)
+    assert plane.show(first)["status"] == "ACTIVE"
+    failed = plane.send("GET", f"/v2.1/servers/{second}")[2]["server"]
+    assert failed["status"] == "ERROR"
+    assert failed["fault"]["message"].startswith("No valid host was found. ")
+    assert "CUSTOM_GOLD" in failed["fault"]["message"]
+    assert "details" not in failed["fault"]
+    assert "resources=CUSTOM_GOLD:1" in plane.show(second)["fault"]["details"]
+    action = plane.send("GET", f"/v2.1/servers/{second}/os-instance-actions")[2]["instanceActions"][0]
+    path = f"/v2.1/servers/{second}/os-instance-actions/{action['request_id']}"
+    event = plane.send("GET", path)[2]["instanceAction"]["events"][0]
+    assert (event["result"], event["details"]) == ("Error", failed["fault"]["message"])
+    assert plane.placement.allocations(second) == {}
+
+
+def test_the_filters_reasons_are_counted_without_host_names(plane, host):
+    plane.clock.sleep(120)  # no heartbeat meanwhile
+    server_id = plane.boot(plane.flavor("small"))
+    plane.settle()
+    fault = plane.send("GET", f"/v2.1/servers/{server_id}")[2]["server"]["fault"]
+    assert fault["message"] == (
+        "No valid host was found. Placement has room, but: 1 host: its compute service is down."
+    )
+    assert plane.show(server_id)["fault"]["details"] == "compute-1: its compute service is down"
+
+
+def test_a_host_that_never_registered_gets_nothing(plane):
+    provider = plane.placement.create_provider("stranger")
+    from moorage.placement.client import Inventory
+
+    inventories = {name: Inventory(total=1000) for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    plane.placement.set_inventories(provider.uuid, provider.generation, inventories)
+    server_id = plane.boot(plane.flavor("small"))
+    plane.settle()
+    assert "no compute service has registered it" in plane.show(server_id)["fault"]["message"]
+
+
+def test_a_class_that_exists_nowhere_is_named(plane, host):
+    server_id = plane.boot(plane.flavor("odd", {"resources:CUSTOM_NOWHERE": "1"}))
+    plane.settle(host)
+    fault = plane.show(server_id)["fault"]["message"]
+    assert fault.startswith("No valid host was found. ")
+    assert "CUSTOM_NOWHERE" in fault
+
+
+def test_a_failed_build_ends_in_error_and_gives_back(plane, host):
+    host.fails["build"] = "two bitstreams provide function F: b1 and b2"
+    server_id = plane.boot(plane.flavor("small"))
+    plane.settle(host)
+    server = plane.show(server_id)
+    assert server["status"] == "ERROR"
+    assert server["fault"]["message"] == "two bitstreams provide function F: b1 and b2"
+    assert plane.placement.allocations(server_id) == {}
+
+
+def test_a_reserved_host_is_closed_to_ordinary_flavors_and_open_to_reserved_ones(plane, host):
+    reservation = "CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E"
+    host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500, **{reservation: 1})
+    plane.builder.tick()  # brings the trait into Placement
+    generation, traits = plane.placement.traits(host.provider.uuid)
+    plane.placement.set_traits(host.provider.uuid, generation, traits | {"CUSTOM_RESERVATION_HOST"})
+    ordinary = plane.boot(plane.flavor("small"), "ordinary")
+    reserved = plane.boot(plane.flavor("reserved", {f"resources:{reservation}": "1"}), "reserved")
+    plane.settle(host)
+    assert plane.show(reserved)["status"] == "ACTIVE"
+    assert plane.show(ordinary)["status"] == "ERROR"
+    assert "CUSTOM_RESERVATION_HOST" in plane.show(ordinary)["fault"]["message"]
+
+
+def test_the_emptier_host_is_taken(plane, host):
+    other = Host(plane, "compute-2")
+    other.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
+    servers = [plane.boot(plane.flavor("big", ram=8192, vcpus=4), f"vm{index}") for index in range(1)]
+    servers += [plane.boot("big", f"vm{index}") for index in range(1, 4)]
+    plane.settle(host, other)
+    on = [plane.show(server_id)["OS-EXT-SRV-ATTR:host"] for server_id in servers]
+    assert sorted(on) == ["compute-1", "compute-1", "compute-2", "compute-2"]
+
+
+def test_an_availability_zone_and_a_forced_host_are_kept_to(plane, host):
+    other = Host(plane, "compute-2")
+    other.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
+    body = {"aggregate": {"name": "east", "availability_zone": "east"}}
+    aggregate = plane.admin("POST", "/v2.1/os-aggregates", body)[2]["aggregate"]
+    plane.admin("POST", f"/v2.1/os-aggregates/{aggregate['id']}/action", {"add_host": {"host": "compute-2"}})
+    plane.flavor("small")
+    in_zone = plane.boot("small", "in-zone", availability_zone="east")
+    forced = plane.boot("small", "forced", availability_zone="nova:compute-1", who="root:admin", roles="admin")
+    nowhere = plane.boot("small", "nowhere", availability_zone="nova:compute-2", who="root:admin", roles="admin")
+    plane.settle(host, other)
+    assert plane.show(in_zone)["OS-EXT-SRV-ATTR:host"] == "compute-2"
+    assert plane.show(in_zone)["OS-EXT-AZ:availability_zone"] == "east"
+    assert plane.show(forced)["OS-EXT-SRV-ATTR:host"] == "compute-1"
+    assert "not in availability zone nova" in plane.show(nowhere)["fault"]["message"]
+
+
+def test_what_cannot_be_built_is_refused_at_once(plane, host):
+    plane.flavor("small")
+
+    def refusal(**more):
+        body = {"server": {"name": "vm", "imageRef": IMAGE, "flavorRef": "small", "networks": "none", **more}}
+        status, _, document = plane.send("POST", "/v2.1/servers", body)
+        return status, next(iter(document.values()))["message"]
+
+    assert refusal(flavorRef="nope") == (400, "Flavor nope could not be found.")
+    assert refusal(imageRef="nope") == (400, "Can not find requested image: nope")
+    assert refusal(imageRef=SECRET_IMAGE) == (400, f"Can not find requested image: {SECRET_IMAGE}")
+    assert refusal(imageRef="")[0] == 400
+    assert refusal(availability_zone="west") == (400, "The requested availability zone is not available")
+    assert refusal(availability_zone="nova:compute-1")[0] == 403
+    assert refusal(key_name="nope") == (400, "Invalid key_name provided.")
+    assert refusal(min_count=3, max_count=2)[0] == 400
+    assert refusal(surprise=1)[0] == 400
+    assert refusal(networks=[{"uuid": IMAGE}])[0] == 501
+    assert refusal(block_device_mapping_v2=[{"source_type": "blank", "destination_type": "volume"}])[0] == 501
+    body = {"server": {"name": "vm", "imageRef": IMAGE, "flavorRef": "small"}}
+    assert plane.send("POST", "/v2.1/servers", body)[0] == 400  # networks from 2.37 on
+    assert plane.send("POST", "/v2.1/servers", body, version="2.36")[0] == 202
+
+
+def test_what_the_command_line_sends_is_understood(plane, host):
+    """The body of `openstack server create --flavor F --image I --nic none`, from reference/compute-cli-trace.txt."""
+    plane.flavor("small")
+    disk = {
+        "uuid": IMAGE,
+        "boot_index": 0,
+        "source_type": "image",
+        "destination_type": "local",
+        "delete_on_termination": True,
+    }
+    body = {
+        "server": {
+            "block_device_mapping_v2": [disk],
+            "name": "tr1",
+            "min_count": 1,
+            "max_count": 1,
+            "networks": "none",
+            "flavorRef": "small",
+            "imageRef": IMAGE,
+        }
+    }
+    status, headers, document = plane.send("POST", "/v2.1/servers", body)
+    assert status == 202
+    assert headers["location"].endswith(f"/compute/v2.1/servers/{document['server']['id']}")
+    assert set(document["server"]) == {"id", "links", "OS-DCF:diskConfig", "security_groups", "adminPass"}
+
+
+def test_several_servers_in_one_request(plane, host):
+    plane.flavor("small")
+    body = {
+        "server": {"name": "vm", "imageRef": IMAGE, "flavorRef": "small", "networks": "none", "min_count": 3},
+    }
+    plane.send("POST", "/v2.1/servers", body)
+    plane.settle(host)
+    listed = plane.send("GET", "/v2.1/servers/detail")[2]["servers"]
+    assert {server["name"]: server["status"] for server in listed} == dict.fromkeys(("vm-1", "vm-2", "vm-3"), "ACTIVE")
