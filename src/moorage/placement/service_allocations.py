@@ -96,7 +96,7 @@ class AllocationService:
             if not held:
                 raise NotFound(f"No allocations for consumer '{consumer_uuid}'")
             before = {str(consumer_id): holdings for consumer_id, holdings in held.items()}
-            claim = self._room(connection, forest, before, {}, set())
+            claim = self._room(connection, forest, before, {})
             states = self._write_usage(connection, forest, claim, counted=())
             rows.delete_consumers(connection, [consumer.id for consumer in consumers.values()])
             return Written(None, set(states), states)
@@ -115,11 +115,10 @@ class AllocationService:
             ids = {}
             for uuid, wanted in sorted(inventories.items()):
                 ids[uuid] = _lock_for_reshape(connection, uuid, wanted.generation)
-                self._widen(connection, ids[uuid], uuid, wanted, now)
+                if wanted.inventories:
+                    self._widen(connection, ids[uuid], wanted, now)
             involved = set(ids.values()) | self._involved(connection, wishes)
-            forest = self._snapshot.held().with_changes(
-                {provider.id: provider for provider in store.some_providers(connection, involved)}
-            )
+            forest = _overlaid(self._snapshot.held(), store.some_providers(connection, involved))
             written = self._claim(connection, forest, wishes, single=False)
             for uuid, wanted in sorted(inventories.items()):
                 inventory_writes.replace_all(connection, ids[uuid], uuid, wanted.inventories, now)
@@ -151,7 +150,7 @@ class AllocationService:
         held = rows.held_by(connection, [consumer.id for consumer in consumers.values()])
         before = {consumer.uuid: held.get(consumer.id, {}) for consumer in consumers.values()}
         after = {wish.consumer_uuid: self._wanted(connection, forest, wish, single=single) for wish in wishes}
-        claim = self._room(connection, forest, before, after, set())
+        claim = self._room(connection, forest, before, after)
         # The peer counts a write for providers that are asked for, and for all that an emptied consumer held.
         counted = {provider_id for holdings in after.values() for provider_id in holdings}
         for wish in wishes:
@@ -186,7 +185,6 @@ class AllocationService:
         forest: Forest,
         before: Mapping[str, claims.Holdings],
         after: Mapping[str, claims.Holdings],
-        _verified: set[int],
     ) -> claims.Claim:
         """Raises `Conflict` where there is no room in a picture that is exact."""
         known = {provider_id for holdings in before.values() for provider_id in holdings}
@@ -254,9 +252,7 @@ class AllocationService:
 
     # --- reshaping ----------------------------------------------------------------------------------------------
 
-    def _widen(
-        self, connection: Connection, provider_id: int, uuid: str, wanted: NewInventories, now: datetime
-    ) -> None:
+    def _widen(self, connection: Connection, provider_id: int, wanted: NewInventories, now: datetime) -> None:
         """Put the new inventories beside the old ones."""
         ids = store_names.ids(connection, store_names.CLASSES, wanted.inventories)
         for name in wanted.inventories:
@@ -324,6 +320,14 @@ def _lock_for_reshape(connection: Connection, uuid: str, generation: int) -> int
             code=CONCURRENT_UPDATE,
         )
     return int(row.id)
+
+
+def _overlaid(forest: Forest, providers: Collection[Provider]) -> Forest:
+    """The forest with these providers as they are inside the present transaction."""
+    for provider in providers:
+        if forest.by_id(provider.id) is None or forest.by_id(provider.root_id) is None:
+            raise _PictureIsOld
+    return forest.with_changes({provider.id: provider for provider in providers})
 
 
 def _at(forest: Forest, provider_id: int) -> Provider:

@@ -234,7 +234,7 @@ def revisions(connection: Connection, ids: Collection[int]) -> dict[int, int]:
 # --- what it offers ---------------------------------------------------------------------------------------------
 
 _USED_CLASSES = (
-    select(resource_classes.c.name)
+    select(resource_classes.c.name, resource_classes.c.id)
     .distinct()
     .join(allocations, allocations.c.class_id == resource_classes.c.id)
     .where(allocations.c.provider_id == bindparam("wanted"), allocations.c.class_id.in_(_ONLY))
@@ -251,11 +251,11 @@ def inventory_class_ids(connection: Connection, provider_id: int) -> set[int]:
 
 
 def classes_in_use(connection: Connection, provider_id: int, class_ids: Collection[int]) -> list[str]:
-    """Names of those classes of which somebody holds something here."""
+    """Names of those classes of which somebody holds something here, by id."""
     if not class_ids:
         return []
     rows = connection.execute(_USED_CLASSES, {"wanted": provider_id, "only": list(class_ids)})
-    return sorted(rows.scalars())
+    return [name for name, _ in sorted(rows.tuples(), key=lambda row: int(row[1]))]
 
 
 def holds_allocations(connection: Connection, provider_id: int) -> bool:

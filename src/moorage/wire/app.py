@@ -188,7 +188,7 @@ def _call(
         raw = _read_body(api, req, wanted=route.schema is not None)
     if route.rule is not None and not around.policy.allows(route.rule, caller):
         raise e.Forbidden(around.policy.refusal(route.rule), rule=route.rule)
-    if raw:
+    if raw or (api.strict and route.schema is not None):
         document = decode_json(raw)
     call = Call(
         service=service,
@@ -229,7 +229,7 @@ def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> byte
         raise e.UnsupportedMedia(message, media_type=media_type)
     if media_type and media_type != "application/json" and not media_type.endswith("+json"):
         raise e.UnsupportedMedia(f"The media type {media_type} is not supported, use application/json")
-    return raw or b"null"
+    return raw or (b"" if api.strict else b"null")
 
 
 def _unnamed_body(req: falcon.Request) -> e.MoorageError | None:
