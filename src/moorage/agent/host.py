@@ -15,7 +15,7 @@ from moorage.agent.resource_tracker import ResourcesDuty, ResourceTracker, resou
 from moorage.agent.virt.driver import VirtDriver
 from moorage.compute.client import ComputeClient
 from moorage.core.clock import Clock
-from moorage.core.errors import MoorageError, RemoteError, StartError, Unavailable
+from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.jobs.duties import Duty, Wakeups
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,9 @@ class HostAgent:
                         f"host {self._host} cannot start: {error.message}; start that service, then this agent"
                     ) from error
                 log.info("waiting for a service", extra={"why": error.message})
-            except RemoteError as error:
+            except StartError:
+                raise
+            except MoorageError as error:
                 raise StartError(f"host {self._host} cannot start: {error.message}") from error
             self._clock.sleep(pause_s)
             pause_s = min(pause_s * 2, 5.0)

@@ -198,7 +198,7 @@ def _sentences(merged: Merged) -> list[str]:
         f"{config.source}: there is no provider {config.who} on this host now; the entry waits for it"
         for config in merged.absent
     ]
-    return [*merged.conflicts, *absent]
+    return [*(f"{conflict} (ignored until then)" for conflict in merged.conflicts), *absent]
 
 
 class _Reader:

@@ -40,7 +40,7 @@ def merge(tree: ProviderTree, configs: Sequence[ProviderConfig]) -> Merged:
         elif name in chosen:
             conflicts.append(
                 f"{config.source}: {config.who} is the provider that {chosen[name].source} names {chosen[name].who}; "
-                "this entry is ignored, keep one of them"
+                "keep one of them"
             )
         else:
             chosen[name] = config
@@ -67,7 +67,7 @@ def start_error(conflicts: Iterable[str]) -> StartError:
 def _applied(node: ProviderNode, config: ProviderConfig) -> tuple[ProviderNode, list[str]]:
     refused = [
         f"{config.inventories[name].source}: {name} of provider {node.name} is managed by the virt driver or an "
-        "accelerator of this host; this inventory is ignored, remove it from the file"
+        "accelerator of this host; remove it from the file"
         for name in sorted(config.inventories.keys() & node.native)
     ]
     additional = {name: record.inventory() for name, record in config.inventories.items() if name not in node.native}

@@ -1,0 +1,392 @@
+"""The resource tracker against Placement's own API. Spec: docs/specs/provider-config.md, "Merging"."""
+
+import contextlib
+import logging
+from dataclasses import dataclass, field
+
+import pytest
+
+from moorage.agent.resource_tracker import MAX_ROUNDS
+from moorage.core.errors import Conflict, StartError
+from moorage.placement.client import Candidate, Inventory
+
+LLC = """
+meta: {schema_version: 1.0}
+providers:
+  - identification: {uuid: $COMPUTE_NODE}
+    inventories: {additional: {CUSTOM_LLC: {total: 22, reserved: 2, max_unit: 11}}}
+    traits: {additional: [CUSTOM_P_STATE_ENABLED]}
+"""
+OTHER_CLASS = LLC.replace("CUSTOM_LLC", "CUSTOM_WAYS").replace("CUSTOM_P_STATE_ENABLED", "CUSTOM_FAST")
+CONSUMER = "cccccccc-0000-4000-8000-000000000000"
+
+
+@dataclass(frozen=True)
+class Device:
+    """An accelerator's provider, as its agent gives it."""
+
+    name: str
+    parent: str = "compute-1_NUMA_0"
+    inventories: dict = field(default_factory=lambda: {"CUSTOM_ACCELERATOR_FPGA": Inventory(2, max_unit=2)})
+    traits: frozenset = frozenset({"CUSTOM_FPGA_REGION_A"})
+
+
+class Devices:
+    def __init__(self, *nodes):
+        self.now = list(nodes)
+        self.told = []
+
+    def nodes(self):
+        return self.now
+
+    def published(self, uuids):
+        self.told.append(dict(uuids))
+
+
+def put(files, text, name="a.yaml"):
+    path = files / name
+    path.write_text(text)
+    path.chmod(0o644)
+
+
+def tree(placement):
+    root = placement.provider_by_name("compute-1")
+    return {provider.name: provider for provider in placement.tree(root.uuid)}
+
+
+def classes(placement, name):
+    return placement.inventories(tree(placement)[name].uuid)[1]
+
+
+def traits(placement, name):
+    return placement.traits(tree(placement)[name].uuid)[1]
+
+
+def use(placement, name, resource_class, units=1):
+    uuid = tree(placement)[name].uuid
+    candidate = Candidate({uuid: {resource_class: units}}, {}, uuid)
+    placement.claim(CONSUMER, candidate, "project", "user")
+
+
+def test_a_start_publishes_the_host_its_numa_nodes_devices_and_files(host, placement):
+    """R17, R19, R26, R27 (provider-config): and a flavor can ask for it."""
+    put(host.files, LLC)
+    host.grafts = Devices(Device("compute-1_0000:3b:00.0_R1"))
+    tracker = host.tracker()
+    tracker.start()
+    assert len(tracker.configs) == 1
+    providers = tree(placement)
+    root, numa = providers["compute-1"], providers["compute-1_NUMA_0"]
+    assert {name: provider.parent_uuid for name, provider in providers.items()} == {
+        "compute-1": None,
+        "compute-1_NUMA_0": root.uuid,
+        "compute-1_NUMA_1": root.uuid,
+        "compute-1_0000:3b:00.0_R1": numa.uuid,
+    }
+    assert classes(placement, "compute-1") == {
+        "VCPU": Inventory(16, max_unit=16),
+        "MEMORY_MB": Inventory(32768, 512, max_unit=32768),
+        "DISK_GB": Inventory(500, max_unit=500),
+        "CUSTOM_LLC": Inventory(22, 2, max_unit=11),
+    }
+    assert {"CUSTOM_P_STATE_ENABLED", "COMPUTE_NODE"} <= traits(placement, "compute-1")
+    assert traits(placement, "compute-1_NUMA_0") == {"HW_NUMA_ROOT"}
+    assert host.grafts.told == [{"compute-1_0000:3b:00.0_R1": providers["compute-1_0000:3b:00.0_R1"].uuid}]
+    found, _ = placement.candidates([("resources", "VCPU:1,CUSTOM_LLC:11"), ("required", "CUSTOM_P_STATE_ENABLED")])
+    assert [candidate.root_uuid for candidate in found] == [root.uuid]
+    assert tracker.provider_uuid("compute-1") == root.uuid
+    assert tracker.above([providers["compute-1_0000:3b:00.0_R1"].uuid]) == {"compute-1", "compute-1_NUMA_0"}
+
+
+def test_an_unchanged_round_is_one_reading_and_no_write(host, transport):
+    """R20 (provider-config): every period, and cheap."""
+    put(host.files, LLC)
+    host.grafts = Devices(*(Device(f"dev{number}") for number in range(6)))
+    tracker = host.tracker()
+    tracker.start()
+    tracker.update()
+    transport.forget()
+    tracker.update()
+    ((method, path),) = transport.requests
+    assert method == "GET"
+    assert path.startswith("/resource_providers?in_tree=")
+
+
+def test_a_second_start_writes_nothing(host, transport):
+    put(host.files, LLC)
+    host.grafts = Devices(Device("dev"))
+    host.tracker().start()
+    transport.forget()
+    before = (host.state / "published.json").read_bytes()
+    assert host.tracker().start().written == 0
+    assert transport.writes == []
+    assert (host.state / "published.json").read_bytes() == before
+
+
+def test_a_faulty_file_stops_the_start_before_anything_is_asked(host, transport):
+    """R16 (provider-config)"""
+    put(host.files, LLC.replace("CUSTOM_LLC", "VCPU"))
+    with pytest.raises(StartError, match="only custom classes"):
+        host.tracker().start()
+    assert transport.requests == []
+
+
+def test_files_are_read_once(host, placement):
+    """R16 (provider-config): at the start only."""
+    put(host.files, LLC)
+    tracker = host.tracker()
+    tracker.start()
+    put(host.files, "nonsense: [")
+    tracker.update()
+    assert "CUSTOM_LLC" in classes(placement, "compute-1")
+
+
+def test_a_conflict_with_a_device_stops_the_start(host, transport):
+    """R25 (provider-config): Nova logs it and starts (G3)."""
+    put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: dev").replace("CUSTOM_LLC", "CUSTOM_ACCELERATOR_FPGA"))
+    host.grafts = Devices(Device("dev"))
+    with pytest.raises(StartError, match=r"a\.yaml:5:32: CUSTOM_ACCELERATOR_FPGA of provider dev is managed by"):
+        host.tracker().start()
+    assert transport.writes == []
+
+
+def test_a_conflict_that_comes_later_is_warned_of_once_and_the_rest_is_published(host, placement, caplog):
+    """R24 (provider-config): Nova drops every update of the host from then on (G4)."""
+    put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: dev").replace("CUSTOM_LLC", "CUSTOM_ACCELERATOR_FPGA"))
+    host.grafts = Devices(Device("dev", inventories={"CUSTOM_OTHER": Inventory(1)}))
+    tracker = host.tracker()
+    tracker.start()
+    assert classes(placement, "dev")["CUSTOM_ACCELERATOR_FPGA"].total == 22
+    host.grafts.now = [Device("dev")]
+    with caplog.at_level(logging.WARNING):
+        assert len(tracker.update().warnings) == 1
+        tracker.update()
+    assert classes(placement, "dev") == {"CUSTOM_ACCELERATOR_FPGA": Inventory(2, max_unit=2)}
+    assert "CUSTOM_P_STATE_ENABLED" in traits(placement, "dev")
+    (warning,) = [record.getMessage() for record in caplog.records if "is managed by" in record.getMessage()]
+    assert warning.endswith("(ignored until then)")
+
+
+def test_name_and_uuid_of_one_provider_stop_the_start(host, placement):
+    """R7 (provider-config): Nova starts and never updates the node (G5)."""
+    host.tracker().start()
+    uuid = tree(placement)["compute-1"].uuid
+    put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1"))
+    put(host.files, LLC.replace("$COMPUTE_NODE", uuid), "b.yaml")
+    with pytest.raises(StartError, match="keep one of them"):
+        host.tracker().start()
+
+
+def test_an_entry_for_a_device_waits_until_it_is_there(host, placement):
+    """R21 (provider-config): and is applied in the first update that sees it (R20)."""
+    put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: dev"))
+    host.grafts = Devices()
+    tracker = host.tracker()
+    assert "the entry waits for it" in tracker.start().warnings[0]
+    host.grafts.now = [Device("dev")]
+    tracker.update()
+    assert "CUSTOM_LLC" in classes(placement, "dev")
+
+
+def test_what_others_wrote_is_left_alone(host, placement):
+    """A host under reservation: foreign trait, class and provider stay through updates, restarts and removals."""
+    put(host.files, LLC)
+    host.grafts = Devices(Device("dev"))
+    tracker = host.tracker()
+    tracker.start()
+    root = tree(placement)["compute-1"].uuid
+    placement.ensure_trait("CUSTOM_RESERVATION_HOST")
+    placement.ensure_class("CUSTOM_RESERVATION_X")
+    generation, own = placement.traits(root)
+    placement.set_traits(root, generation, own | {"CUSTOM_RESERVATION_HOST"})
+    reserved = placement.create_provider("blazar_compute-1", parent_uuid=root)
+    for uuid in (root, reserved.uuid):
+        placement.put_inventory(uuid, "CUSTOM_RESERVATION_X", Inventory(3))
+    assert tracker.update().written == 0
+    put(host.files, OTHER_CLASS)
+    host.grafts = Devices()
+    host.tracker().start()
+    assert "CUSTOM_RESERVATION_HOST" in traits(placement, "compute-1")
+    assert classes(placement, "compute-1")["CUSTOM_RESERVATION_X"] == Inventory(3)
+    assert classes(placement, "blazar_compute-1") == {"CUSTOM_RESERVATION_X": Inventory(3)}
+    assert "dev" not in tree(placement)
+
+
+def test_what_a_file_no_longer_says_goes_at_the_next_start(host, placement):
+    """G8, G9: Nova keeps traits for good."""
+    put(host.files, LLC)
+    host.tracker().start()
+    put(host.files, OTHER_CLASS)
+    host.tracker().start()
+    assert {name for name in classes(placement, "compute-1") if name.startswith("CUSTOM")} == {"CUSTOM_WAYS"}
+    assert {name for name in traits(placement, "compute-1") if name.startswith("CUSTOM")} == {"CUSTOM_FAST"}
+
+
+def test_a_file_may_add_to_a_provider_of_others_for_as_long_as_it_likes(host, placement):
+    """G6: the second pass of Nova takes its own class for the driver's, and blocks the host for ever."""
+    host.tracker().start()
+    placement.create_provider("blazar_compute-1", parent_uuid=tree(placement)["compute-1"].uuid)
+    put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: blazar_compute-1"))
+    tracker = host.tracker()
+    tracker.start()
+    assert tracker.update().warnings == ()
+    assert host.tracker().start().written == 0
+    (host.files / "a.yaml").unlink()
+    host.tracker().start()
+    assert classes(placement, "blazar_compute-1") == {}
+    assert "blazar_compute-1" in tree(placement)
+
+
+def test_a_class_that_servers_use_is_closed_until_they_are_gone(host, placement, caplog):
+    """G7: Nova does not start any more."""
+    put(host.files, LLC)
+    host.tracker().start()
+    use(placement, "compute-1", "CUSTOM_LLC", 4)
+    (host.files / "a.yaml").unlink()
+    tracker = host.tracker()
+    with caplog.at_level(logging.WARNING):
+        tracker.start()
+    assert "4 are in use" in caplog.text
+    assert classes(placement, "compute-1")["CUSTOM_LLC"] == Inventory(22, 22, max_unit=11)
+    assert tracker.update().written == 0
+    placement.release(CONSUMER)
+    tracker.update()
+    assert "CUSTOM_LLC" not in classes(placement, "compute-1")
+
+
+def test_a_device_that_vanishes_is_removed_and_one_in_use_is_closed(host, placement):
+    host.grafts = Devices(Device("dev1"), Device("dev2"))
+    tracker = host.tracker()
+    tracker.start()
+    use(placement, "dev1", "CUSTOM_ACCELERATOR_FPGA")
+    host.grafts.now = []
+    tracker.update()
+    assert classes(placement, "dev1")["CUSTOM_ACCELERATOR_FPGA"] == Inventory(2, 2, max_unit=2)
+    assert "dev2" not in tree(placement)
+    placement.release(CONSUMER)
+    tracker.update()
+    assert "dev1" not in tree(placement)
+
+
+def test_traits_of_a_device_follow_what_it_carries(host, placement):
+    host.grafts = Devices(Device("dev"))
+    tracker = host.tracker()
+    tracker.start()
+    host.grafts.now = [Device("dev", traits=frozenset({"CUSTOM_FPGA_REGION_A", "CUSTOM_FPGA_FUNCTION_B"}))]
+    assert tracker.update().written == 1
+    assert traits(placement, "dev") == {"CUSTOM_FPGA_REGION_A", "CUSTOM_FPGA_FUNCTION_B"}
+    host.grafts.now = [Device("dev")]
+    tracker.update()
+    assert traits(placement, "dev") == {"CUSTOM_FPGA_REGION_A"}
+
+
+def test_a_writer_in_between_is_met_by_reading_again(host, transport, placement):
+    put(host.files, LLC)
+    tracker = host.tracker()
+    tracker.start()
+    root = tree(placement)["compute-1"].uuid
+    host.description = type(host.description)(vcpus=32)
+    other = []
+
+    def scribble(method, path):
+        if method == "PUT" and path.endswith("/inventories") and not other:
+            other.append(path)
+            placement.put_inventory(root, "PCPU", Inventory(1))
+
+    transport.before = scribble
+    host.tracker().start()
+    assert classes(placement, "compute-1")["VCPU"].total == 32
+    assert classes(placement, "compute-1")["PCPU"] == Inventory(1)
+
+
+def test_repetitions_are_bounded(host, transport, placement, clock):
+    tracker = host.tracker()
+    tracker.start()
+    root = tree(placement)["compute-1"].uuid
+    host.description = type(host.description)(vcpus=32)
+    times = []
+
+    def scribble(method, path):
+        if method == "PUT" and path.endswith("/inventories"):
+            times.append(path)
+            placement.put_inventory(root, "PCPU", Inventory(len(times)))
+
+    transport.before = scribble
+    with pytest.raises(Conflict):
+        host.tracker().start()
+    assert len(times) == MAX_ROUNDS
+
+
+def test_a_class_that_comes_into_use_while_it_is_removed_is_closed_instead(host, transport, placement):
+    put(host.files, LLC)
+    host.tracker().start()
+    (host.files / "a.yaml").unlink()
+    used = []
+
+    def claim(method, path):
+        if method == "PUT" and path.endswith("/inventories") and not used:
+            used.append(path)
+            use(placement, "compute-1", "CUSTOM_LLC")
+
+    transport.before = claim
+    host.tracker().start()
+    assert classes(placement, "compute-1")["CUSTOM_LLC"].reserved == 22
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_an_agent_that_dies_while_publishing_takes_back_later_what_it_had_written(host, transport, placement, at):
+    """Whichever write is the last one: what was remembered covers what is there."""
+    put(host.files, LLC)
+    writes = []
+
+    def die(method, path):
+        if method != "GET":
+            writes.append(path)
+            if len(writes) > at:
+                raise KeyboardInterrupt
+
+    transport.before = die
+    with contextlib.suppress(KeyboardInterrupt):
+        host.tracker().start()
+    transport.before = lambda method, path: None
+    (host.files / "a.yaml").unlink()
+    host.tracker().start()
+    assert not [name for name in classes(placement, "compute-1") if name.startswith("CUSTOM")]
+    assert not [name for name in traits(placement, "compute-1") if name.startswith("CUSTOM")]
+    assert host.tracker().start().written == 0
+
+
+def test_a_host_deleted_in_placement_comes_back(host, placement):
+    tracker = host.tracker()
+    tracker.start()
+    before = tree(placement)
+    for name in ("compute-1_NUMA_0", "compute-1_NUMA_1", "compute-1"):
+        placement.delete_provider(before[name].uuid)
+    tracker.update()
+    assert set(tree(placement)) == {"compute-1", "compute-1_NUMA_0", "compute-1_NUMA_1"}
+
+
+def test_a_lost_state_directory_does_not_lose_the_driver_its_classes(host, placement):
+    """The names of the host are found again, and devices that vanish later still go."""
+    host.grafts = Devices(Device("dev"))
+    host.tracker().start()
+    before = tree(placement)
+    (host.state / "published.json").unlink()
+    tracker = host.tracker()
+    tracker.start()
+    assert tree(placement) == before
+    host.grafts.now = []
+    tracker.update()
+    assert "dev" not in tree(placement)
+
+
+def test_a_node_that_another_agent_takes_over_gets_its_configuration(host, placement, tmp_path):
+    """R23 (provider-config): the new agent's file counts."""
+    put(host.files, LLC)
+    host.tracker().start()
+    host.state = tmp_path / "another host"
+    put(host.files, OTHER_CLASS)
+    here = host.tracker()
+    here._published = type(here._published)(host.state / "published.json")
+    here.start()
+    assert classes(placement, "compute-1")["CUSTOM_WAYS"].total == 22
