@@ -129,6 +129,14 @@ def test_foreign_keys_are_checked_again_after_a_migration(engine, harbour):
         connection.execute(sa.text("INSERT INTO rope (id, boat_id) VALUES (5, 99)"))
 
 
+def test_what_a_migration_leaves_unnamed_is_named_as_in_the_tables(engine, harbour):
+    unnamed = FIRST.replace('sa.Column("name", sa.String(20))', 'sa.Column("name", sa.String(20), unique=True)')
+    (harbour / "0001_first_light.py").write_text(unnamed)
+    migrations.upgrade(engine, "harbour")
+    [constraint] = sa.inspect(engine).get_unique_constraints("boat")
+    assert constraint["name"] == "uq_boat_name"
+
+
 def test_a_failed_migration_leaves_its_revision_unset(engine, harbour):
     migrations.upgrade(engine, "harbour")
     broken = SECOND.replace("batch.alter_column(", "raise RuntimeError('half-way')\n        batch.alter_column(", 1)

@@ -3,6 +3,8 @@
 `sqlite:///path`, `postgresql://...` (psycopg 3) and `mysql://...` or `mariadb://...` (PyMySQL) are understood.
 """
 
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,8 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
         connection.isolation_level = None  # we say BEGIN ourselves, see _begin
         cursor = connection.cursor()
         # NORMAL survives a killed process; only a power cut can lose the last commits, never corrupt the file.
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        _use_write_ahead_log(cursor)
+        for pragma in ("synchronous=NORMAL", "foreign_keys=ON"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
@@ -76,6 +79,19 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _use_write_ahead_log(cursor: Any) -> None:
+    """The mode stays with the file. Whoever changes it is refused at once while others open it: no busy timeout."""
+    give_up = time.monotonic() + SQLITE_BUSY_TIMEOUT_S
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.005)
 
 
 def dialect_name(engine: Engine | Connection) -> str:

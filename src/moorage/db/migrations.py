@@ -23,6 +23,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 from moorage.core.errors import StartError, Unavailable
 from moorage.db.engine import WRITE_OPTION, dialect_name
 from moorage.db.transactions import translate, translated
+from moorage.db.types import new_metadata
 
 #: How long a starting process waits for another one that is migrating the same database.
 LOCK_TIMEOUT_S = 120
@@ -145,6 +146,8 @@ def _run(connection: Connection, feature: str, steps: Callable[[Any, Any], Any])
             connection=connection,
             version_table=f"{feature}_version",
             render_as_batch=dialect_name(connection) == "sqlite",
+            # Names the constraints that a migration leaves unnamed, as in the tables.
+            target_metadata=new_metadata(),
         )
         environment.run_migrations()
 
