@@ -74,7 +74,7 @@ def rejects(image: ImageRecord, wanted: Wanted, target: Target) -> str | None:
     """Why `image` must not be programmed into `target`; None where it may."""
     if image.status != "active":
         return f"it is {image.status}"
-    if not image.is_for_everybody and image.owner != target.project_id:
+    if not _may_use(image, target):
         return f"it is {image.visibility} and belongs to another project"
     region = image.properties.get(REGION, "")
     if not same_id(region, target.deployable.region_type):
@@ -94,10 +94,15 @@ def rejects(image: ImageRecord, wanted: Wanted, target: Target) -> str | None:
 
 
 def not_found(wanted: Wanted, target: Target, images: Sequence[ImageRecord]) -> BitstreamNotFound:
-    """Names what was searched and why each image that came near was not taken."""
-    reasons = [f"{image.id} ({image.name}): {rejects(image, wanted, target)}" for image in images]
+    """Names what was searched and why each image that came near was not taken; images of others stay unknown."""
+    known = [image for image in images if _may_use(image, target)]
+    reasons = [f"{image.id} ({image.name}): {rejects(image, wanted, target)}" for image in known]
     seen = f"; looked at {'; '.join(reasons)}" if reasons else "; no image answers to that"
     return BitstreamNotFound(f"no image fits {wanted} for {target}{seen}")
+
+
+def _may_use(image: ImageRecord, target: Target) -> bool:
+    return image.is_for_everybody or image.owner == target.project_id
 
 
 def matches(wanted: Wanted, function: Function) -> bool:

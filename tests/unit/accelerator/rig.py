@@ -23,7 +23,7 @@ from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.images.cache import DigestCache
 from moorage.images.directory import ImageDirectory
-from moorage.images.model import Image
+from moorage.images.model import Image, Visibility
 
 HOST = "compute-1"
 PROJECT = "11111111111111111111111111111111"
@@ -159,7 +159,7 @@ class Rig:
         now = self.clock.now()
         named = {key.replace("__", ":"): value for key, value in properties.items()}
         self.directory_of_images.create(
-            Image(image_id, now, now, name, owner, visibility=visibility, properties=named)
+            Image(image_id, now, now, name, owner, visibility=Visibility(visibility), properties=named)
         )
         self.directory_of_images.upload(image_id, iter([data or name.encode() * 1000]), size_bytes=None)
         return image_id

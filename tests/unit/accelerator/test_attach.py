@@ -1,0 +1,437 @@
+"""Plug and unplug on one host: the requirements of the accelerator-attach specification."""
+
+import pytest
+
+from moorage.accelerator import errors as e
+from moorage.accelerator.model import HandleState
+from moorage.core.errors import Unavailable
+from tests.unit.accelerator.rig import (
+    AES,
+    GPU,
+    R1,
+    R2,
+    R3,
+    SHA,
+    TYPE_R1,
+    TYPE_R2,
+    TYPE_R3,
+    Rig,
+    fault,
+    fpga,
+    gpu,
+    in_threads,
+    many_gpus,
+    new_instance,
+    rp,
+)
+
+GPUS = ["0000:17:00.0", "0000:65:00.0", "0000:ca:00.0", "0000:e3:00.0"]
+
+
+@pytest.fixture
+def rig(tmp_path) -> Rig:
+    return Rig(tmp_path)
+
+
+# --------------------------------------------------------------------------------- what is programmed
+
+
+def test_a_gpu_is_plugged_without_images_and_without_programming(rig):
+    """R2: FPGA-only steps are skipped for others. R28: a list with one entry per accelerator."""
+    assert rig.plug(new_instance(), gpu(), GPU) == [GPU]
+    assert rig.images.asked == []
+    assert rig.programs() == []
+
+
+def test_a_named_bitstream_is_fetched_once_and_programmed(rig):
+    """R23: bitstream:<uuid>: exactly that image's data is read, the driver gets it, its id is remembered."""
+    image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    other = rig.image("other", region_uuid=TYPE_R1, function_uuid=AES)
+    assert rig.plug(new_instance(), fpga(bitstream=image_id), R1) == ["0000:3b:00.1"]
+    assert rig.images.asked == [("get", image_id), ("open", image_id)]
+    assert rig.carries(R1) == image_id != other
+    assert rig.held.region(R1).bitstream.image_id == image_id
+
+
+def test_the_image_for_function_and_region_type_is_programmed(rig):
+    """R24: function id and the region type of the selected provider; another region's image is not chosen."""
+    wanted = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    rig.image("other region", region_uuid=TYPE_R2, function_uuid=AES)
+    rig.image("other function", region_uuid=TYPE_R1, function_uuid=SHA)
+    rig.plug(new_instance(), fpga(function=AES), R1)
+    assert rig.images.asked[0] == ("find", {"function_uuid": AES, "region_uuid": TYPE_R1})
+    assert rig.carries(R1) == wanted
+
+
+def test_a_function_by_name_finds_the_same_image(rig):
+    """R5: both forms resolve to the same image."""
+    wanted = rig.image(region_uuid=TYPE_R1, function_uuid=AES, function_name="aes-256")
+    rig.plug(new_instance(), fpga(function_name="aes-256"), R1)
+    assert rig.carries(R1) == wanted
+
+
+def test_cyborgs_property_is_understood(rig):
+    """A11: accel:function_id as fallback."""
+    wanted = rig.image(region_uuid=TYPE_R1, accel__function_id=AES)
+    rig.plug(new_instance(), fpga(function=AES), R1)
+    assert rig.carries(R1) == wanted
+
+
+def test_a_bitstream_with_two_functions_gives_two_traits_and_two_handles(rig):
+    """R4: after programming a 2-function bitstream, 2 function traits and 2 handles exist."""
+    rig.image(region_uuid=TYPE_R1, function_uuid=f"{AES},{SHA}")
+    assert rig.plug(new_instance(), fpga(2, function=SHA), R1) == ["0000:3b:00.1", "0000:3b:00.2"]
+    functions = {trait for trait in rig.node(R1).traits if "_FUNCTION_" in trait}
+    assert len(functions) == 2
+
+
+def test_nothing_asked_programs_nothing(rig):
+    """R26: neither bitstream nor function asked: no programming."""
+    assert rig.plug(new_instance(), fpga(), R1) == ["0000:3b:00.1"]
+    assert rig.programs() == []
+    assert rig.images.asked == []
+
+
+def test_a_preprogrammed_function_is_used_as_it_is_and_checked(rig):
+    """R26: a flavor that relies on a function's trait gets it, or an error when it is there no longer."""
+    rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    first = new_instance()
+    rig.plug(first, fpga(function=AES), R1)
+    rig.unplug(first)
+    relying = fpga() | {f"trait:CUSTOM_FPGA_INTEL_FUNCTION_{AES.upper().replace('-', '_')}": "required"}
+    assert rig.plug(new_instance(), relying, R1) == ["0000:3b:00.1"]
+    with pytest.raises(e.ConflictingBitstreams, match="relies on function"):
+        rig.plug(new_instance(), relying, R2)
+    rig.check()
+
+
+def test_the_function_trait_follows_reprogramming(rig):
+    """R9: old function trait gone, new one there; the resource tracker is woken for it."""
+    aes = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
+    sha = rig.image("sha", region_uuid=TYPE_R1, function_uuid=SHA)
+    for image_id, function in ((aes, AES), (sha, SHA)):
+        woken = rig.changes
+        instance = new_instance()
+        rig.plug(instance, fpga(bitstream=image_id), R1)
+        assert rig.changes > woken
+        functions = {trait for trait in rig.node(R1).traits if "_FUNCTION_" in trait}
+        assert functions == {f"CUSTOM_FPGA_INTEL_FUNCTION_{function.upper().replace('-', '_')}"}
+        rig.unplug(instance)
+
+
+def test_a_region_that_carries_it_already_is_not_programmed_again(rig):
+    """A10: other handles of the region in use are no obstacle when the bitstream already is the wanted one."""
+    rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    rig.plug(new_instance(), fpga(function=AES), R1)
+    assert rig.plug(new_instance(), fpga(function=AES), R1) == ["0000:3b:00.2"]
+    assert rig.programs() == [R1]
+
+
+def test_a_region_in_use_is_not_programmed_with_something_else(rig):
+    """A10: refuse while another handle of the region is in use."""
+    aes, sha = (rig.image(name, region_uuid=TYPE_R1, function_uuid=id_) for name, id_ in (("aes", AES), ("sha", SHA)))
+    rig.plug(new_instance(), fpga(bitstream=aes), R1)
+    with pytest.raises(e.ConflictingBitstreams, match="in use by another instance"):
+        rig.plug(new_instance(), fpga(bitstream=sha), R1)
+    assert rig.carries(R1) == aes
+    rig.check()
+
+
+def test_a_private_bitstream_is_neither_published_nor_left_behind(rig):
+    """A12: its functions are not told; after the last use the region is blank."""
+    rig.image(visibility="private", region_uuid=TYPE_R1, function_uuid=AES)
+    instance = new_instance()
+    rig.plug(instance, fpga(function=AES), R1)
+    assert not any("_FUNCTION_" in trait for trait in rig.node(R1).traits)
+    rig.unplug(instance)
+    assert rig.carries(R1) == ""
+
+
+def test_a_private_bitstream_is_not_used_by_another_project(rig):
+    rig.image(visibility="private", region_uuid=TYPE_R1, function_uuid=AES)
+    rig.plug(new_instance(), fpga(function=AES), R1)
+    stranger = {"uuid": new_instance(), "name": "x", "project_id": "2" * 32}
+    with pytest.raises(e.ConflictingBitstreams, match="another project"):
+        rig.agent.plug(stranger, {"": [rp(R1)]}, fpga())
+    secret = rig.image("secret", visibility="private", region_uuid=TYPE_R2, function_uuid=AES)
+    with pytest.raises(e.BitstreamNotFound) as caught:
+        rig.agent.plug(stranger, {"": [rp(R2)]}, fpga(function=AES))
+    assert secret not in caught.value.message, "other projects' images stay unknown"
+
+
+# ----------------------------------------------------------------------------------------- what is refused
+
+
+def test_two_matching_bitstreams_leave_nothing_programmed_or_allocated(rig):
+    """R25: MultipleBitstreams names both."""
+    first, second = (rig.image(name, region_uuid=TYPE_R1, function_uuid=AES) for name in ("one", "two"))
+    with pytest.raises(e.MultipleBitstreams) as caught:
+        rig.plug(new_instance(), fpga(function=AES), R1)
+    assert first in caught.value.message
+    assert second in caught.value.message
+    assert rig.watch.events == [("checkpoint",), ("checkpoint",)]  # of the start: devices, providers
+    assert not rig.held.handles
+
+
+def test_no_matching_bitstream_says_what_was_searched(rig):
+    """R25: 0 matches are BitstreamNotFound, which names what was searched."""
+    rig.image("elsewhere", region_uuid=TYPE_R3, function_uuid=AES)
+    with pytest.raises(e.BitstreamNotFound, match=rf"{AES}.*{TYPE_R1}"):
+        rig.plug(new_instance(), fpga(function=AES), R1)
+    with pytest.raises(e.BitstreamNotFound):
+        rig.plug(new_instance(), fpga(bitstream=new_instance()), R1)
+
+
+@pytest.mark.parametrize(
+    ("info", "selected", "specs"),
+    [
+        ({"name": "no uuid"}, {"": [rp(R1)]}, fpga()),
+        ({"uuid": "no-uuid"}, {"": [rp(R1)]}, fpga()),
+        ({"uuid": new_instance(), "name": 3}, {"": [rp(R1)]}, fpga()),
+        ("no mapping", {"": [rp(R1)]}, fpga()),
+        ({"uuid": new_instance()}, {}, fpga()),
+        ({"uuid": new_instance()}, {"uuid": "nonsense"}, fpga()),
+        ({"uuid": new_instance()}, {"": []}, fpga()),
+        ({"uuid": new_instance()}, {"2": [rp(R1)]}, fpga()),
+        ({"uuid": new_instance()}, {"": [rp("unknown")]}, fpga()),
+        ({"uuid": new_instance()}, {"": [rp(GPU)]}, fpga()),
+        ({"uuid": new_instance()}, {"": [rp(R1), rp(R2)]}, fpga()),
+        ({"uuid": new_instance()}, {"": [rp(R1)]}, {}),
+        ({"uuid": new_instance()}, {"": [rp(R1)]}, {"resources:VCPU": "1"}),
+        ({"uuid": new_instance()}, {"": [rp(GPU)]}, gpu() | {"function": AES}),
+    ],
+)
+def test_bad_parameters_touch_nothing(rig, info, selected, specs):
+    """R19, R21: a typed error; no row, no image call, nothing allocated. R15: also without accelerators."""
+    before = rig.held
+    with pytest.raises(e.BadRequest):
+        rig.agent.plug(info, selected, specs)
+    assert rig.held == before
+    assert rig.images.asked == []
+
+
+def test_a_full_deployable_is_no_capacity(rig):
+    rig.plug(new_instance(), fpga(2), R1)
+    with pytest.raises(e.NoCapacity, match="0 free of 2"):
+        rig.plug(new_instance(), fpga(), R1)
+
+
+def test_data_that_is_not_what_the_record_says_is_not_programmed(rig):
+    image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    (path,) = (path for path in (rig.directory / "images").iterdir() if path.is_file() and b"aesaes" in path.read_bytes())
+    path.write_bytes(path.read_bytes().replace(b"aes", b"eas"))
+    with pytest.raises(e.ChecksumMismatch):
+        rig.plug(new_instance(), fpga(bitstream=image_id), R1)
+    assert rig.programs() == []
+    assert not rig.held.handles
+
+
+def test_an_unreachable_image_service_leaves_nothing(rig):
+    def fails(properties):
+        raise Unavailable("the image service does not answer")
+
+    rig.images.find = fails
+    with pytest.raises(Unavailable):
+        rig.plug(new_instance(), fpga(function=AES), R1)
+    rig.check()
+    assert not rig.held.handles
+
+
+# ------------------------------------------------------------------------------------- several accelerators
+
+
+def test_several_of_one_kind_and_of_two_kinds(rig):
+    """R28, R29: N requested, N distinct addresses; FPGA and GPU mixed."""
+    assert rig.plug(new_instance(), fpga(2), R1) == ["0000:3b:00.1", "0000:3b:00.2"]
+    assert rig.plug(new_instance(), fpga() | gpu(), GPU, R3, "not ours") == ["0000:af:00.0", GPU]
+
+
+def test_groups_get_the_providers_and_bitstreams_of_their_suffix(rig):
+    """A1, A5: {<suffix>: [rp]}; each group its own bitstream."""
+    aes = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
+    sha = rig.image("sha", region_uuid=TYPE_R3, function_uuid=SHA)
+    specs = {
+        "resources_A:CUSTOM_ACCELERATOR_FPGA": "1",
+        "bitstream_A": aes,
+        "resources_B:CUSTOM_ACCELERATOR_FPGA": "1",
+        "function_B": SHA,
+    }
+    answer = rig.plug_groups(new_instance(), specs, {"_A": [rp(R1)], "_B": [rp(R3)], "": [rp("root")]})
+    assert answer == ["0000:3b:00.1", "0000:af:00.0"]
+    assert (rig.carries(R1), rig.carries(R3)) == (aes, sha)
+
+
+def test_one_provider_by_uuid_is_for_every_group(rig):
+    """A5: {"uuid": ...}."""
+    assert rig.plug_groups(new_instance(), fpga(), {"uuid": rp(R2)}) == ["0000:3b:00.3"]
+
+
+def test_two_groups_on_one_region_must_want_the_same(rig):
+    """A1: else ConflictingBitstreams, before anything is touched."""
+    aes, sha = (rig.image(name, region_uuid=TYPE_R1, function_uuid=id_) for name, id_ in (("aes", AES), ("sha", SHA)))
+    specs = {f"resources{n}:CUSTOM_ACCELERATOR_FPGA": "1" for n in (1, 2)}
+    selected = {"1": [rp(R1)], "2": [rp(R1)]}
+    with pytest.raises(e.ConflictingBitstreams, match="two groups"):
+        rig.plug_groups(new_instance(), specs | {"bitstream1": aes, "bitstream2": sha}, selected)
+    assert rig.programs() == []
+    same = rig.plug_groups(new_instance(), specs | {"bitstream1": aes, "bitstream2": aes}, selected)
+    assert same == ["0000:3b:00.1", "0000:3b:00.2"]
+
+
+@pytest.mark.parametrize("verb", ["program", "prepare"])
+def test_failure_of_the_second_rolls_the_first_back(rig, verb):
+    """R29: all or nothing."""
+    rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
+    rig.image("aes", region_uuid=TYPE_R3, function_uuid=AES)
+    rig.order(fault(verb, at=R3 if verb == "program" else "0000:af:00.0"))
+    specs = {f"{kind}{n}:{what}": "1" for n in "12" for kind, what in (("resources", "CUSTOM_ACCELERATOR_FPGA"), ("function", AES))}
+    with pytest.raises(e.ProgramFailed):
+        rig.plug_groups(new_instance(), specs, {"1": [rp(R1)], "2": [rp(R3)]})
+    assert not rig.held.handles
+    assert not rig.held.attachments
+    rig.check()
+
+
+# ----------------------------------------------------------------------------------------- idempotence
+
+
+def test_the_same_plug_again_gives_the_same_answer(rig):
+    """A9: idempotent per instance and request."""
+    rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    instance = new_instance()
+    first = rig.plug(instance, fpga(function=AES), R1)
+    events = list(rig.watch.events)
+    assert rig.plug(instance, dict(reversed(fpga(function=AES).items())), R1) == first
+    assert rig.watch.events == events
+
+
+def test_another_plug_for_the_same_instance_is_refused(rig):
+    """A9: a different request is AlreadyPlugged."""
+    instance = new_instance()
+    rig.plug(instance, gpu(), GPU)
+    with pytest.raises(e.AlreadyPlugged):
+        rig.plug(instance, fpga(), R1)
+
+
+def test_plugs_of_one_instance_at_once_give_one_answer(rig):
+    """A9 with a caller that gave up waiting: concurrent plugs of one instance follow one another."""
+    instance = new_instance()
+    answers = in_threads([lambda: rig.plug(instance, fpga(2), R1)] * 8)
+    assert answers == [["0000:3b:00.1", "0000:3b:00.2"]] * 8
+
+
+def test_no_address_is_handed_out_twice(tmp_path):
+    """R31: 32 parallel plugs on 16 handles: 16 distinct addresses, 16 typed refusals, all providers alike."""
+    rig = Rig(tmp_path, devices=many_gpus(16))
+    names = [device.pci_id for device in rig.devices] * 2
+    answers = in_threads([lambda name=name: rig.plug(new_instance(), gpu(), name) for name in names])
+    refused = [answer for answer in answers if isinstance(answer, e.NoCapacity)]
+    given = [answer[0] for answer in answers if isinstance(answer, list)]
+    assert (len(refused), len(given), len(set(given))) == (16, 16, 16)
+    rig.check()
+
+
+def test_parallel_plugs_of_one_function_program_its_region_once(rig):
+    rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    answers = in_threads([lambda: rig.plug(new_instance(), fpga(function=AES), R1) for _ in range(6)])
+    assert sum(isinstance(answer, list) for answer in answers) == 2
+    assert sum(isinstance(answer, e.NoCapacity) for answer in answers) == 4
+    assert rig.programs() == [R1]
+    rig.check()
+
+
+def test_parallel_plugs_of_two_functions_never_mix(rig):
+    for name, identity in (("aes", AES), ("sha", SHA)):
+        rig.image(name, region_uuid=TYPE_R1, function_uuid=identity)
+    wanted = [AES, SHA] * 3
+    answers = in_threads([lambda one=one: rig.plug(new_instance(), fpga(function=one), R1) for one in wanted])
+    winners = {one for one, answer in zip(wanted, answers, strict=True) if isinstance(answer, list)}
+    assert len(winners) == 1
+    assert all(isinstance(a, list | e.NoCapacity | e.ConflictingBitstreams) for a in answers)
+    rig.check()
+
+
+# --------------------------------------------------------------------------------------------- release
+
+
+def test_unplug_cleans_each_handle_and_counts(rig):
+    """R30, A8: the driver cleans each handle, then it is free; the number released; again: 0."""
+    instance = new_instance()
+    rig.plug(instance, fpga(2), R1)
+    assert rig.simulated.is_dirty("0000:3b:00.1")
+    rig.watch.arm(None)
+    assert rig.unplug(instance) == 2
+    assert [event[2] for event in rig.watch.events if event[1:2] == ("clean",)] == ["0000:3b:00.1", "0000:3b:00.2"]
+    assert not rig.held.handles
+    assert rig.unplug(instance) == 0
+    rig.check()
+
+
+def test_a_handle_that_cannot_be_cleaned_is_quarantined(rig):
+    """R30: driver failure: exception, and the handle is not free; its unit is reserved."""
+    instance = new_instance()
+    rig.plug(instance, fpga(2), R1)
+    rig.order(fault("clean", at="0000:3b:00.2", times=1))
+    with pytest.raises(e.CleanFailed, match="0000:3b:00.2"):
+        rig.unplug(instance)
+    assert rig.held.states() == {"0000:3b:00.2": HandleState.QUARANTINED}
+    units = rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"]
+    assert (units.total, units.reserved) == (2, 1)
+    assert rig.unplug(instance) == 0
+    rig.restart()
+    assert rig.held.states() == {"0000:3b:00.2": HandleState.QUARANTINED}
+    rig.agent.release_quarantined("0000:3b:00.2")
+    assert not rig.held.handles
+    rig.check()
+
+
+def test_releasing_from_quarantine_in_vain_keeps_it_there(rig):
+    instance = new_instance()
+    rig.plug(instance, gpu(), GPU)
+    rig.order(fault("clean"))
+    with pytest.raises(e.CleanFailed):
+        rig.unplug(instance)
+    with pytest.raises(e.CleanFailed):
+        rig.agent.release_quarantined(GPU)
+    with pytest.raises(e.BadRequest):
+        rig.agent.release_quarantined(GPUS[1])
+    rig.check()
+
+
+# ------------------------------------------------------------------------------------ regions that fail
+
+
+def test_a_region_that_says_no_keeps_what_it_carries(rig):
+    first = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
+    second = rig.image("sha", region_uuid=TYPE_R1, function_uuid=SHA)
+    instance = new_instance()
+    rig.plug(instance, fpga(bitstream=first), R1)
+    rig.unplug(instance)
+    rig.order(fault("program", at=R1, times=1))
+    with pytest.raises(e.ProgramFailed, match="could not be programmed"):
+        rig.plug(instance, fpga(bitstream=second), R1)
+    assert rig.carries(R1) == first
+    rig.check()
+    assert rig.plug(instance, fpga(bitstream=second), R1)
+
+
+def test_a_region_that_dies_half_way_is_made_blank(rig):
+    image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    rig.order(fault("program", "dies", at=R1, times=1))
+    with pytest.raises(e.ProgramFailed, match="died half-way"):
+        rig.plug(new_instance(), fpga(bitstream=image_id), R1)
+    assert rig.carries(R1) == ""
+    rig.check()
+
+
+def test_a_region_that_cannot_be_mended_is_withheld_until_it_can(rig):
+    image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    rig.order(fault("program", "dies", at=R1, times=3))
+    with pytest.raises(e.ProgramFailed):
+        rig.plug(new_instance(), fpga(bitstream=image_id), R1)
+    with pytest.raises(e.NoCapacity, match="unknown"):
+        rig.plug(new_instance(), fpga(), R1)
+    assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 2  # the round tried, in vain
+    assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0  # and again, with success
+    assert rig.plug(new_instance(), fpga(bitstream=image_id), R1)
+    rig.check()

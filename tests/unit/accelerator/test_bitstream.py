@@ -1,0 +1,126 @@
+"""Which image is programmed, and why the others are not."""
+
+from dataclasses import replace
+
+import pytest
+
+from moorage.accelerator.bitstream import (
+    Target,
+    bitstream_of,
+    choose,
+    functions_of,
+    not_found,
+    rejects,
+    searches,
+)
+from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0, REGION_TYPE_CARD_1, built_in_host
+from moorage.accelerator.errors import MultipleBitstreams
+from moorage.accelerator.model import Function
+from moorage.accelerator.profile import Wanted
+from moorage.images.base import ImageRecord
+
+AES = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
+CARD = next(device for device in built_in_host() if device.deployables[0].region_type == REGION_TYPE_CARD_0)
+TARGET = Target(CARD.deployables[0], CARD, project_id="mine")
+BY_ID = Wanted(function_id=AES)
+
+
+def image(identity="i1", *, visibility="public", owner="mine", status="active", **properties) -> ImageRecord:
+    properties = {"region_uuid": REGION_TYPE_CARD_0, "function_uuid": AES} | properties
+    return ImageRecord(
+        identity, f"name of {identity}", visibility, owner, status, 3, "sha512", "ab" * 64, properties, frozenset()
+    )
+
+
+def test_function_and_region_type_are_searched_together_first():
+    """R24: the query carries both filters; A11: Cyborg's property is the fallback."""
+    first, second, third = searches(BY_ID, TARGET)
+    assert first == {"function_uuid": AES, "region_uuid": REGION_TYPE_CARD_0}
+    assert second == {"accel:function_id": AES}
+    assert third == {"region_uuid": REGION_TYPE_CARD_0}
+
+
+def test_a_function_is_searched_by_name_too():
+    """R5: a function is identified by UUID or by a free name."""
+    assert next(searches(Wanted(function_name="aes"), TARGET)) == {
+        "function_name": "aes",
+        "region_uuid": REGION_TYPE_CARD_0,
+    }
+    named = image(function_uuid="", function_name="aes")
+    assert choose([named], Wanted(function_name="aes"), TARGET) == named
+    assert choose([named], Wanted(function_name="AES"), TARGET) is None
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (image(region_uuid=REGION_TYPE_CARD_1), REGION_TYPE_CARD_1),
+        (image(region_uuid=""), "none given"),
+        (image(function_uuid="0b3ddd11-8f2c-4d0a-a3aa-77c2b8f0f202"), "does not carry"),
+        (image(vendor="xilinx"), "vendor xilinx"),
+        (image(board="U280"), "board U280"),
+        (image(shell_id="7d3c8c5a-0000-4000-8000-000000000000"), "shell_id"),
+        (image(visibility="private", owner="theirs"), "another project"),
+        (image(visibility="shared", owner="theirs"), "another project"),
+        (image(status="deactivated"), "deactivated"),
+    ],
+)
+def test_what_does_not_fit_is_not_taken_and_says_why(other, reason):
+    """A11: vendor, board, shell and region type are held against the device; only readable images count."""
+    assert reason in rejects(other, BY_ID, TARGET)
+    assert choose([other], BY_ID, TARGET) is None
+    told = not_found(BY_ID, TARGET, [other]).message
+    assert (reason in told) is (other.owner == "mine"), "images of other projects stay unknown"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"vendor": "Intel"},
+        {"vendor": "0x8086"},
+        {"vendor": "8086", "board": "pac_a10"},
+        {"shell_id": CARD.shell_id.upper()},
+        {"region_uuid": REGION_TYPE_CARD_0.upper()},
+        {"function_uuid": f"0b3ddd11-8f2c-4d0a-a3aa-77c2b8f0f202, {AES}"},
+    ],
+)
+def test_what_fits_in_other_words_is_taken(properties):
+    fitting = image(**properties)
+    assert choose([fitting], BY_ID, TARGET) == fitting
+
+
+def test_two_that_fit_are_an_error_that_names_both():
+    """R25: the choice policy is outside."""
+    with pytest.raises(MultipleBitstreams) as caught:
+        choose([image("i2"), image("i1"), image("i1")], BY_ID, TARGET)
+    assert "i1 (name of i1) and i2 (name of i2)" in caught.value.message
+
+
+def test_one_image_found_twice_is_one_image():
+    assert choose([image(), image()], BY_ID, TARGET) == image()
+
+
+def test_a_private_image_of_the_own_project_is_taken_and_not_public():
+    """A12: functions of a bitstream that not everybody may use are not for publishing."""
+    own = image(visibility="private")
+    assert choose([own], BY_ID, TARGET) == own
+    assert not bitstream_of(own).public
+    assert bitstream_of(replace(own, visibility="community")).public
+
+
+def test_ids_and_names_of_several_functions_are_paired():
+    """R4: a bitstream may implement several functions."""
+    both = image(function_uuid=f"{AES},0b3ddd11-8f2c-4d0a-a3aa-77c2b8f0f202", function_name="aes,sha,crc")
+    assert functions_of(both) == (
+        Function(AES, "aes"),
+        Function("0b3ddd11-8f2c-4d0a-a3aa-77c2b8f0f202", "sha"),
+        Function("", "crc"),
+    )
+    assert functions_of(image(function_uuid="", **{"accel:function_id": AES})) == (Function(AES, ""),)
+
+
+def test_not_found_says_what_was_searched():
+    message = not_found(BY_ID, TARGET, []).message
+    assert AES in message
+    assert REGION_TYPE_CARD_0 in message
+    assert "no image answers" in message

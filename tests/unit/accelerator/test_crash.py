@@ -1,0 +1,208 @@
+"""A kill at every step of plug and unplug: nothing is held twice, nothing is lost, the call can be repeated.
+
+The process ends before and after each write of the checkpoint and each call of the driver, one point per run; then
+a new one starts over the same directory. (A real SIGKILL is in tests/wire/accelerator/test_killed_agent.py.)
+"""
+
+import pytest
+
+from moorage.accelerator.checkpoint import Checkpoint
+from moorage.accelerator.model import RegionState
+from moorage.core.errors import StartError
+from tests.unit.accelerator.rig import (
+    AES,
+    HOST,
+    R1,
+    R3,
+    SHA,
+    TYPE_R1,
+    TYPE_R3,
+    Killed,
+    Rig,
+    fault,
+    fpga,
+    new_instance,
+    rp,
+)
+
+SPECS = {
+    "resources1:CUSTOM_ACCELERATOR_FPGA": "2",
+    "function1": AES,
+    "resources2:CUSTOM_ACCELERATOR_FPGA": "1",
+    "function2": SHA,
+}
+SELECTED = {"1": [rp(R1)], "2": [rp(R3)]}
+ANSWER = ["0000:3b:00.1", "0000:3b:00.2", "0000:af:00.0"]
+ALL_FREE: dict = {}
+
+
+@pytest.fixture(params=["public", "private"])
+def rig(tmp_path, request) -> Rig:
+    rig = Rig(tmp_path)
+    rig.image("aes", visibility=request.param, region_uuid=TYPE_R1, function_uuid=AES)
+    rig.image("sha", visibility=request.param, region_uuid=TYPE_R3, function_uuid=SHA)
+    return rig
+
+
+def killed_at_each_point(rig, act):
+    """Run `act` with a kill at point 0, 1, 2 ... and a restart after it, until it gets through; how many points."""
+    point = 0
+    while True:
+        rig.watch.arm(point)
+        try:
+            act()
+        except Killed:
+            rig.watch.arm(None)
+            rig.restart()
+            yield point
+        else:
+            rig.watch.arm(None)
+            return
+        point += 1
+
+
+def test_a_kill_at_any_point_of_plug(rig):
+    """R27: what is plugged survives kill -9; what was half-way is undone, and the same plug works afterwards."""
+    instance = new_instance()
+    points = 0
+    for _ in killed_at_each_point(rig, lambda: rig.plug_groups(instance, SPECS, SELECTED)):
+        points += 1
+        rig.check()
+        assert set(rig.held.attachments) <= {instance}
+        assert all(region.state is RegionState.IDLE for region in rig.held.regions.values())
+        if rig.held.attachments:  # the kill came after the last step: the answer stands
+            assert rig.plug_groups(instance, SPECS, SELECTED) == ANSWER
+        assert rig.unplug(instance) in (0, 3)
+        assert rig.held.states() == ALL_FREE
+        # No device is lost: somebody else can have all of it, and give it back blank enough for the next round.
+        other = new_instance()
+        assert rig.plug_groups(other, SPECS, SELECTED) == ANSWER
+        assert rig.unplug(other) == 3
+        _blank(rig)
+    assert points > 15
+    assert rig.plug_groups(instance, SPECS, SELECTED) == ANSWER
+    rig.check()
+
+
+def test_a_kill_at_any_point_of_unplug(rig):
+    """R30: persistently: a started release is finished at the next start, and counts as done."""
+    instance = new_instance()
+    rig.plug_groups(instance, SPECS, SELECTED)
+    points = 0
+    for _ in killed_at_each_point(rig, lambda: rig.unplug(instance)):
+        points += 1
+        rig.check()
+        assert rig.unplug(instance) in (0, 3)
+        assert rig.held.states() == ALL_FREE
+        assert rig.plug_groups(instance, SPECS, SELECTED) == ANSWER
+    assert points > 15
+    assert rig.held.states() == ALL_FREE
+
+
+def test_a_kill_during_recovery_is_recovered_from(rig):
+    """Recovery itself is a sequence of steps; each of them may be the last one, again and again."""
+    instance = new_instance()
+    rig.order(fault("program", "dies", at=R1, times=1))
+    rig.watch.arm(5)
+    with pytest.raises(Killed):
+        rig.plug_groups(instance, SPECS, SELECTED)
+    for _ in killed_at_each_point(rig, rig.restart):
+        rig.check()
+    rig.check()
+    rig.order()
+    assert rig.plug_groups(instance, SPECS, SELECTED) == ANSWER
+
+
+def test_another_instance_is_left_alone_by_recovery(rig):
+    neighbour, instance = new_instance(), new_instance()
+    held = rig.plug(neighbour, fpga(function=AES), R1)
+    for _ in killed_at_each_point(rig, lambda: rig.plug(instance, fpga(function=AES), R1)):
+        rig.check()
+        assert rig.plug(neighbour, fpga(function=AES), R1) == held
+        rig.unplug(instance)
+    rig.check()
+
+
+def test_programming_that_was_finished_is_kept(tmp_path):
+    """During program: what is loaded is what was wanted: keep it, do not program again."""
+    rig = Rig(tmp_path)
+    rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
+    rig.watch.arm(5)
+    with pytest.raises(Killed):
+        rig.plug(new_instance(), fpga(function=AES), R1)
+    assert rig.watch.events[-1][1] == "program", "the kill came after the device and before the checkpoint"
+    rig.watch.arm(None)
+    rig.restart()
+    assert rig.held.states() == ALL_FREE
+    assert rig.plug(new_instance(), fpga(function=AES), R1) == ["0000:3b:00.1"]
+    assert rig.programs() == []
+
+
+def test_a_half_programmed_region_is_unknown_to_the_device_and_made_blank(rig):
+    """Killed in the middle: `programming` on the disk, identify says unknown, the next start reloads the blank."""
+
+    def die(seconds):
+        raise Killed
+
+    sleep, rig.clock.sleep = rig.clock.sleep, die
+    with pytest.raises(Killed):
+        rig.plug(new_instance(), fpga(function=AES), R1)
+    assert rig.simulated.identify(R1).state is RegionState.UNKNOWN
+    assert b'"programming"' in (rig.directory / "sim" / "devices.json").read_bytes()
+    rig.clock.sleep = sleep
+    rig.restart()
+    assert rig.carries(R1) == ""
+    assert rig.held.states() == ALL_FREE
+    rig.check()
+
+
+def test_a_full_disk_is_an_error_and_not_a_lost_device(rig):
+    """The checkpoint cannot be written: the plug fails, and once there is room the same plug works."""
+    checkpoint = rig.agent._checkpoint
+    write = checkpoint._write
+    checkpoint._write = _until_full(write, writes=3)
+    instance = new_instance()
+    with pytest.raises(OSError, match="No space"):
+        rig.plug(instance, fpga(function=AES), R1)
+    checkpoint._write = write
+    assert rig.plug(instance, fpga(function=AES), R1) == ["0000:3b:00.1"]
+    rig.unplug(instance)
+    rig.check()
+
+
+def test_a_checkpoint_that_cannot_be_read_stops_the_start(tmp_path):
+    path = tmp_path / "checkpoint.json"
+    for content, words in (
+        (b"{", "cannot be read"),
+        (b"[]", "cannot be read"),
+        (b'{"host": "compute-1"}', "cannot be read"),
+        (b'{"version": 99, "host": "compute-1"}', "version 99"),
+        (b'{"version": 1, "host": "other", "holdings": {}}', "belongs to host other"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(StartError, match=words):
+            Checkpoint(path, HOST)
+
+
+def test_the_checkpoint_is_private_and_leaves_no_part_behind(rig):
+    rig.plug(new_instance(), fpga(), R1)
+    (path,) = (rig.directory / "agent").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def _blank(rig):
+    for deployable in (R1, R3):
+        rig.simulated.program(deployable, None, None)
+    rig.restart()
+
+
+def _until_full(write, writes):
+    left = [writes]
+
+    def write_or_fail(holdings):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        write(holdings)
+
+    return write_or_fail
