@@ -52,6 +52,10 @@ format: .venv/.dev ## Format the code and mend what lint can mend
 	.venv/bin/ruff check --fix --quiet --exit-zero
 	.venv/bin/ruff format
 
+.PHONY: specs
+specs: .venv/.dev ## Fill the tables of docs/specs from the docstrings of the tests
+	.venv/bin/python tools/spec_rows.py
+
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 	@for lock in runtime uv dev keystonemiddleware clients keystone glance; do \

@@ -1,0 +1,77 @@
+"""Fill the test column of docs/specs/*.md from the docstrings of the tests.
+
+usage: .venv/bin/python tools/spec_rows.py
+
+A test says what it shows in its docstring, at the start of a sentence: ``R7, R16 (provider-config): ...``, or without
+the page where its directory tells it (`OF_DIRECTORY`). The first `LIMIT` tests of a row are written down; a row with
+a test loses its "to be", so look at its module cell too. Rows whose tests are gone are put back by hand.
+"""
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "specs"
+LIMIT = 3
+
+OF_DIRECTORY = {
+    "accelerator": "accelerator-attach",
+    "os_acc": "accelerator-attach",
+    "reservation": "instance-reservation",
+    "scheduler": "flavor-resources",
+}
+
+#: `R1, R8 (provider-config):` and `A2:` and a docstring that is nothing but ids.
+CLAIM = re.compile(
+    r"(?:^|(?<=\. ))(?P<ids>[RFA]\d{1,2}(?:(?:, | and )[RFA]\d{1,2})*)(?: \((?P<page>[a-z-]+)\))?(?=:|,|\s*$)",
+    re.MULTILINE,
+)
+
+
+def main() -> None:
+    tests: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for page, identifier, test in claims(path):
+            if test not in tests[page, identifier]:
+                tests[page, identifier].append(test)
+    for page in sorted(PAGES.glob("*.md")):
+        page.write_text("".join(filled(line, page.stem, tests) for line in page.read_text().splitlines(keepends=True)))
+    for page, identifier in sorted(tests):
+        print(f"{page} {identifier}: {len(tests[page, identifier])} tests", file=sys.stderr)
+
+
+def claims(path: Path) -> Iterator[tuple[str, str, str]]:
+    """``(page, requirement, test id)`` for every requirement that a test of the file says it shows."""
+    directories = path.relative_to(ROOT / "tests").parts[:-1]
+    by_directory = next((OF_DIRECTORY[name] for name in directories if name in OF_DIRECTORY), None)
+    for names, docstring in tests_in(ast.parse(path.read_text())):
+        for claim in CLAIM.finditer(docstring):
+            if page := claim["page"] or by_directory:
+                for identifier in re.findall(r"[RFA]\d+", claim["ids"]):
+                    yield page, identifier, "::".join([str(path.relative_to(ROOT)), *names])
+
+
+def tests_in(module: ast.Module) -> Iterator[tuple[list[str], str]]:
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+            yield [node.name], ast.get_docstring(node) or ""
+        elif isinstance(node, ast.ClassDef):
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef) and part.name.startswith("test"):
+                    yield [node.name, part.name], ast.get_docstring(part) or ""
+
+
+def filled(line: str, page: str, tests: dict[tuple[str, str], list[str]]) -> str:
+    row = re.match(r"\| ([RFA]\d+) \| (.*) \| (?:to be )?(.*) \| .* \|$", line)
+    if not row or (page, row[1]) not in tests:
+        return line
+    named = "<br>".join(f"`{test}`" for test in tests[page, row[1]][:LIMIT])
+    return f"| {row[1]} | {row[2]} | {row[3]} | {named} |\n"
+
+
+if __name__ == "__main__":
+    main()
