@@ -44,8 +44,8 @@ def _announced(call: Call[ImageService]) -> int:
                 raise Invalid(f"the header {name} must hold a number of bytes, not {text!r}")
             return int(text)
     raise Invalid(
-        "send Content-Length or X-OpenStack-Image-Size with the data: without either nobody can tell a broken upload "
-        "from a whole one",
+        "send Content-Length or X-OpenStack-Image-Size with the data, since without either nobody can tell a broken "
+        "upload from a whole one (openstack image create: give the data with --file, not through a pipe)",
         code="images.no_length",
     )
 

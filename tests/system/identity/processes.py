@@ -1,0 +1,150 @@
+"""Real processes for the tests of identity and images: started, waited for, ended; and the clients users have."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[3]
+START_TIMEOUT_S = 90
+
+
+def python_of(environment: str) -> Path:
+    """The interpreter of one of the virtual environments that the tests need beside their own."""
+    python = ROOT / environment / "bin" / "python"
+    if not python.exists():
+        pytest.fail(f"{python} is not there; make it: make {environment}/.done", pytrace=False)
+    return python
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str | Path], url: str, log: Path, **environment: str) -> Iterator[None]:
+    """`command` as a process of its own, from its first answer at `url` on."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "PYTHON"))}
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out, cwd=ROOT, env={**inherited, **environment}, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not _answers(url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"{command[0]} did not start:\n{log.read_text()[-3000:]}", pytrace=False)
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False, timeout=5).status_code < 500
+    except httpx.HTTPError:
+        return False
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Our identity and images behind granian."""
+
+    url: str
+    state: Path
+
+    @property
+    def auth_url(self) -> str:
+        return f"{self.url}/identity"
+
+    def password(self, user: str) -> str:
+        return json.loads((self.state / "credentials.json").read_text())[user]["password"]
+
+    def variables(self, user: str, project: str) -> dict[str, str]:
+        """The six that people set, and nothing else."""
+        return {
+            "OS_AUTH_URL": self.auth_url,
+            "OS_USERNAME": user,
+            "OS_PASSWORD": self.password(user),
+            "OS_PROJECT_NAME": project,
+            "OS_USER_DOMAIN_ID": "default",
+            "OS_PROJECT_DOMAIN_ID": "default",
+        }
+
+
+@contextlib.contextmanager
+def cloud(state: Path, *, image_url: str = "") -> Iterator[Cloud]:
+    """`image_url`: another image service for the catalogue, in place of ours."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    target = "tests.system.identity.served:application"
+    command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--factory", "--no-ws", "--workers", "1"]
+    command += ["--blocking-threads", "4", "--host", "127.0.0.1", "--port", str(port), "--log-level", "warning", target]
+    with running(
+        command,
+        f"{url}/identity/v3",
+        state.with_name(f"{state.name}.log"),
+        PYTHONPATH=f"{ROOT}/src:{ROOT}",
+        SERVED_STATE=str(state),
+        SERVED_IMAGE_URL=image_url,
+    ):
+        yield Cloud(url, state)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one command of a client answered."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self):
+        assert self.status == 0, f"{self.out}\n{self.err}"
+        return json.loads(self.out)
+
+
+def openstack(variables: dict[str, str], *commands: Sequence[str]) -> list[Said]:
+    """Unmodified ``openstack`` commands one after the other, in one process: each start costs a second."""
+    done = subprocess.run(
+        [python_of(".venv-clients"), Path(__file__).with_name("stock_client.py")],
+        input=json.dumps([list(command) for command in commands]),
+        env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [Said(**row) for row in json.loads(done.stdout)]
+
+
+def sdk(variables: dict[str, str], script: str) -> str:
+    """What `script` prints; it finds a connection of openstacksdk as ``cloud``."""
+    prelude = "import openstack\ncloud = openstack.connect()\n"
+    done = subprocess.run(
+        [python_of(".venv-clients"), "-W", "ignore", "-c", prelude + script],
+        env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
