@@ -154,8 +154,12 @@ class BuildDuty:
                 may_hold_something=job.attempt > 1,
                 check_turn=lambda: self._extend(job),
             )
-        except (Invalid, RemoteError) as error:
-            place = NoHost(f"The request is malformed: {error.message}", "")
+        except Invalid as error:
+            place = NoHost(f"The flavor cannot be placed: {error.message}", "")
+        except RemoteError as error:
+            if error.status >= 500:
+                raise Unavailable(error.message) from error
+            place = NoHost(f"Placement refused the request: {_last_paragraph(error)}", error.message)
         if isinstance(place, NoHost):
             self._fail(job, f"No valid host was found. {place.reason}", place.details)
         else:
@@ -251,6 +255,11 @@ class BuildDuty:
             except ConcurrentUpdate as error:
                 raise Unavailable(error.message) from error  # somebody else changed it: later, with what is new
         self._finish(job)
+
+
+def _last_paragraph(error: RemoteError) -> str:
+    """Placement's own sentence, after the one that its web framework puts before it."""
+    return str(error.fields.get("detail") or error.message).rpartition("\n\n")[2].strip()
 
 
 def _waits_for_host(server: Server) -> bool:

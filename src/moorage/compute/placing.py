@@ -15,7 +15,7 @@ from moorage.compute.model import DEFAULT_ZONE, Placed, Server
 from moorage.compute.server_request import fields_of
 from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.db.transactions import read
-from moorage.placement.client import Candidate, PlacementClient, Summary
+from moorage.placement.client import Candidate, PlacementClient, Step, Summary
 from moorage.scheduler.filters import HostView, Room, Wanted
 from moorage.scheduler.flavor_resources import query_for, request_for
 from moorage.scheduler.select import Ranking, select
@@ -92,8 +92,10 @@ class Placer:
             explanation = self._placement.explain(query)
         except (NotFound, RemoteError):
             return NoHost(f"Placement has no candidate for {_text(query)}.", _text(query))
-        steps = "\n".join(f"{step.constraint}: {step.before} -> {step.after}" for step in explanation.steps)
-        return NoHost(explanation.text, f"{_text(query)}\n{steps}")
+        lines = [_text(query), explanation.text]
+        for step in explanation.steps:
+            lines += [f"{step.constraint}: {step.before} -> {step.after}", *(f"  {why}" for why in step.removed)]
+        return NoHost(_funnel(explanation.steps), "\n".join(lines))
 
     def _tree_of(self, host: str | None) -> str | None:
         if host is None:
@@ -119,6 +121,14 @@ class Placer:
             )
             for host in host_store.all_hosts(connection)
         ]
+
+
+def _funnel(steps: Sequence[Step]) -> str:
+    """``2 hosts considered; resources:VCPU=4 left 1; resources:CUSTOM_GOLD=1 left 0.``: no host is named."""
+    considered = steps[0].before if steps else 0
+    parts = [f"{considered} {'host' if considered == 1 else 'hosts'} considered"]
+    parts += [f"{step.constraint} left {step.after}" for step in steps if step.after < step.before]
+    return "; ".join(parts) + "."
 
 
 def _room(summary: Summary | None) -> dict[str, Room]:

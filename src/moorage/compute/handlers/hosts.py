@@ -37,7 +37,9 @@ def statistics(call: ComputeCall) -> Reply:
 
 
 def search_hypervisors(call: ComputeCall, hypervisor_id: str) -> Reply:
-    return Reply(body={"hypervisors": [_hypervisor(call, one, detailed=False) for one in _matching(call, hypervisor_id)]})
+    return Reply(
+        body={"hypervisors": [_hypervisor(call, one, detailed=False) for one in _matching(call, hypervisor_id)]}
+    )
 
 
 def servers_of_hypervisors(call: ComputeCall, hypervisor_id: str) -> Reply:

@@ -1,0 +1,212 @@
+"""The builder is killed at each step and another one goes on: nothing is held twice, nobody stays in between."""
+
+import pytest
+
+from moorage.compute.build import LEASE_S, MAX_ATTEMPTS
+from moorage.core.errors import Conflict, Unavailable
+from moorage.placement.client import Candidate
+from tests.wire.compute.conftest import Host, Killed
+
+ONE = {"DISK_GB": 1, "MEMORY_MB": 512, "VCPU": 1}
+
+
+class DyingHints:
+    """Dies when it is to send: after the commit of what the hint is about."""
+
+    def send(self, queue):
+        raise Killed
+
+    def close(self):
+        pass
+
+
+def die_at(plane, index, when):
+    """Kill the builder at its `index`-th request to Placement from now on."""
+    plane.to_placement.die_at = (len(plane.to_placement.seen) + index, when)
+    with pytest.raises(Killed):
+        plane.builder.tick()
+    plane.to_placement.die_at = None
+    plane.clock.sleep(LEASE_S + 1)
+    plane.builder = plane.new_builder("successor")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("index", [0, 1], ids=["candidates", "claim"])
+def test_a_build_that_was_killed_is_built_once(plane, host, index, when):
+    plane.builder.tick()
+    server_id = plane.boot(plane.flavor("small"))
+    die_at(plane, index, when)
+    host.register()
+    plane.settle(host)
+    assert plane.show(server_id)["status"] == "ACTIVE"
+    assert plane.placement.allocations(server_id) == {host.provider.uuid: ONE}
+    assert plane.placement.usages(host.provider.uuid) == ONE
+    assert len(host.built) == 1
+
+
+def test_killed_after_the_commit_only_the_hint_is_lost(plane, host):
+    server_id = plane.boot(plane.flavor("small"))
+    plane.builder._hints = DyingHints()
+    with pytest.raises(Killed):
+        plane.builder.tick()
+    host.work()
+    assert plane.show(server_id)["status"] == "ACTIVE"
+    assert plane.placement.usages(host.provider.uuid) == ONE
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("index", [0, 1, 2], ids=["candidates", "explain", "release"])
+def test_a_build_without_a_host_that_was_killed_ends_in_error(plane, host, index, when):
+    plane.builder.tick()
+    server_id = plane.boot(plane.flavor("huge", vcpus=1000))
+    die_at(plane, index, when)
+    host.register()
+    plane.settle(host)
+    assert plane.show(server_id)["status"] == "ERROR"
+    assert plane.placement.usages(host.provider.uuid) == dict.fromkeys(ONE, 0)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_release_that_was_killed_is_made_up_for(plane, host, when):
+    server_id = plane.boot(plane.flavor("small"))
+    plane.settle(host)
+    plane.send("DELETE", f"/v2.1/servers/{server_id}")
+    host.work()
+    die_at(plane, 0, when)
+    plane.settle(host)
+    assert plane.show(server_id) is None
+    assert plane.placement.usages(host.provider.uuid) == dict.fromkeys(ONE, 0)
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["candidates", "claim"])
+def test_deleted_after_the_builder_was_killed_nothing_stays(plane, host, index):
+    plane.builder.tick()
+    server_id = plane.boot(plane.flavor("small"))
+    die_at(plane, index, "after")
+    assert plane.send("DELETE", f"/v2.1/servers/{server_id}")[0] == 204
+    plane.settle(host)
+    assert plane.show(server_id) is None
+    assert plane.placement.allocations(server_id) == {}
+    assert host.built == []
+
+
+def test_a_builder_that_lost_its_lease_does_no_harm(plane, host):
+    """The first one stands still after its claim; its successor builds; then the first one wakes up."""
+    plane.builder.tick()
+    server_id = plane.boot(plane.flavor("small"))
+    placement, successor = plane.placement, plane.new_builder("successor")
+    claim = placement.claim
+
+    def slow_claim(*arguments):
+        placement.claim = claim
+        claim(*arguments)
+        plane.clock.sleep(LEASE_S + 1)
+        host.register()
+        successor.tick()
+
+    placement.claim = slow_claim
+    plane.builder.tick()
+    plane.settle(host)
+    assert plane.show(server_id)["status"] == "ACTIVE"
+    assert placement.usages(host.provider.uuid) == ONE
+    assert len(host.built) == 1
+
+
+def test_an_agent_that_died_while_building_builds_again(plane, host):
+    server_id = plane.boot(plane.flavor("small"))
+    plane.builder.tick()
+    first = host.claim()[0]
+    assert host.claim() == []
+    plane.clock.sleep(61)
+    second = host.claim()[0]
+    assert (second.id, second.epoch) == (first.id, first.epoch + 1)
+    with pytest.raises(Conflict) as late:
+        host.report(first)
+    assert late.value.error_code == "jobs.fenced"
+    host.report(second)
+    host.report(second)  # its answer was lost, so it is sent again
+    assert plane.show(server_id)["status"] == "ACTIVE"
+
+
+def test_a_host_that_dies_of_a_job_again_and_again_gives_up(plane, host):
+    server_id = plane.boot(plane.flavor("small"))
+    plane.builder.tick()
+    for _ in range(10):
+        assert host.claim()
+        plane.clock.sleep(61)
+    assert host.claim() == []
+    plane.settle(host)
+    assert plane.show(server_id)["status"] == "ERROR"
+    assert "given up after 10 attempts" in plane.show(server_id)["fault"]["message"]
+    assert plane.placement.usages(host.provider.uuid) == dict.fromkeys(ONE, 0)
+
+
+def test_placement_being_away_is_no_lack_of_hosts(plane, host):
+    plane.builder.tick()
+    server_id = plane.boot(plane.flavor("small"))
+    candidates = plane.placement.candidates
+
+    def away(query):
+        raise Unavailable("placement does not answer")
+
+    plane.placement.candidates = away
+    due = plane.builder.tick()
+    assert (due - plane.clock.now()).total_seconds() == 1.0
+    assert plane.show(server_id)["status"] == "BUILD"
+    plane.placement.candidates = candidates
+    plane.clock.advance_to(due)
+    plane.settle(host)
+    assert plane.show(server_id)["status"] == "ACTIVE"
+
+
+def test_placement_being_away_for_long_ends_in_an_error_that_says_so(plane, host):
+    plane.builder.tick()
+    server_id = plane.boot(plane.flavor("small"))
+    candidates = plane.placement.candidates
+
+    def away(query):
+        raise Unavailable("placement does not answer")
+
+    plane.placement.candidates = away
+    for _ in range(MAX_ATTEMPTS):
+        assert plane.show(server_id)["status"] == "BUILD"
+        plane.clock.advance_to(plane.builder.tick() or plane.clock.now())
+    plane.placement.candidates = candidates
+    fault = plane.show(server_id)["fault"]["message"]
+    assert fault == "The server could not be scheduled: placement does not answer"
+
+
+def overtake_once(plane, rival_takes):
+    """The next answer about candidates is out of date when it arrives: a rival has claimed the first of them."""
+    fetched = plane.placement.candidates
+
+    def candidates(query):
+        plane.placement.candidates = fetched
+        found, summaries = fetched(query)
+        first = min(found, key=lambda candidate: candidate.root_uuid != rival_takes.provider.uuid)
+        plane.placement.claim(plane.ids.uuid(), first, "red", "rival")
+        return found, summaries
+
+    plane.placement.candidates = candidates
+
+
+def test_overtaken_on_one_host_the_next_is_claimed(plane):
+    small, large = Host(plane, "compute-1"), Host(plane, "compute-2")
+    small.offer(VCPU=1, MEMORY_MB=65536, DISK_GB=500)
+    large.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
+    busy = Candidate({large.provider.uuid: {"VCPU": 8}}, {}, large.provider.uuid)
+    plane.placement.claim(plane.ids.uuid(), busy, "red", "somebody")  # so the small one is the better one
+    server_id = plane.boot(plane.flavor("small"))
+    overtake_once(plane, small)
+    plane.settle(small, large)
+    assert plane.show(server_id)["OS-EXT-SRV-ATTR:host"] == "compute-2"
+
+
+def test_overtaken_on_the_last_host_fresh_candidates_say_why(plane, host):
+    """S2: a race never surfaces as a conflict."""
+    host.offer(VCPU=1, MEMORY_MB=32768, DISK_GB=500)
+    server_id = plane.boot(plane.flavor("small"))
+    overtake_once(plane, host)
+    plane.settle(host)
+    fault = plane.show(server_id)["fault"]["message"]
+    assert fault == "No valid host was found. 1 host considered; resources:VCPU=1 left 0."
