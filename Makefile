@@ -1,6 +1,8 @@
 # Everything a clone can do. Python 3.11 or newer is needed; the rest is installed here, from requirements/.
 
 PYTHON ?= python3
+# One hash seed in all workers of the tests: names made from sets must be the same in each, and runs repeatable.
+export PYTHONHASHSEED ?= 0
 
 MAKEFLAGS += --no-print-directory
 INSTALL := .venv/bin/python tools/install.py
