@@ -150,5 +150,5 @@ def _shortage(ask: Ask, slots: Mapping[int, int]) -> Shortage:
     else:
         free = len(slots)
         where = f"on as many hosts (anti-affinity); {free} {'host has' if free == 1 else 'hosts have'} room then"
-    kept = " The hosts that it holds now cannot be kept for that." if ask.keep_held and free >= ask.amount else ""
-    return Shortage(ask.reservation_id, free, f"{asked} cannot be had {where}.{kept}")
+    kept = "; the hosts that it holds now cannot be kept for that" if ask.keep_held and free >= ask.amount else ""
+    return Shortage(ask.reservation_id, free, f"{asked} cannot be had {where}{kept}")

@@ -1,0 +1,252 @@
+"""Real placement, compute and reservation services in one process, on SQLite, under a virtual clock.
+
+The host is a few lines (`Host`): it registers, and does its jobs when told. Everything speaks HTTP in process.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from moorage.compute import routes as compute_routes
+from moorage.compute.build import BuildDuty
+from moorage.compute.client import ComputeClient
+from moorage.compute.service import ComputeService
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.db import migrations
+from moorage.db.engine import open_engine
+from moorage.identity.authenticators import TestTokens
+from moorage.jobs.duties import DutiesInTurn, Wakeups
+from moorage.jobs.hints import InProcessHints
+from moorage.placement import routes as placement_routes
+from moorage.placement.client import VERSION as PLACEMENT_VERSION
+from moorage.placement.client import Inventory, PlacementClient
+from moorage.placement.service import PlacementService
+from moorage.reservation import routes
+from moorage.reservation.runner import ReservationRunner
+from moorage.reservation.service import ReservationService, ReservationSettings
+from moorage.wire.app import Surroundings, build, mount
+from moorage.wire.client import ServiceClient, decode
+from moorage.wire.transports import InProcessTransport
+
+NOW = datetime(2026, 3, 1, 9, 30, 20, tzinfo=UTC)
+
+
+class Token:
+    """Credentials by the convention of the peers' tests."""
+
+    def __init__(self, user, project, *roles):
+        self._headers = {"x-auth-token": f"{user}:{project}", "x-roles": ",".join(roles)}
+
+    def headers(self, *, renew=False):
+        return self._headers
+
+
+class Host:
+    """A compute host with a provider of its own; `work` does what compute asks of it."""
+
+    def __init__(self, plane, name, *, vcpus=8, memory_mb=16384, disk_gb=100):
+        self.name = name
+        self.compute = plane.compute
+        self.provider = plane.placement.create_provider(name)
+        inventories = {
+            "VCPU": Inventory(vcpus, max_unit=vcpus),
+            "MEMORY_MB": Inventory(memory_mb + 512, reserved=512, max_unit=memory_mb + 512),
+            "DISK_GB": Inventory(disk_gb, max_unit=disk_gb),
+        }
+        plane.placement.set_inventories(self.provider.uuid, self.provider.generation, inventories)
+        self.report = {
+            "provider_uuid": self.provider.uuid,
+            "hypervisor_type": "QEMU",
+            "hypervisor_version": 8000000,
+            "host_ip": "127.0.0.1",
+            "vcpus": vcpus,
+            "memory_mb": memory_mb + 512,
+            "local_gb": disk_gb,
+            "devices": 0,
+        }
+        self.heartbeat()
+
+    def heartbeat(self):
+        self.compute.register_host(self.name, **self.report)
+
+    def work(self):
+        while jobs := self.compute.claim_jobs(self.name, "agent", 10):
+            for job in jobs:
+                self.compute.report_job(job.id, job.epoch, "done", {})
+
+
+class Plane:
+    def __init__(self, folder, *, now=NOW, settings=None):
+        self.clock = VirtualClock(now)
+        self.ids = SeededIds(7)
+        self.wakeups = Wakeups()
+        self.hints = InProcessHints(self.wakeups)
+        self.folder = folder
+        self.settings = settings or ReservationSettings()
+        self.apps = {}
+        self.app = mount(self.apps)
+        self.placement = PlacementClient(self.client("placement"))
+        self.compute = ComputeClient(self.client("compute"))
+        self._serve_placement()
+        builder = self._serve_compute()
+        self.engine = self.database("reservation")
+        self.service = self.new_service()
+        self.runner = self.service.runner()
+        self._mount("reservation", routes, self.service)
+        self.duties = DutiesInTurn(self.clock, self.wakeups, [self.runner, builder])
+        self.hosts = []
+
+    def new_service(self, placement=None, compute=None, worker=None) -> ReservationService:
+        """Another process of the reservation service, or one whose clients are wrapped."""
+        return ReservationService(
+            self.engine,
+            self.clock,
+            self.ids,
+            placement or self.placement,
+            compute or self.compute,
+            self.wakeups,
+            settings=self.settings,
+            worker=worker,
+        )
+
+    def use(self, service) -> ReservationRunner:
+        """From now on requests go to this service; its runner."""
+        self._mount("reservation", routes, service)
+        return service.runner()
+
+    def add_host(self, name="compute-1", **sizes) -> Host:
+        host = Host(self, name, **sizes)
+        self.hosts.append(host)
+        return host
+
+    def register(self, name="compute-1", **extra):
+        return self.ask("POST", "/v1/os-hosts", {"name": name, **extra}, status=201)["host"]
+
+    def client(self, service, user="admin", project="service", roles=("admin", "service")) -> ServiceClient:
+        return ServiceClient(
+            InProcessTransport(self.app, f"http://127.0.0.1/{service}"),
+            service_type=service,
+            credentials=Token(user, project, *roles),
+            clock=self.clock,
+        )
+
+    def answer(self, method, path, body=None, *, user="admin", project="demo", roles=("admin",), service="reservation"):
+        """(status, document) whatever the status."""
+        every = tuple(range(200, 600))
+        client = self.client(service, user, project, roles)
+        version = PLACEMENT_VERSION if service == "placement" else None
+        answer = client.answer(method, path, json=body, accept=every, repeatable=False, version=version)
+        return answer.status, decode(answer)
+
+    def ask(self, method, path, body=None, *, status=200, **who):
+        got, document = self.answer(method, path, body, **who)
+        assert got == status, document
+        return document
+
+    def run_until(self, moment):
+        """Time passes; hosts keep their heart beating and do their jobs."""
+        while self.clock.now() < moment:
+            self.run_for(min(30, (moment - self.clock.now()).total_seconds()))
+
+    def run_for(self, seconds):
+        end = self.clock.now() + timedelta(seconds=seconds)
+        self.settle()
+        self.duties.run_until(end)
+        self.settle()
+
+    def settle(self):
+        for _ in range(4):
+            self.duties.settle()
+            for host in self.hosts:
+                host.heartbeat()
+                host.work()
+
+    # What is there
+
+    def lease(self, lease_id):
+        return self.ask("GET", f"/v1/leases/{lease_id}")["lease"]
+
+    def inventory(self, host, resource_class):
+        provider = self.placement.provider_by_name(f"blazar_{host}")
+        if provider is None:
+            return None
+        return self.placement.inventories(provider.uuid)[1].get(resource_class)
+
+    def has_class(self, name):
+        return self.answer("GET", f"/resource_classes/{name}", service="placement")[0] == 200
+
+    def flavor(self, flavor_id):
+        status, document = self.answer("GET", f"/v2.1/flavors/{flavor_id}", service="compute")
+        return document["flavor"] if status == 200 else None
+
+    def access(self, flavor_id):
+        status, document = self.answer("GET", f"/v2.1/flavors/{flavor_id}/os-flavor-access", service="compute")
+        return [row["tenant_id"] for row in document["flavor_access"]] if status == 200 else None
+
+    def extra_specs(self, flavor_id):
+        return self.ask("GET", f"/v2.1/flavors/{flavor_id}/os-extra_specs", service="compute")["extra_specs"]
+
+    def boot(self, name, flavor_id, project="demo"):
+        """A server of a project's member; its id."""
+        body = {"server": {"name": name, "flavorRef": flavor_id, "imageRef": IMAGE}}
+        who = {"user": "user", "project": project, "roles": ("member",)}
+        status, document = self.answer("POST", "/v2.1/servers", body, service="compute", **who)
+        assert status == 202, document
+        self.settle()
+        return document["server"]["id"]
+
+    def server(self, server_id):
+        status, document = self.answer("GET", f"/v2.1/servers/{server_id}", service="compute")
+        return document["server"] if status == 200 else None
+
+    def _serve_placement(self):
+        service = PlacementService(self.database("placement"), self.clock, self.ids)
+        service.start()
+        self._mount("placement", placement_routes, service)
+
+    def _serve_compute(self):
+        engine = self.database("compute")
+        service = ComputeService(engine, self.clock, self.ids, self.hints)
+        self._mount("compute", compute_routes, service)
+        return BuildDuty(engine, self.clock, self.ids, self.placement, service.hosts, self.hints, poll_s=None)
+
+    def _mount(self, name, module, service):
+        around = Surroundings(TestTokens(), module.RULES, self.ids)
+        self.apps[f"/{name}"] = build(module.API, service, around)
+
+    def database(self, feature):
+        engine = open_engine(f"sqlite:///{self.folder}/{feature}.sqlite")
+        migrations.upgrade(engine, feature)
+        return engine
+
+
+IMAGE = "0a0a0a0a-1b1b-4c4c-8d8d-0e0e0e0e0e0e"
+
+
+def instance(amount=1, *, vcpus=1, memory_mb=1024, disk_gb=10, **more):
+    """A reservation as stock clients send it."""
+    return {
+        "resource_type": "virtual:instance",
+        "vcpus": vcpus,
+        "memory_mb": memory_mb,
+        "disk_gb": disk_gb,
+        "amount": amount,
+        "affinity": "None",
+        "resource_properties": "",
+        **more,
+    }
+
+
+def lease(*reservations, start="now", end="2026-03-02 10:00", name="lease", **more):
+    return {
+        "name": name,
+        "start_date": start,
+        "end_date": end,
+        "reservations": list(reservations) or [instance()],
+        "events": [],
+        "before_end_date": None,
+        **more,
+    }
+
+
+def class_of(reservation):
+    return "CUSTOM_RESERVATION_" + reservation["id"].upper().replace("-", "_")

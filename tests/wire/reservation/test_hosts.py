@@ -1,0 +1,291 @@
+"""Registering and removing hosts, against real placement and compute services."""
+
+import pytest
+
+from moorage.core.errors import RemoteError, Unavailable
+from moorage.core.names import RESERVED_HOST_TRAIT
+from moorage.db.transactions import read
+from moorage.reservation import host_store
+from tests.wire.reservation.plane import instance, lease
+
+#: The keys of a host, in the order recorded from Blazar 18.0.0.
+HOST_KEYS = [
+    "id", "vcpus", "cpu_info", "hypervisor_type", "hypervisor_version", "hypervisor_hostname", "service_name",
+    "memory_mb", "local_gb", "status", "availability_zone", "trust_id", "reservable", "created_at", "updated_at",
+]  # fmt: skip
+
+
+def traits(plane, name="compute-1"):
+    return plane.placement.traits(plane.placement.provider_by_name(name).uuid)[1]
+
+
+def freepool(plane):
+    aggregate = plane.compute.aggregate_by_name("freepool")
+    return [] if aggregate is None else list(aggregate.hosts)
+
+
+def rows(plane):
+    with read(plane.engine) as connection:
+        return host_store.all_hosts(connection)
+
+
+class Failing:
+    """A client of which one method fails: the same client otherwise."""
+
+    def __init__(self, client, method, error):
+        self._client = client
+        self._method = method
+        self._error = error
+
+    def __getattr__(self, name):
+        if name != self._method:
+            return getattr(self._client, name)
+
+        def fail(*args, **values):
+            raise self._error
+
+        return fail
+
+
+def test_a_host_is_stored_as_nova_shows_it(plane):
+    """R1 (instance-reservation): the hypervisor's own facts, by the keys of the peer."""
+    host = plane.register(gpu="True", rack="9")
+    assert list(host) == [*HOST_KEYS, "gpu", "rack"]
+    assert (host["vcpus"], host["local_gb"], host["hypervisor_hostname"]) == (8, 100, "compute-1")
+    assert host["reservable"] is True
+    assert plane.ask("GET", "/v1/os-hosts")["hosts"] == [host]
+    assert plane.ask("GET", f"/v1/os-hosts/{host['id']}")["host"] == host
+
+
+def test_host_ids_are_decimal_texts(reserved):
+    """Stock clients look anything else up as a name."""
+    (host,) = reserved.ask("GET", "/v1/os-hosts")["hosts"]
+    assert host["id"].isdecimal()
+
+
+def test_the_reservation_provider_is_a_child_of_the_compute_node(reserved):
+    """R3 (instance-reservation)."""
+    provider = reserved.placement.provider_by_name("blazar_compute-1")
+    assert provider.parent_uuid == reserved.placement.provider_by_name("compute-1").uuid
+
+
+def test_a_host_joins_the_freepool_and_its_provider_gets_the_trait(reserved):
+    """R4 (instance-reservation)."""
+    assert freepool(reserved) == ["compute-1"]
+    assert RESERVED_HOST_TRAIT in traits(reserved)
+
+
+def test_an_ordinary_server_does_not_land_on_a_reserved_host(reserved):
+    reserved.compute.create_flavor("small", "small", 1, 512, 1, public=True)
+    server = reserved.server(reserved.boot("plain", "small"))
+    assert server["status"] == "ERROR"
+    assert "No valid host" in server["fault"]["message"]
+
+
+def test_a_host_without_a_compute_node_provider_is_not_registered(plane):
+    """R2 (instance-reservation): nothing is left behind."""
+    plane.placement.delete_provider(plane.placement.provider_by_name("compute-1").uuid)
+    status, body = plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})
+    assert (status, body["error_code"]) == (404, 404)
+    assert "compute-1" in body["error_message"]
+    assert rows(plane) == []
+    assert freepool(plane) == []
+
+
+@pytest.mark.parametrize("method", ["create_provider", "add_host", "ensure_trait", "set_traits", "inventories"])
+def test_a_failure_undoes_what_was_done_before_it(plane, method):
+    """R5 (instance-reservation): and the repeated request then succeeds."""
+    error = Unavailable("it does not answer")
+    broken = plane.new_service(
+        Failing(plane.placement, method, error) if hasattr(plane.placement, method) else None,
+        Failing(plane.compute, method, error) if hasattr(plane.compute, method) else None,
+    )
+    plane.use(broken)
+    assert plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})[0] == 503
+    assert rows(plane) == []
+    assert plane.placement.provider_by_name("blazar_compute-1") is None
+    assert freepool(plane) == []
+    assert RESERVED_HOST_TRAIT not in traits(plane)
+    plane.use(plane.service)
+    plane.register()
+
+
+class Crash(BaseException):
+    """The process is gone: nothing of ours catches it."""
+
+
+@pytest.mark.parametrize("method", ["create_provider", "add_host", "set_traits"])
+def test_a_repeat_after_a_crash_converges(plane, method):
+    """R5 (instance-reservation): one host, one provider."""
+    broken = plane.new_service(
+        Failing(plane.placement, method, Crash()) if hasattr(plane.placement, method) else None,
+        Failing(plane.compute, method, Crash()) if hasattr(plane.compute, method) else None,
+    )
+    with pytest.raises(Crash):
+        broken.hosts.create("compute-1", {})
+    assert plane.ask("GET", "/v1/os-hosts")["hosts"] == []  # half a host is not shown
+    plane.register()
+    assert len(plane.ask("GET", "/v1/os-hosts")["hosts"]) == 1
+    assert freepool(plane) == ["compute-1"]
+
+
+def test_a_host_cannot_be_registered_twice(reserved):
+    status, body = reserved.answer("POST", "/v1/os-hosts", {"name": "compute-1"})
+    assert status == 409
+    assert body == {
+        "error_code": 409,
+        "error_message": "Host compute-1 is registered already, with id 1",
+        "error_name": 409,
+    }
+    assert reserved.placement.provider_by_name("blazar_compute-1") is not None
+
+
+def test_an_unknown_host_is_not_found(plane):
+    assert plane.answer("POST", "/v1/os-hosts", {"name": "nope"}) == (
+        404,
+        {"error_code": 404, "error_message": "Host 'nope' not found!", "error_name": 404},
+    )
+
+
+def test_a_host_that_runs_servers_is_refused(plane):
+    plane.compute.create_flavor("small", "small", 1, 512, 1, public=True)
+    assert plane.server(plane.boot("busy", "small"))["status"] == "ACTIVE"
+    status, body = plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})
+    assert status == 409
+    assert "busy" in body["error_message"]
+    assert rows(plane) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"x": "1"}, 403, "Invalid values for host {'x': '1'}"),
+        ({"name": "compute-1", "k" * 65: "1"}, 400, "Extra capability key too long"),
+        ({"name": "compute-1", "vcpus": "1"}, 403, "vcpus is a property of every host"),
+        ({"name": "compute-1", "rack": ["1"]}, 400, "Malformed parameter rack"),
+        ([], 400, "is not of type 'object'"),
+    ],
+)
+def test_malformed_hosts_are_refused(plane, body, status, words):
+    got, answer = plane.answer("POST", "/v1/os-hosts", body)
+    assert got == status
+    assert words in answer["error_message"]
+
+
+def test_capacity_is_what_placement_gives_out(plane):
+    """A14 (instance-reservation): (total - reserved) * allocation_ratio, not the hypervisor's raw numbers."""
+    plane.register()
+    with read(plane.engine) as connection:
+        (capacity,) = host_store.capacities(connection)
+    assert capacity.capacity == {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100}
+
+
+def test_extra_capabilities_are_set_and_unset(plane):
+    host = plane.register(gpu="True")
+    path = f"/v1/os-hosts/{host['id']}"
+    changed = plane.ask("PUT", path, {"gpu": None, "rack": 10})["host"]
+    assert "gpu" not in changed
+    assert changed["rack"] == "10"
+    assert changed["updated_at"] is not None
+    status, body = plane.answer("PUT", path, {})
+    assert (status, body["error_message"]) == (400, "No data to update")
+
+
+def test_properties_are_listed_and_hidden(plane):
+    plane.add_host("compute-2")
+    plane.register(gpu="True", rack="9")
+    plane.register("compute-2", rack="10")
+    path = "/v1/os-hosts/properties"
+    assert plane.ask("GET", path)["resource_properties"] == [{"property": "gpu"}, {"property": "rack"}]
+    assert plane.ask("GET", path + "?detail=True")["resource_properties"][1] == {
+        "property": "rack",
+        "private": False,
+        "values": ["9", "10"],
+    }
+    row = plane.ask("PATCH", path + "/gpu", {"private": True})["resource_property"]
+    assert list(row) == ["id", "resource_type", "property_name", "private", "created_at", "updated_at"]
+    assert plane.ask("GET", path)["resource_properties"] == [{"property": "rack"}]
+    assert len(plane.ask("GET", path + "?detail=True&all=True")["resource_properties"]) == 2
+    assert plane.answer("PATCH", path + "/nothing", {"private": True})[0] == 404
+
+
+def test_a_removed_host_leaves_nothing(reserved):
+    """R34 (instance-reservation): provider, freepool, trait, row."""
+    reserved.ask("DELETE", "/v1/os-hosts/1", status=204)
+    assert reserved.ask("GET", "/v1/os-hosts")["hosts"] == []
+    assert rows(reserved) == []
+    assert reserved.placement.provider_by_name("blazar_compute-1") is None
+    assert freepool(reserved) == []
+    assert RESERVED_HOST_TRAIT not in traits(reserved)
+
+
+def test_a_reserved_host_cannot_be_removed(reserved):
+    """R34 (instance-reservation): refused while allocations exist."""
+    lease_id = reserved.ask("POST", "/v1/leases", lease(), status=201)["lease"]["id"]
+    assert reserved.answer("DELETE", "/v1/os-hosts/1") == (
+        409,
+        {"error_code": 409, "error_message": "Can't delete host 1. The host is reserved.", "error_name": 409},
+    )
+    assert len(reserved.ask("GET", "/v1/os-hosts")["hosts"]) == 1
+    reserved.ask("DELETE", f"/v1/leases/{lease_id}", status=204)
+    reserved.ask("DELETE", "/v1/os-hosts/1", status=204)
+
+
+def test_an_absent_provider_does_not_keep_a_host_from_being_removed(reserved):
+    """R34 (instance-reservation)."""
+    reserved.placement.delete_provider(reserved.placement.provider_by_name("blazar_compute-1").uuid)
+    reserved.ask("DELETE", "/v1/os-hosts/1", status=204)
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), RemoteError("no", status=500)])
+def test_a_removal_that_fails_can_be_repeated(reserved, error):
+    """R34 (instance-reservation): the host is not given out any more, and the repetition finishes."""
+    runner = reserved.use(reserved.new_service(compute=Failing(reserved.compute, "remove_host", error)))
+    assert runner
+    assert reserved.answer("DELETE", "/v1/os-hosts/1")[0] in (502, 503)
+    reserved.use(reserved.service)
+    assert reserved.answer("POST", "/v1/leases", lease())[0] == 409
+    reserved.ask("DELETE", "/v1/os-hosts/1", status=204)
+    assert freepool(reserved) == []
+
+
+def test_allocations_name_a_reservation_once_per_slot(reserved):
+    reserved.add_host("compute-2")
+    reserved.register("compute-2")
+    one = reserved.ask("POST", "/v1/leases", lease(instance(3, affinity=True)), status=201)["lease"]
+    (allocation,) = reserved.ask("GET", "/v1/os-hosts/allocations")["allocations"]
+    slot = {
+        "id": one["reservations"][0]["id"],
+        "lease_id": one["id"],
+        "start_date": "2026-03-01T09:30:00.000000",
+        "end_date": "2026-03-02T10:00:00.000000",
+    }
+    assert allocation == {"resource_id": "1", "reservations": [slot, slot, slot]}
+    assert reserved.ask("GET", "/v1/os-hosts/1/allocation")["allocation"] == allocation
+    assert reserved.ask("GET", "/v1/os-hosts/2/allocation")["allocation"] == {"resource_id": "2", "reservations": []}
+    assert reserved.ask("GET", "/v1/os-hosts/allocations?lease_id=other")["allocations"] == []
+    assert reserved.ask("GET", f"/v1/os-hosts/allocations?reservation_id={slot['id']}")["allocations"] == [allocation]
+
+
+def test_hosts_are_the_administrators(plane):
+    member = {"user": "user", "roles": ("member",)}
+    for method, path, rule in [
+        ("GET", "/v1/os-hosts", "get"),
+        ("POST", "/v1/os-hosts", "post"),
+        ("DELETE", "/v1/os-hosts/1", "delete"),
+        ("GET", "/v1/os-hosts/allocations", "get_allocations"),
+    ]:
+        assert plane.answer(method, path, {} if method == "POST" else None, **member) == (
+            403,
+            {
+                "error_code": 403,
+                "error_message": f"Policy doesn't allow blazar:oshosts:{rule} to be performed",
+                "error_name": 403,
+            },
+        )
+
+
+@pytest.mark.parametrize("host_id", ["99", "x", "-1", "1" * 40])
+def test_an_unknown_host_id_is_not_found(reserved, host_id):
+    status, body = reserved.answer("GET", f"/v1/os-hosts/{host_id}")
+    assert (status, body["error_message"]) == (404, f"Object with {{'host_id': '{host_id}'}} not found")
