@@ -218,7 +218,9 @@ def test_a_full_deployable_is_no_capacity(rig):
 
 def test_data_that_is_not_what_the_record_says_is_not_programmed(rig):
     image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
-    (path,) = (path for path in (rig.directory / "images").iterdir() if path.is_file() and b"aesaes" in path.read_bytes())
+    (path,) = (
+        path for path in (rig.directory / "images").iterdir() if path.is_file() and b"aesaes" in path.read_bytes()
+    )
     path.write_bytes(path.read_bytes().replace(b"aes", b"eas"))
     with pytest.raises(e.ChecksumMismatch):
         rig.plug(new_instance(), fpga(bitstream=image_id), R1)
@@ -284,7 +286,11 @@ def test_failure_of_the_second_rolls_the_first_back(rig, verb):
     rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     rig.image("aes", region_uuid=TYPE_R3, function_uuid=AES)
     rig.order(fault(verb, at=R3 if verb == "program" else "0000:af:00.0"))
-    specs = {f"{kind}{n}:{what}": "1" for n in "12" for kind, what in (("resources", "CUSTOM_ACCELERATOR_FPGA"), ("function", AES))}
+    specs = {
+        f"{kind}{n}:{what}": "1"
+        for n in "12"
+        for kind, what in (("resources", "CUSTOM_ACCELERATOR_FPGA"), ("function", AES))
+    }
     with pytest.raises(e.ProgramFailed):
         rig.plug_groups(new_instance(), specs, {"1": [rp(R1)], "2": [rp(R3)]})
     assert not rig.held.handles

@@ -39,7 +39,11 @@ def test_a_flavor_refers_to_accelerators_by_resources_of_that_class(specs, expec
         ("bitstream", BITSTREAM, Wanted(bitstream_id=BITSTREAM)),
         ("accel:bitstream_id", BITSTREAM.upper(), Wanted(bitstream_id=BITSTREAM)),
         (f"function:{FUNCTION}", "required", Wanted(function_id=FUNCTION)),
-        ("function:CUSTOM_FPGA_INTEL_FUNCTION_9AFF21A8_3F5B_4A3C_9D0E_0F1C7D1F0A01", "required", Wanted(function_id=FUNCTION)),
+        (
+            "function:CUSTOM_FPGA_INTEL_FUNCTION_9AFF21A8_3F5B_4A3C_9D0E_0F1C7D1F0A01",
+            "required",
+            Wanted(function_id=FUNCTION),
+        ),
         ("function", FUNCTION, Wanted(function_id=FUNCTION)),
         ("accel:function_id", FUNCTION, Wanted(function_id=FUNCTION)),
         ("function_name:aes 256", "required", Wanted(function_name="aes 256")),
@@ -75,7 +79,11 @@ def test_a_bitstream_without_suffix_belongs_to_the_only_group_with_a_device():
 
 def test_a_bitstream_without_suffix_and_several_groups_is_refused_by_name():
     """A1: unsuffixed bitstream with several accelerator groups: an error that names the groups."""
-    specs = {"resources1:CUSTOM_ACCELERATOR_FPGA": "1", "resources2:CUSTOM_ACCELERATOR_FPGA": "1", "bitstream": BITSTREAM}
+    specs = {
+        "resources1:CUSTOM_ACCELERATOR_FPGA": "1",
+        "resources2:CUSTOM_ACCELERATOR_FPGA": "1",
+        "bitstream": BITSTREAM,
+    }
     with pytest.raises(BadRequest, match="'1', '2'"):
         from_extra_specs(specs)
 

@@ -1,0 +1,216 @@
+"""Discovery, what is published of it, and the agent's readiness."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from moorage.accelerator import errors as e
+from moorage.accelerator.agent import AcceleratorAgent
+from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.simulated import SimulatedDriver
+from moorage.accelerator.fleet import Fleet
+from moorage.accelerator.inventory import Units
+from moorage.accelerator.model import Deployable, Health
+from moorage.accelerator.reports import attachment_reports, device_reports
+from moorage.core.clock import SystemClock
+from moorage.core.errors import StartError
+from moorage.images.cache import DigestCache
+from tests.unit.accelerator.rig import (
+    AES,
+    GPU,
+    HOST,
+    R1,
+    R2,
+    R3,
+    TYPE_R1,
+    Rig,
+    fault,
+    fpga,
+    gpu,
+    new_instance,
+    rp,
+)
+
+
+@pytest.fixture
+def rig(tmp_path) -> Rig:
+    return Rig(tmp_path)
+
+
+def agent_of(tmp_path, drivers, clock, images=None) -> AcceleratorAgent:
+    cache = DigestCache(tmp_path / "cache", max_bytes=1 << 20, clock=clock)
+    return AcceleratorAgent(HOST, drivers, tmp_path / "agent", images, cache, clock)
+
+
+def test_every_deployable_is_a_provider_below_its_numa_node(rig):
+    """R3, R7, R8, R9: one provider per region and per GPU: class, total, traits."""
+    nodes = {node.name: node for node in rig.agent.nodes()}
+    assert len(nodes) == 7
+    region = nodes["compute-1_0000:3b:00.0_R1"]
+    assert region.parent == "compute-1_NUMA_0"
+    assert region.inventories == {"CUSTOM_ACCELERATOR_FPGA": Units(2, max_unit=2)}
+    assert region.traits == {
+        "OWNER_CYBORG",
+        "CUSTOM_FPGA_INTEL",
+        "CUSTOM_FPGA_INTEL_REGION_9926AB6D_6C92_5A68_AABC_A7D84C545738",
+    }
+    assert nodes["compute-1_0000:3b:00.0_R2"].inventories == {"CUSTOM_ACCELERATOR_FPGA": Units(1)}
+    card = nodes["compute-1_0000:e3:00.0"]
+    assert (card.parent, card.inventories) == ("compute-1_NUMA_1", {"CUSTOM_ACCELERATOR_GPU": Units(1)})
+    assert card.traits == {"OWNER_CYBORG", "CUSTOM_GPU_NVIDIA"}
+
+
+def test_a_card_without_partial_reconfiguration_is_one_region(rig):
+    """R3: a non-PR device yields exactly 1 region."""
+    assert [node.name for node in rig.agent.nodes() if "0000:af:00.0" in node.name] == ["compute-1_0000:af:00.0_R1"]
+
+
+def test_a_region_without_functions_is_known_but_offers_nothing(tmp_path):
+    """R3: 0..n functions per region; Placement has no inventory of nothing."""
+    card = built_in_host()[0]
+    empty = replace(card, deployables=(*card.deployables, Deployable("0000:3b:00.0_R3", (), TYPE_R1)))
+    rig = Rig(tmp_path, devices=(empty,))
+    assert [node.name for node in rig.agent.nodes()] == [f"{HOST}_{R1}", f"{HOST}_{R2}"]
+    assert len(device_reports(rig.held)[0].deployables) == 3
+
+
+def test_discovery_repeated_changes_nothing(rig):
+    """R6: restart: the same devices, no duplicates; one more and a restart: one more."""
+    first = rig.agent.nodes()
+    rig.watch.arm(None)
+    assert rig.agent.nodes() == first
+    assert rig.watch.events == [], "nothing is written when nothing changed"
+    rig.restart()
+    assert rig.agent.nodes() == first
+    rig.devices = (
+        *rig.devices,
+        replace(rig.devices[2], pci_id="0000:c1:00.0", deployables=(Deployable("0000:c1:00.0", ("0000:c1:00.0",)),)),
+    )
+    rig.restart()
+    assert len(rig.agent.nodes()) == len(first) + 1
+
+
+def test_a_failed_card_is_not_offered(rig):
+    rig.order(fault("health", "sick", at="0000:3b:00.0"))
+    assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 2
+    assert rig.node(R3).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0
+
+
+def test_a_driver_that_fails_makes_its_devices_unknown_and_not_gone(rig):
+    before = len(rig.agent.nodes())
+    rig.order(fault("discover"))
+    nodes = rig.agent.nodes()
+    assert len(nodes) == before
+    assert all(units.reserved == units.total for node in nodes for units in node.inventories.values())
+    assert {device.health for device in rig.held.devices} == {Health.UNKNOWN}
+    rig.order()
+    assert not any(units.reserved for node in rig.agent.nodes() for units in node.inventories.values())
+
+
+def test_a_free_card_that_vanishes_is_gone_and_a_used_one_stays_reserved(rig):
+    instance = new_instance()
+    rig.plug(instance, gpu(), GPU)
+    rig.order(fault("discover", "vanishes", at=GPU), fault("discover", "vanishes", at="0000:65:00.0"))
+    names = {node.name for node in rig.agent.nodes()}
+    assert f"{HOST}_0000:65:00.0" not in names
+    assert rig.node(GPU).inventories["CUSTOM_ACCELERATOR_GPU"] == Units(1, reserved=1)
+    with pytest.raises(e.CleanFailed, match="not there any more"):
+        rig.unplug(instance)
+    rig.order()
+    rig.agent.nodes()
+    rig.agent.release_quarantined(GPU)
+    assert rig.node(GPU).inventories["CUSTOM_ACCELERATOR_GPU"] == Units(1)
+    rig.check()
+
+
+def test_a_card_that_comes_back_is_believed_about_what_it_carries(rig):
+    image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    instance = new_instance()
+    rig.plug(instance, fpga(bitstream=image_id), R1)
+    rig.unplug(instance)
+    rig.order(fault("discover", "vanishes", at="0000:3b:00.0"))
+    rig.agent.nodes()
+    assert R1 not in rig.held.regions
+    rig.order()
+    assert any("_FUNCTION_" in trait for trait in rig.node(R1).traits)
+    rig.check()
+
+
+def test_the_right_driver_is_called(tmp_path):
+    """R22: 2 drivers, 2 providers: each plug reaches the driver of its provider."""
+    clock = SystemClock()
+    cards = built_in_host()
+    drivers = [
+        SimulatedDriver([cards[2]], tmp_path / "one", clock, name="one"),
+        SimulatedDriver([cards[3]], tmp_path / "two", clock, name="two"),
+    ]
+    agent = agent_of(tmp_path, drivers, clock)
+    agent.published({node.name: rp(node.name.removeprefix(f"{HOST}_")) for node in agent.nodes()})
+    agent.plug({"uuid": new_instance()}, {"uuid": rp("0000:65:00.0")}, gpu())
+    assert [driver.is_dirty("0000:65:00.0") for driver in drivers if driver.name == "two"] == [True]
+    with pytest.raises(e.BadRequest):
+        agent.plug({"uuid": new_instance()}, {"uuid": rp("elsewhere")}, gpu())
+
+
+def test_two_drivers_may_not_claim_one_device(tmp_path):
+    clock = SystemClock()
+    drivers = [SimulatedDriver(built_in_host(), tmp_path / name, clock, name=name) for name in ("one", "two")]
+    with pytest.raises(StartError, match="two accelerator drivers report"):
+        agent_of(tmp_path, drivers, clock).start()
+    with pytest.raises(StartError, match="same name"):
+        Fleet([drivers[0], drivers[0]])
+
+
+def test_ready_only_when_everything_found_is_published(rig):
+    """R13: all devices enumerated and traits published."""
+    agent = rig.new_agent()
+    with pytest.raises(e.NotReady):
+        agent.plug({"uuid": new_instance()}, {"uuid": rp(GPU)}, gpu())
+    agent.start()
+    assert not agent.wait_ready(0)
+    agent.published({node.name: rp(node.name) for node in agent.nodes()})
+    assert agent.wait_ready(0)
+
+
+def test_a_host_without_devices_is_ready_at_once(tmp_path):
+    """R13: a host with no devices returns at once."""
+    agent = agent_of(tmp_path, [], SystemClock())
+    agent.start()
+    assert agent.wait_ready(0)
+    assert agent.nodes() == []
+
+
+def test_readiness_wakes_who_waits(rig):
+    agent = rig.new_agent()
+    agent.start()
+    waited = []
+    thread = threading.Thread(target=lambda: waited.append(agent.wait_ready(30)))
+    thread.start()
+    agent.published({node.name: rp(node.name) for node in agent.nodes()})
+    thread.join(10)
+    assert waited == [True]
+
+
+def test_uuids_of_providers_survive_a_restart(rig):
+    agent = rig.new_agent()
+    agent.start()
+    assert agent.plug({"uuid": new_instance()}, {"uuid": rp(GPU)}, gpu()) == [{"pci_id": GPU}]
+
+
+def test_reports_say_what_is_carried_and_who_holds_what(rig):
+    image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    instance = new_instance()
+    specs = {
+        "resources1:CUSTOM_ACCELERATOR_GPU": "1",
+        "resources2:CUSTOM_ACCELERATOR_FPGA": "1",
+        "bitstream2": image_id,
+    }
+    rig.plug_groups(instance, specs, {"1": [rp(GPU)], "2": [rp(R1)]})
+    parts = {part.name: part for device in device_reports(rig.held) for part in device.deployables}
+    assert parts[R1].bitstream_id == image_id
+    assert [function.id for function in parts[R1].functions] == [AES]
+    assert [handle.state for handle in parts[R1].handles] == ["attached", "free"]
+    assert parts[R1].rp_uuid == rp(R1)
+    rows = [(row.pci_id, row.group, row.device_rp_uuid, row.instance_uuid) for row in attachment_reports(rig.held)]
+    assert rows == [(GPU, 0, rp(GPU), instance), ("0000:3b:00.1", 1, rp(R1), instance)]

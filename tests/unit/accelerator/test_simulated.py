@@ -1,0 +1,97 @@
+"""The simulated devices: what they remember, and the faults they have on order."""
+
+import hashlib
+import io
+
+import pytest
+
+from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.simulated import Control, SimulatedDriver
+from moorage.accelerator.model import Bitstream, Health, RegionState, pci_parts
+from moorage.core.errors import Invalid, StartError
+from tests.unit.accelerator.rig import GPU, R1, fault
+
+DATA = b"bits"
+
+
+@pytest.fixture
+def driver(tmp_path, clock) -> SimulatedDriver:
+    return SimulatedDriver(built_in_host(), tmp_path, clock)
+
+
+def bitstream() -> Bitstream:
+    return Bitstream(hashlib.sha512(DATA).hexdigest(), "image")
+
+
+def test_what_was_programmed_outlives_the_process(driver, tmp_path, clock):
+    driver.program(R1, bitstream(), io.BytesIO(DATA))
+    again = SimulatedDriver(built_in_host(), tmp_path, clock)
+    assert again.identify(R1).bitstream == bitstream()
+    again.program(R1, None, None)
+    assert again.identify(R1).bitstream is None
+
+
+def test_programming_takes_its_time_on_the_given_clock(driver, clock):
+    begin = clock.now()
+    driver.order(Control({"program": 90.0}))
+    driver.program(R1, None, None)
+    assert (clock.now() - begin).total_seconds() == 90
+
+
+def test_the_device_refuses_data_it_was_not_promised(driver):
+    with pytest.raises(DriverError, match="was sent data"):
+        driver.program(R1, bitstream(), io.BytesIO(b"other"))
+    with pytest.raises(DriverError, match="no data"):
+        driver.program(R1, bitstream(), None)
+    with pytest.raises(DriverError, match="cannot be programmed"):
+        driver.program(GPU, bitstream(), io.BytesIO(DATA))
+
+
+def test_faults_strike_as_often_as_ordered_even_over_a_restart(driver, tmp_path, clock):
+    driver.order(Control(faults=(fault("clean", times=2),)))
+    for attempt in (driver, SimulatedDriver(built_in_host(), tmp_path, clock)):
+        with pytest.raises(DriverError, match="as ordered"):
+            attempt.clean(GPU)
+    driver.clean(GPU)
+
+
+def test_a_region_that_died_is_unknown(driver):
+    driver.order(Control(faults=(fault("program", "dies", at=R1),)))
+    with pytest.raises(DriverError, match="half-way"):
+        driver.program(R1, None, None)
+    assert driver.identify(R1).state is RegionState.UNKNOWN
+
+
+def test_health_and_vanishing(driver):
+    driver.order(Control(faults=(fault("health", "sick", at=GPU), fault("discover", "vanishes", at="0000:3b:00.0"))))
+    assert driver.health(GPU) is Health.FAILED
+    assert len(driver.discover()) == 5
+    with pytest.raises(DriverError, match="not there any more"):
+        driver.prepare("0000:3b:00.1", "somebody")
+
+
+def test_what_does_not_exist_is_an_error(driver):
+    for call in (lambda: driver.prepare("0000:00:00.0", "x"), lambda: driver.program("R9", None, None)):
+        with pytest.raises(DriverError, match="there is no"):
+            call()
+
+
+def test_a_broken_control_file_is_named(driver, tmp_path):
+    (tmp_path / "control.json").write_text("{")
+    with pytest.raises(StartError, match=r"control\.json"):
+        driver.discover()
+
+
+def test_addresses_have_four_parts():
+    assert pci_parts("0000:3b:00.1") == {"domain": "0000", "bus": "3b", "device": "00", "function": "1"}
+    for text in ("3b:00.1", "0000:3b:20.1", "0000:3b:00.8", ""):
+        with pytest.raises(Invalid):
+            pci_parts(text)
+
+
+def test_every_address_of_the_built_in_host_is_its_own():
+    handles = [handle for device in built_in_host() for part in device.deployables for handle in part.handles]
+    assert len(handles) == len(set(handles)) == 8
+    for handle in handles:
+        pci_parts(handle)

@@ -1,0 +1,327 @@
+"""The library, unmodified, over a real Unix socket to a real agent with simulated devices."""
+
+import copy
+import inspect
+import logging
+import pickle
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+
+import pytest
+
+import os_acc
+from moorage.accelerator import errors as agent_errors
+from moorage.accelerator.agent_api import wsgi_app
+from moorage.accelerator.agent_socket import SocketServer
+from moorage.core.clock import SystemClock
+from moorage.core.errors import MoorageError, StartError
+from moorage.core.ids import RandomIds
+from moorage.wire.transports import InProcessTransport
+from os_acc import exception
+from os_acc.client import SOCKET_VARIABLE, configured
+from tests.unit.accelerator.rig import (
+    AES,
+    GPU,
+    R1,
+    TYPE_R1,
+    Rig,
+    fault,
+    fpga,
+    gpu,
+    in_threads,
+    many_gpus,
+    new_instance,
+    rp,
+)
+
+
+@pytest.fixture
+def rig(tmp_path) -> Rig:
+    return Rig(tmp_path)
+
+
+@pytest.fixture
+def socket_path(tmp_path):
+    return tmp_path / "acc.sock"
+
+
+@pytest.fixture
+def served(rig, socket_path):
+    server = SocketServer(wsgi_app(rig.agent, RandomIds()), socket_path)
+    server.start()
+    os_acc.configure(str(socket_path), contact_timeout_s=0.3)
+    yield rig
+    server.stop()
+
+
+def info(uuid=None) -> dict:
+    return {"uuid": uuid or new_instance(), "name": "web-1", "project_id": "1" * 32, "image_id": None}
+
+
+def test_the_three_verbs_have_the_specs_signatures():
+    """R12: exactly initialize(), plug(instance_info, selected_rp, flavor_extra_specs), unplug(instance_info)."""
+    names = {
+        name: list(inspect.signature(getattr(os_acc, name)).parameters) for name in ("initialize", "plug", "unplug")
+    }
+    assert names == {
+        "initialize": [],
+        "plug": ["instance_info", "selected_rp", "flavor_extra_specs"],
+        "unplug": ["instance_info"],
+    }
+
+
+def test_plug_and_unplug_through_the_socket(served):
+    """R12 positional and keyword, R23, R28, R30: a list of {"pci_id"}; the number released, then 0."""
+    image_id = served.image(region_uuid=TYPE_R1, function_uuid=AES)
+    assert os_acc.initialize() is None
+    instance = info()
+    plugged = os_acc.plug(instance, {"": [rp(R1)]}, fpga(2, bitstream=image_id))
+    assert plugged == [{"pci_id": "0000:3b:00.1"}, {"pci_id": "0000:3b:00.2"}]
+    again = os_acc.plug(
+        flavor_extra_specs=fpga(2, bitstream=image_id), selected_rp={"": [rp(R1)]}, instance_info=instance
+    )
+    assert again == plugged
+    assert os_acc.unplug(instance_info={"uuid": instance["uuid"], "name": "web-1"}) == 2
+    assert os_acc.unplug({"uuid": instance["uuid"], "name": "web-1"}) == 0
+
+
+def test_parameters_are_only_read(served):
+    """R17: frozen mappings work, and nothing is changed."""
+    given = (info(), {"": [rp(GPU)]}, gpu())
+    before = copy.deepcopy(given)
+    os_acc.plug(*(MappingProxyType(one) for one in given))
+    assert given == before
+    frozen = MappingProxyType({"": (rp("0000:65:00.0"),)})
+    assert os_acc.plug(MappingProxyType(info()), frozen, MappingProxyType(gpu())) == [{"pci_id": "0000:65:00.0"}]
+
+
+def test_calls_run_in_executors_and_errors_come_through_futures(served):
+    """R16: each API in ThreadPoolExecutor(max_workers=1), several in parallel; typed exceptions survive."""
+    served.plug(new_instance(), gpu(), GPU)
+    instance = info()
+
+    def run(api, *args):
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            return executor.submit(api, *args).result()
+
+    answers = in_threads(
+        [
+            lambda: run(os_acc.initialize),
+            lambda: run(os_acc.plug, instance, {"uuid": rp(GPU)}, gpu()),
+            lambda: run(os_acc.plug, info(), {"uuid": rp(R1)}, fpga()),
+            lambda: run(os_acc.unplug, info()),
+        ]
+    )
+    assert answers[0] is None
+    assert isinstance(answers[1], exception.NoCapacity)
+    assert (answers[1].instance_uuid, answers[1].retryable) == (instance["uuid"], True)
+    assert answers[2:] == [[{"pci_id": "0000:3b:00.1"}], 0]
+
+
+def test_no_address_is_handed_out_twice_over_the_socket(tmp_path, socket_path):
+    """R31: 32 parallel plugs on 16 handles: 16 successes, all distinct, 16 NoCapacity."""
+    rig = Rig(tmp_path, devices=many_gpus(16))
+    server = SocketServer(wsgi_app(rig.agent, RandomIds()), socket_path)
+    server.start()
+    os_acc.configure(str(socket_path))
+    names = [device.pci_id for device in rig.devices] * 2
+    answers = in_threads([lambda name=name: os_acc.plug(info(), {"uuid": rp(name)}, gpu()) for name in names])
+    server.stop()
+    given = [answer[0]["pci_id"] for answer in answers if isinstance(answer, list)]
+    assert len(given) == len(set(given)) == 16
+    assert sum(isinstance(answer, exception.NoCapacity) for answer in answers) == 16
+
+
+def test_the_instance_name_is_in_the_log(served, caplog):
+    """R18: the name is for the log."""
+    with caplog.at_level(logging.INFO, "moorage.accelerator"):
+        os_acc.plug(info(), {"uuid": rp(GPU)}, gpu())
+    assert "web-1" in [getattr(record, "instance_name", "") for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (({"name": "x"}, {"uuid": rp(GPU)}, gpu()), "uuid"),
+        ((info(), {}, gpu()), "selected_rp"),
+        ((info(), {"uuid": new_instance()}, gpu()), "resource provider"),
+        ((info(), {"uuid": rp(GPU)}, {}), "no accelerator"),
+        ((info(), {"uuid": rp(GPU)}, {"resources:CUSTOM_ACCELERATOR_GPU": object()}), "no JSON"),
+        ((info(), None, None), "mapping"),
+    ],
+)
+def test_bad_parameters_are_bad_requests(served, args, words):
+    """R15, R18, R19, R21."""
+    with pytest.raises(exception.BadRequest, match=words):
+        os_acc.plug(*args)
+    assert not served.held.handles
+
+
+def test_each_error_of_the_agent_has_its_class():
+    """A16: a full typed tree, each with the instance's uuid and a retryable flag."""
+    codes = {
+        kind.code
+        for kind in vars(agent_errors).values()
+        if isinstance(kind, type) and issubclass(kind, MoorageError) and kind.code.startswith("accelerator.")
+    }
+    assert codes == set(exception.BY_CODE) - {exception.Timeout.code}
+    for kind in exception.BY_CODE.values():
+        error = pickle.loads(pickle.dumps(kind("what", "who")))
+        assert (type(error), str(error), error.instance_uuid) == (kind, "what (instance who)", "who")
+
+
+def test_errors_arrive_as_what_they_are(served):
+    one = served.image("one", region_uuid=TYPE_R1, function_uuid=AES)
+    two = served.image("two", region_uuid=TYPE_R1, function_uuid=AES)
+    with pytest.raises(exception.MultipleBitstreams) as caught:
+        os_acc.plug(info(), {"uuid": rp(R1)}, fpga(function=AES))
+    assert one in caught.value.message
+    assert two in caught.value.message
+    with pytest.raises(exception.BitstreamNotFound):
+        os_acc.plug(info(), {"uuid": rp(R1)}, fpga(function_name="unheard of"))
+    served.order(fault("program"))
+    with pytest.raises(exception.ProgramFailed):
+        os_acc.plug(info(), {"uuid": rp(R1)}, fpga(bitstream=one))
+    instance = info()
+    os_acc.plug(instance, {"uuid": rp(GPU)}, gpu())
+    with pytest.raises(exception.AlreadyPlugged):
+        os_acc.plug(instance, {"uuid": rp(R1)}, fpga())
+    served.order(fault("clean"))
+    with pytest.raises(exception.CleanFailed):
+        os_acc.unplug(instance)
+
+
+def test_an_agent_that_is_not_there_is_unavailable_in_time(tmp_path):
+    """R14: no agent: CyborgAgentUnavailable, within the configured timeout."""
+    os_acc.configure(str(tmp_path / "nobody.sock"), contact_timeout_s=0.3)
+    begin = time.monotonic()
+    with pytest.raises(exception.CyborgAgentUnavailable):
+        os_acc.initialize()
+    assert 0.3 <= time.monotonic() - begin < 3
+    with pytest.raises(exception.CyborgAgentUnavailable) as caught:
+        os_acc.unplug(info())
+    assert caught.value.retryable
+
+
+def test_a_dead_socket_is_unavailable(socket_path):
+    """R14: a socket that a killed agent left behind."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(socket_path))
+    listener.close()
+    os_acc.configure(str(socket_path), contact_timeout_s=0)
+    with pytest.raises(exception.CyborgAgentUnavailable):
+        os_acc.initialize()
+
+
+def test_an_agent_that_hangs_is_a_timeout(socket_path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(socket_path))
+        listener.listen()
+        os_acc.configure(str(socket_path), call_timeout_s=0.2)
+        with pytest.raises(exception.Timeout):
+            os_acc.plug(info(), {"uuid": rp(GPU)}, gpu())
+
+
+def test_initialize_waits_until_everything_is_published(rig, socket_path):
+    """R13: waits while discovery runs and until traits are published; returns None; a second call is harmless."""
+    agent = rig.new_agent()
+    server = SocketServer(wsgi_app(agent, RandomIds()), socket_path)
+    server.start()
+    os_acc.configure(str(socket_path))
+    returned = threading.Event()
+    answers = []
+
+    def initialize():
+        answers.append(os_acc.initialize())
+        returned.set()
+
+    threading.Thread(target=initialize, daemon=True).start()
+    nodes = agent.nodes()
+    assert not returned.wait(0.2)
+    agent.published({node.name: rp(node.name) for node in nodes})
+    assert returned.wait(10)
+    assert answers == [None]
+    assert os_acc.initialize() is None
+    server.stop()
+
+
+def test_an_agent_that_never_gets_ready_is_a_timeout(rig):
+    """R13 with a bound, on a virtual clock: nobody waits for ever."""
+    agent = rig.new_agent()
+
+    class Impatient(InProcessTransport):
+        def send(self, method, path, headers, body=None):
+            return super().send(method, path.replace("wait_s=5.0", "wait_s=0"), headers, body)
+
+    client = os_acc.Client(Impatient(wsgi_app(agent, RandomIds())), clock=rig.clock, ready_timeout_s=60)
+    with pytest.raises(exception.Timeout, match="still not ready after 60 s"):
+        client.initialize()
+
+
+def test_an_agent_that_restarts_is_contacted_again(rig, socket_path):
+    os_acc.configure(str(socket_path), contact_timeout_s=10)
+    app = wsgi_app(rig.agent, RandomIds())
+    first = SocketServer(app, socket_path)
+    first.start()
+    os_acc.initialize()
+    first.stop()
+    second = SocketServer(app, socket_path)
+    threading.Timer(0.3, second.start).start()
+    os_acc.initialize()
+    second.stop()
+
+
+def test_the_socket_is_for_this_user_only_and_replaces_an_old_one(served, socket_path):
+    """Whoever may open the socket may plug: mode 0600."""
+    assert socket_path.stat().st_mode & 0o777 == 0o600
+    again = SocketServer(wsgi_app(served.agent, RandomIds()), socket_path)
+    again.start()
+    os_acc.initialize()
+    again.stop()
+    assert not socket_path.exists()
+
+
+def test_a_path_too_long_for_a_socket_is_said_at_the_start(rig, tmp_path):
+    server = SocketServer(wsgi_app(rig.agent, RandomIds()), tmp_path / ("x" * 120))
+    with pytest.raises(StartError, match="too long"):
+        server.start()
+
+
+def test_the_same_library_in_process(rig):
+    """The transport is swapped, never the client: same bytes, same errors."""
+    client = os_acc.Client(InProcessTransport(wsgi_app(rig.agent, RandomIds())), clock=SystemClock())
+    client.initialize()
+    instance = info()
+    assert client.plug(instance, {"uuid": rp(GPU)}, gpu()) == [{"pci_id": GPU}]
+    with pytest.raises(exception.NoCapacity):
+        client.plug(info(), {"uuid": rp(GPU)}, gpu())
+    assert client.unplug(instance) == 1
+
+
+def test_the_environment_says_where_the_agent_is(served, socket_path, monkeypatch):
+    monkeypatch.setenv(SOCKET_VARIABLE, str(socket_path))
+    monkeypatch.setattr("os_acc.client._configured", None)
+    assert configured() is configured()
+    os_acc.initialize()
+
+
+def test_an_operator_releases_a_quarantined_handle(served):
+    instance = info()
+    os_acc.plug(instance, {"uuid": rp(GPU)}, gpu())
+    served.order(fault("clean", times=1))
+    with pytest.raises(exception.CleanFailed):
+        os_acc.unplug(instance)
+    app = InProcessTransport(wsgi_app(served.agent, RandomIds()))
+    assert app.send("POST", f"/v1/handles/{GPU}/release", {}).status == 204
+    assert app.send("POST", f"/v1/handles/{GPU}/release", {}).status == 400
+    assert app.send("GET", "/v1/ready?wait_s=soon", {}).status == 400
+    assert os_acc.plug(info(), {"uuid": rp(GPU)}, gpu()) == [{"pci_id": GPU}]
+
+
+def test_the_predicate_is_part_of_the_library():
+    """R15: a helper that is true and false on resources: and resourcesN:."""
+    assert os_acc.refers_to_accelerators({"resources3:CUSTOM_ACCELERATOR_FPGA": "1"})
+    assert not os_acc.refers_to_accelerators({"resources:VCPU": "1"})
