@@ -84,6 +84,8 @@ class HostAgent:
 
     def start(self) -> None:
         """Raises `StartError` when the host must not run servers like this; nothing was claimed then."""
+        if (name := self._driver.facts().name) != self._host:
+            raise StartError(f"host {self._host} is described as {name}; give both the same name")
         self._patiently(self._tracker.start)
         self._initialize_acceleration()
         self._patiently(self._register)

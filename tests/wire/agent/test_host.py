@@ -1,0 +1,309 @@
+"""A whole host against the APIs of placement and compute: start, servers, devices, crashes."""
+
+from datetime import timedelta
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from moorage.agent.resource_tracker import resources_topic
+from moorage.agent.virt.driver import PowerState
+from moorage.agent.virt.host_description import HostDescription
+from moorage.core.errors import StartError, Unavailable
+from moorage.core.names import RESERVED_HOST_TRAIT
+from os_acc.exception import CyborgAgentUnavailable
+
+GPU = {"resources__CUSTOM_ACCELERATOR_GPU": "1"}
+
+
+class Died(BaseException):
+    """The process ends here: nothing is undone, nothing is reported."""
+
+
+def devices_of(plane, server_id):
+    root = ET.parse(plane.state / "domains" / f"{server_id}.xml").getroot()
+    return [element.attrib for element in root.iterfind("devices/hostdev/source/address")]
+
+
+def held(plane, server_id):
+    """{class: units} of a server, over all providers."""
+    return {name: units for taken in plane.placement.allocations(server_id).values() for name, units in taken.items()}
+
+
+def test_a_started_host_is_known_to_compute_and_placement(plane):
+    plane.start_agent()
+    hypervisor = plane.compute.hypervisor("compute-1")
+    assert (hypervisor.vcpus, hypervisor.memory_mb, hypervisor.local_gb) == (16, 32768, 500)
+    assert (hypervisor.type, hypervisor.state) == ("simulated", "up")
+    root = plane.placement.provider_by_name("compute-1")
+    below = {provider.name for provider in plane.placement.tree(root.uuid)}
+    assert {"compute-1_NUMA_1", "compute-1_0000:3b:00.0_R1", "compute-1_0000:17:00.0"} <= below
+    assert len(below) == 10
+
+
+def test_the_host_stays_up_by_its_heartbeat_and_goes_down_without(plane):
+    plane.start_agent()
+    plane.run_for(600)
+    assert plane.compute.hypervisor("compute-1").state == "up"
+    plane.clock.sleep(600)
+    assert plane.compute.hypervisor("compute-1").state == "down"
+
+
+def test_a_server_is_built_operated_and_deleted(plane):
+    plane.start_agent()
+    server_id = plane.create("web")
+    plane.duties.settle()
+    assert plane.server(server_id)["status"] == "ACTIVE"
+    assert plane.driver.domains()[server_id].power is PowerState.RUNNING
+    assert held(plane, server_id) == {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10}
+    for action, status, power in (
+        ({"pause": None}, "PAUSED", "paused"),
+        ({"unpause": None}, "ACTIVE", "running"),
+        ({"os-stop": None}, "SHUTOFF", "shutoff"),
+        ({"os-start": None}, "ACTIVE", "running"),
+        ({"reboot": {"type": "SOFT"}}, "ACTIVE", "running"),
+    ):
+        plane.act(server_id, **action)
+        assert plane.server(server_id)["status"] == status
+        assert plane.driver.domains()[server_id].power == power
+    plane.compute.delete_server(server_id)
+    plane.duties.settle()
+    assert plane.driver.domains() == {}
+    assert held(plane, server_id) == {}
+
+
+def test_a_server_with_an_accelerator_gets_its_address_and_gives_it_back(plane):
+    """The definition names the device, the guest sees it, its memory is on the device's NUMA node."""
+    plane.start_agent()
+    server_id = plane.create("gpu", flavor="gpu", **GPU)
+    plane.duties.settle()
+    assert plane.server(server_id)["status"] == "ACTIVE"
+    (address,) = plane.driver.domains()[server_id].spec.pci_addresses
+    (attributes,) = devices_of(plane, server_id)
+    assert attributes["bus"] == f"0x{address[5:7]}"
+    assert f"pci {address}: attached" in plane.driver.console(server_id)
+    node = {"17": "0", "65": "0", "ca": "1", "e3": "1"}[address[5:7]]
+    definition = ET.parse(plane.state / "domains" / f"{server_id}.xml").getroot()
+    assert definition.find("numatune/memory").get("nodeset") == node
+    plane.compute.delete_server(server_id)
+    plane.duties.settle()
+    assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 0
+    assert held(plane, server_id) == {}
+
+
+def test_four_gpus_serve_four_servers_and_the_fifth_is_told_why_not(plane):
+    plane.start_agent()
+    servers = [plane.create(f"gpu-{number}", flavor="gpu", **GPU) for number in range(5)]
+    plane.duties.settle()
+    statuses = [plane.server(server_id)["status"] for server_id in servers]
+    assert sorted(statuses) == ["ACTIVE"] * 4 + ["ERROR"]
+    given = [domain.spec.pci_addresses for domain in plane.driver.domains().values()]
+    assert len(set(given)) == 4
+
+
+def test_a_build_that_fails_leaves_nothing_and_says_why(plane):
+    plane.start_agent()
+    plane.script.fail("spawn", "no room on the disk")
+    server_id = plane.create("gpu", flavor="gpu", **GPU)
+    plane.duties.settle()
+    server = plane.server(server_id)
+    assert server["status"] == "ERROR"
+    assert "no room on the disk" in server["fault"]["message"]
+    assert plane.driver.domains() == {}
+    assert held(plane, server_id) == {}
+    assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 0
+
+
+@pytest.mark.parametrize("when", ["before plug", "after plug", "after spawn"])
+def test_a_build_that_the_agent_died_in_is_finished_by_the_next_agent(plane, monkeypatch, when):
+    """R27 (accelerator-attach): whatever had happened, the server ends ACTIVE with one device, taken once."""
+    plane.start_agent()
+
+    def die(*_arguments):
+        raise Died
+
+    def then_die(call):
+        def both(*arguments):
+            call(*arguments)
+            raise Died
+
+        return both
+
+    with monkeypatch.context() as patch:
+        if when == "before plug":
+            patch.setattr(plane.acceleration, "plug", die)
+        elif when == "after plug":
+            patch.setattr(plane.driver, "spawn", die)
+        else:
+            patch.setattr(plane.driver, "spawn", then_die(plane.driver.spawn))
+        server_id = plane.create("gpu", flavor="gpu", **GPU)
+        with pytest.raises(Died):
+            plane.duties.settle()
+    assert plane.server(server_id)["status"] == "BUILD"
+    plane.start_agent()
+    plane.run_for(120)  # the lease of the job has to be over
+    plane.wakeups.wake("compute-1")
+    plane.duties.settle()
+    assert plane.server(server_id)["status"] == "ACTIVE"
+    assert len(plane.driver.domains()[server_id].spec.pci_addresses) == 1
+    assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 1
+
+
+def test_a_deletion_that_the_agent_died_in_is_finished_by_the_next_agent(plane, monkeypatch):
+    plane.start_agent()
+    server_id = plane.create("gpu", flavor="gpu", **GPU)
+    plane.duties.settle()
+
+    def die(*_arguments):
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plane.acceleration, "unplug", die)
+        plane.compute.delete_server(server_id)
+        with pytest.raises(Died):
+            plane.duties.settle()
+    plane.start_agent()
+    plane.run_for(120)
+    plane.wakeups.wake("compute-1")
+    plane.duties.settle()
+    assert held(plane, server_id) == {}
+    assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 0
+
+
+def test_servers_run_on_while_the_agent_is_away(plane):
+    plane.start_agent()
+    server_id = plane.create("web")
+    plane.duties.settle()
+    plane.act(server_id, pause=None)
+    plane.start_agent()
+    assert plane.driver.domains()[server_id].power is PowerState.PAUSED
+    plane.act(server_id, unpause=None)
+    assert plane.server(server_id)["status"] == "ACTIVE"
+
+
+def test_a_restart_of_the_agent_writes_nothing_to_placement(plane):
+    plane.start_agent()
+    server_id = plane.create("gpu", flavor="gpu", **GPU)
+    plane.duties.settle()
+    plane.placement_transport.forget()
+    plane.start_agent()
+    assert plane.placement_transport.writes == []
+    assert held(plane, server_id)["CUSTOM_ACCELERATOR_GPU"] == 1
+
+
+def test_a_report_that_comes_too_late_is_dropped(plane, monkeypatch):
+    """Another worker has the job: the first one leaves everything to it."""
+    plane.start_agent()
+    spawn, others = plane.driver.spawn, []
+
+    def slow(spec):
+        if not others:
+            plane.clock.sleep(120)
+            others.extend(plane.compute.claim_jobs("compute-1", "another", limit=1))
+        return spawn(spec)
+
+    monkeypatch.setattr(plane.driver, "spawn", slow)
+    server_id = plane.create("web")
+    plane.duties.settle()
+    (job,) = others
+    assert (job.key, job.epoch) == (server_id, 2)
+    assert plane.server(server_id)["status"] == "BUILD"
+    assert server_id in plane.driver.domains()
+    plane.compute.report_job(job.id, job.epoch, "done", {"devices": []})
+    assert plane.server(server_id)["status"] == "ACTIVE"
+
+
+def test_a_compute_service_that_is_away_costs_a_poll_period(plane):
+    plane.start_agent()
+    down = [True]
+
+    def away(method, path):
+        if down[0] and path.startswith("/agent/"):
+            raise Unavailable("nobody answers")
+
+    plane.compute_transport.before = away
+    server_id = plane.create("web")
+    plane.duties.settle()
+    assert plane.server(server_id)["status"] == "BUILD"
+    down[0] = False
+    plane.run_for(3700)
+    assert plane.server(server_id)["status"] == "ACTIVE"
+
+
+def test_a_keep_alive_that_does_not_get_through_does_not_undo_the_build(plane):
+    plane.start_agent()
+
+    def away(method, path):
+        if method == "PUT" and path.startswith("/agent/v1/jobs/") and not away.calls:
+            away.calls.append(path)
+            raise Unavailable("nobody answers")
+
+    away.calls = []
+    plane.compute_transport.before = away
+    server_id = plane.create("web")
+    plane.duties.settle()
+    assert away.calls
+    assert plane.server(server_id)["status"] == "ACTIVE"
+
+
+def test_a_reserved_host_keeps_its_mark_through_updates_and_restarts(plane):
+    plane.start_agent()
+    root = plane.placement.provider_by_name("compute-1").uuid
+    plane.placement.ensure_trait(RESERVED_HOST_TRAIT)
+    generation, traits = plane.placement.traits(root)
+    plane.placement.set_traits(root, generation, traits | {RESERVED_HOST_TRAIT})
+    plane.run_for(4000)
+    plane.start_agent()
+    assert RESERVED_HOST_TRAIT in plane.placement.traits(root)[1]
+
+
+def test_a_faulty_file_stops_the_agent_before_compute_hears_of_the_host(plane):
+    """R16 (provider-config)"""
+    path = plane.files / "a.yaml"
+    path.write_text("meta: {schema_version: 1.0}\nproviders: [{identification: {}}]\n")
+    path.chmod(0o644)
+    with pytest.raises(StartError, match=r"a\.yaml:2:14: providers\[0\]\.identification"):
+        plane.start_agent()
+    assert plane.compute_transport.requests == []
+    assert plane.compute.hypervisor("compute-1") is None
+
+
+def test_a_start_waits_for_services_and_gives_up_with_a_sentence(plane):
+    begin = plane.clock.now()
+
+    def away(method, path):
+        raise Unavailable("placement does not answer")
+
+    plane.placement_transport.before = away
+    with pytest.raises(StartError, match="placement does not answer; start that service, then this agent"):
+        plane.start_agent()
+    waited = (plane.clock.now() - begin).total_seconds()
+    assert plane.settings.start_patience_s <= waited < plane.settings.start_patience_s + 30
+
+
+def test_a_start_without_the_accelerator_agent_says_what_is_missing(plane, monkeypatch):
+    """R14 (accelerator-attach): `initialize` is called unconditionally, and its error stops the start."""
+
+    def away(self):
+        raise CyborgAgentUnavailable("nobody listens")
+
+    monkeypatch.setattr("os_acc.Client.initialize", away)
+    with pytest.raises(StartError, match=r"os_acc\.initialize\(\): nobody listens"):
+        plane.start_agent()
+
+
+def test_a_host_described_under_another_name_does_not_start(plane):
+    plane.description = HostDescription(name="other")
+    with pytest.raises(StartError, match="is described as other"):
+        plane.start_agent()
+
+
+def test_placement_that_is_away_costs_an_update_and_no_more(plane, caplog):
+    plane.start_agent()
+
+    def away(method, path):
+        raise Unavailable("placement does not answer")
+
+    plane.placement_transport.before = away
+    duty = next(duty for duty in plane.agent.duties if duty.name == resources_topic("compute-1"))
+    assert duty.tick() == plane.clock.now() + timedelta(seconds=plane.settings.update_period_s)
+    assert "the provider tree could not be updated" in caplog.text
