@@ -1,0 +1,72 @@
+"""Whatever is asked of a server and whatever its host reports: it cannot get stuck."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.compute import lifecycle
+from moorage.compute.lifecycle import Outcome, Situation
+from moorage.compute.model import TaskState, VmState
+from moorage.core.caller import Caller
+from moorage.core.errors import Conflict
+
+CALLER = Caller("alice", "red", frozenset({"member"}))
+BEGUN = Situation("u", VmState.BUILDING, TaskState.SPAWNING, "compute-1")
+
+#: (operation, whether its host reports success); what the table refuses is refused and passed over.
+steps = st.lists(st.tuples(st.sampled_from(lifecycle.OPERATIONS), st.booleans()), max_size=30)
+
+
+def moved(server: Situation, outcome: Outcome) -> Situation:
+    return Situation(server.id, outcome.vm_state, outcome.task_state, server.host)
+
+
+def walk(chosen) -> Situation:
+    """The server after its build and `chosen`, each reported on before the next."""
+    server = moved(BEGUN, lifecycle.after_report(lifecycle.CREATE, BEGUN, succeeded=True))
+    for operation, succeeds in chosen:
+        try:
+            lifecycle.check(operation, server, CALLER)
+        except Conflict:
+            continue
+        busy = Situation(server.id, server.vm_state, operation.task, server.host)
+        outcome = lifecycle.after_report(operation, busy, succeeded=succeeds)
+        assert outcome is not None
+        if operation is lifecycle.DELETE and succeeds:
+            return Situation(server.id, VmState.DELETED, None, server.host)
+        server = moved(server, outcome)
+    return server
+
+
+@given(steps)
+def test_between_operations_no_task_is_left(chosen):
+    assert walk(chosen).task_state is None
+
+
+@given(steps)
+def test_every_state_that_is_reached_is_in_the_table_of_states(chosen):
+    server = walk(chosen)
+    for operation in lifecycle.OPERATIONS:
+        if server.vm_state in operation.allowed and operation is not lifecycle.CREATE:
+            assert operation.ends in lifecycle.SERVER_STATES.allowed[server.vm_state]
+
+
+@given(steps)
+def test_from_everywhere_it_can_be_deleted_and_made_active_again(chosen):
+    server = walk(chosen)
+    if server.vm_state is VmState.DELETED:
+        return
+    lifecycle.check(lifecycle.DELETE, server, CALLER)
+    ways = [one for one in lifecycle.OPERATIONS if server.vm_state in one.allowed and one.ends is VmState.ACTIVE]
+    assert ways
+
+
+@given(st.sampled_from(list(VmState)), st.one_of(st.none(), st.sampled_from(list(TaskState))), st.data())
+def test_a_task_that_is_under_way_ends_by_its_own_report(vm_state, task_state, data):
+    """No state with a task is without a report that ends it; the builder ends what has no host yet."""
+    if task_state in (None, TaskState.SCHEDULING) or vm_state is VmState.DELETED:
+        return
+    operation = lifecycle.BY_TASK[task_state]
+    busy = Situation("u", vm_state, task_state, "compute-1")
+    outcome = lifecycle.after_report(operation, busy, succeeded=data.draw(st.booleans()))
+    assert outcome is not None
+    assert outcome.task_state is None or operation is lifecycle.DELETE

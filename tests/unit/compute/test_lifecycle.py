@@ -1,0 +1,107 @@
+"""What may be done to a server, cell by cell of the table that was measured on Nova."""
+
+import pytest
+
+from moorage.compute import lifecycle
+from moorage.compute.lifecycle import Accelerators, Outcome, Situation
+from moorage.compute.model import Locker, TaskState, VmState
+from moorage.core.caller import Caller
+from moorage.core.errors import Conflict, Forbidden
+
+OWNER = Caller("alice", "red", frozenset({"member"}))
+ADMIN = Caller("root", "admin", frozenset({"admin"}))
+
+
+def server(vm_state, task_state=None, **more):
+    return Situation("u", vm_state, task_state, **({"host": "compute-1"} | more))
+
+
+#: From reference/compute.md 4.3: operation -> states it may begin in.
+ALLOWED = {
+    lifecycle.START: {"stopped"},
+    lifecycle.STOP: {"active", "error"},
+    lifecycle.PAUSE: {"active"},
+    lifecycle.UNPAUSE: {"paused"},
+    lifecycle.REBOOT: {"active"},
+    lifecycle.REBOOT_HARD: {"active", "stopped", "paused", "error"},
+    lifecycle.DELETE: {"building", "active", "stopped", "paused", "error"},
+}
+
+
+@pytest.mark.parametrize("operation", ALLOWED, ids=lambda operation: f"{operation.name}-{operation.task}")
+def test_an_operation_begins_in_its_states_only(operation):
+    for state in VmState:
+        if state in ALLOWED[operation]:
+            lifecycle.check(operation, server(state), OWNER)
+        else:
+            with pytest.raises(Conflict) as refusal:
+                lifecycle.check(operation, server(state), OWNER)
+            expected = f"Cannot '{operation.name}' instance u while it is in vm_state {state}"
+            assert refusal.value.message == expected
+
+
+def test_a_busy_server_refuses_all_but_deletion():
+    busy = server(VmState.ACTIVE, TaskState.POWERING_OFF)
+    with pytest.raises(Conflict, match="while it is in task_state powering-off"):
+        lifecycle.check(lifecycle.PAUSE, busy, OWNER)
+    lifecycle.check(lifecycle.DELETE, busy, OWNER)
+    lifecycle.check(lifecycle.REBOOT_HARD, server(VmState.ACTIVE, TaskState.REBOOTING), OWNER)
+
+
+def test_a_locked_server_is_for_administrators():
+    locked = server(VmState.ACTIVE, locked_by=Locker.OWNER)
+    with pytest.raises(Conflict, match="Instance u is locked"):
+        lifecycle.check(lifecycle.STOP, locked, OWNER)
+    lifecycle.check(lifecycle.STOP, locked, ADMIN)
+
+
+def test_an_owner_does_not_undo_an_administrators_lock():
+    locked = server(VmState.ACTIVE, locked_by=Locker.ADMIN)
+    with pytest.raises(Forbidden):
+        lifecycle.check_unlock(locked, OWNER, may_override=False)
+    lifecycle.check_unlock(locked, ADMIN, may_override=True)
+    lifecycle.check_unlock(server(VmState.ACTIVE, locked_by=Locker.OWNER), OWNER, may_override=False)
+
+
+def test_without_a_host_only_deletion_works():
+    with pytest.raises(Conflict, match="it is on no host"):
+        lifecycle.check(lifecycle.STOP, server(VmState.ERROR, host=None), OWNER)
+    lifecycle.check(lifecycle.DELETE, server(VmState.ERROR, host=None), OWNER)
+
+
+def test_reports_lead_to_the_next_state():
+    def after(operation, state, *, succeeded=True):
+        return lifecycle.after_report(operation, server(state, operation.task), succeeded=succeeded)
+
+    assert after(lifecycle.CREATE, VmState.BUILDING) == Outcome(VmState.ACTIVE, None, 1)
+    assert after(lifecycle.CREATE, VmState.BUILDING, succeeded=False) == Outcome(VmState.ERROR, None, None)
+    assert after(lifecycle.STOP, VmState.ACTIVE) == Outcome(VmState.STOPPED, None, 4)
+    assert after(lifecycle.STOP, VmState.ACTIVE, succeeded=False) == Outcome(VmState.ACTIVE, None, None)
+    assert after(lifecycle.DELETE, VmState.ACTIVE) == Outcome(VmState.ACTIVE, TaskState.DELETING, None)
+    assert after(lifecycle.DELETE, VmState.ACTIVE, succeeded=False) == Outcome(VmState.ERROR, None, None)
+
+
+def test_a_report_that_comes_too_late_changes_nothing():
+    deleting = server(VmState.BUILDING, TaskState.DELETING)
+    assert lifecycle.after_report(lifecycle.CREATE, deleting, succeeded=True) is None
+    assert lifecycle.after_report(lifecycle.DELETE, server(VmState.DELETED), succeeded=True) is None
+
+
+def test_status_is_one_word_of_both_states():
+    assert lifecycle.status(VmState.ACTIVE, TaskState.REBOOTING_HARD) == "HARD_REBOOT"
+    assert lifecycle.status(VmState.STOPPED, TaskState.POWERING_ON) == "SHUTOFF"
+    assert {lifecycle.status(state, None) for state in VmState} == {
+        "BUILD", "ACTIVE", "PAUSED", "SHUTOFF", "ERROR", "DELETED",
+    }  # fmt: skip
+
+
+def test_accelerators_come_with_the_build_and_go_with_the_deletion_only():
+    """R15 to R18 (accelerator-attach): attached at start, kept over pause, lock and reboot, released on deletion."""
+    by_effect = {effect: set() for effect in Accelerators}
+    for operation in lifecycle.OPERATIONS:
+        by_effect[operation.accelerators].add(operation.name)
+    assert by_effect == {
+        Accelerators.ATTACHED: {"create"},
+        Accelerators.RELEASED: {"delete"},
+        Accelerators.KEPT: {"start", "stop", "pause", "unpause", "reboot"},
+    }

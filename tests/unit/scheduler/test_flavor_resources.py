@@ -1,0 +1,176 @@
+"""Flavors as requests: the rules F1 to F5, and the rest of the syntax row by row of reference/compute.md 2.2."""
+
+import pytest
+
+from moorage.core.errors import Invalid
+from moorage.scheduler.flavor_resources import FlavorFields, Group, check, query_for, request_for
+
+
+def flavor(specs=None, **fields):
+    return FlavorFields(**({"vcpus": 2, "memory_mb": 512, "root_gb": 10} | fields), extra_specs=specs or {})
+
+
+def asked(specs=None, **fields):
+    """Resources of the group without a suffix."""
+    return dict(request_for(flavor(specs, **fields)).groups.get("", Group()).resources)
+
+
+BASE = {"DISK_GB": 10, "MEMORY_MB": 512, "VCPU": 2}
+ZEROS = {"resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"}
+
+
+def test_the_flavors_own_fields_are_the_beginning():
+    """F3 (flavor-resources): start from the base flavor attributes."""
+    assert asked() == BASE
+
+
+def test_a_custom_class_is_added():
+    """F1 (flavor-resources): `resources:$CUSTOM_RESOURCE_CLASS=$N` is added to the request."""
+    assert asked({"resources:CUSTOM_GOLD": "1"}) == BASE | {"CUSTOM_GOLD": 1}
+
+
+@pytest.mark.parametrize("name", ["VCPU", "MEMORY_MB", "DISK_GB"])
+def test_a_standard_class_of_zero_is_not_requested(name):
+    """F2 (flavor-resources): `resources:$STANDARD_RESOURCE_CLASS=0` avoids scheduling on that field."""
+    assert asked({f"resources:{name}": "0"}) == {key: value for key, value in BASE.items() if key != name}
+
+
+def test_amounts_override_the_fields():
+    """F3 (flavor-resources): then adjust amounts of existing classes."""
+    assert asked({"resources:VCPU": "5", "resources:MEMORY_MB": " 64 "}) == BASE | {"VCPU": 5, "MEMORY_MB": 64}
+
+
+def test_three_zeros_and_a_custom_class_ask_for_exactly_that_class():
+    """F4 (flavor-resources)."""
+    assert asked(ZEROS | {"resources:CUSTOM_GOLD": "1"}) == {"CUSTOM_GOLD": 1}
+
+
+def test_the_query_is_what_is_allocated():
+    """F5 (flavor-resources): what is requested is one parameter, and the allocation follows from it."""
+    request = request_for(flavor({"resources:CUSTOM_LLC": "2", "resources:VCPU": "0"}))
+    assert query_for(request)[0] == ("resources", "CUSTOM_LLC:2,DISK_GB:10,MEMORY_MB:512")
+
+
+def test_disk_is_root_ephemeral_and_swap_rounded_up():
+    assert asked(ephemeral_gb=5, swap_mb=1025)["DISK_GB"] == 17
+    assert "DISK_GB" not in asked(root_gb=0)
+
+
+def test_a_custom_class_of_zero_is_as_if_absent():
+    assert asked({"resources:CUSTOM_GOLD": "0"}) == BASE
+
+
+def test_dedicated_processors_replace_the_shared_ones():
+    assert asked({"resources:PCPU": "2"}) == {"DISK_GB": 10, "MEMORY_MB": 512, "PCPU": 2}
+    assert asked({"resources:VGPU": "1"}) == BASE | {"VGPU": 1}
+
+
+@pytest.mark.parametrize("amount", ["2", "0"])
+def test_an_override_counts_in_whatever_group_it_stands(amount):
+    specs = {"resources1:VCPU": amount, "resources1:CUSTOM_A": "1"}
+    groups = request_for(flavor(specs)).groups
+    assert "VCPU" not in groups[""].resources
+    assert groups["1"].resources.get("VCPU", 0) == int(amount)
+
+
+def test_suffixes_are_groups_of_their_own():
+    specs = {
+        "resources_NUMA-0:CUSTOM_A": "1",
+        "trait_NUMA-0:CUSTOM_T": "required",
+        "trait_NUMA-0:CUSTOM_U": "forbidden",
+    }
+    assert request_for(flavor(specs)).groups["_NUMA-0"] == Group({"CUSTOM_A": 1}, ("CUSTOM_T",), ("CUSTOM_U",))
+
+
+def test_keys_of_others_are_left_alone():
+    others = {
+        "bitstream_1": "x",
+        "bitstream:8f7c3f5e": "required",
+        "function_name": "gzip",
+        "function_nameS:gzip": "required",
+        "accel:device_profile": "dp",
+        "hw:cpu_policy": "dedicated",
+        "resource:VCPU": "nonsense",
+        "a:b": "c",
+    }
+    assert asked(others) == BASE
+
+
+@pytest.mark.parametrize(
+    ("specs", "said"),
+    [
+        ({"resources:CUSTOM_A": "-1"}, "resources:CUSTOM_A=-1: an amount is a whole number from 0"),
+        ({"resources:CUSTOM_A": "1.5"}, "resources:CUSTOM_A=1.5"),
+        ({"resources:CUSTOM_A": "many"}, "resources:CUSTOM_A=many"),
+        ({"resources:CUSTOM_A": ""}, "resources:CUSTOM_A="),
+        ({"resources:CUSTOM_A": "2147483648"}, "2147483647"),
+        ({"resources:CUSTOM_A": "\u0663"}, "an amount is a whole number"),
+        ({"resources:NO_SUCH": "1"}, "there is no resource class 'NO_SUCH'; use a standard class"),
+        ({"resources:vcpu": "1"}, "there is no resource class 'vcpu'"),
+        ({"resources:CUSTOM_gold": "1"}, "there is no resource class 'CUSTOM_gold'"),
+        ({"resources:CUSTOM_": "1"}, "there is no resource class 'CUSTOM_'"),
+        ({"resources:CUSTOM_" + "A" * 249: "1"}, "there is no resource class"),
+        ({"trait:NO_SUCH": "required"}, "there is no trait 'NO_SUCH'"),
+        ({"trait:CUSTOM_T": "preferred"}, "trait:CUSTOM_T=preferred: a trait is either required or forbidden"),
+        ({"trait:in:CUSTOM_T,CUSTOM_U": "forbidden"}, "only single traits can be forbidden"),
+        ({"trait1:CUSTOM_T": "required"}, "add resources1:CLASS=AMOUNT"),
+        ({"resources" + "S" * 65 + ":CUSTOM_A": "1"}, "a group suffix is 1 to 64"),
+        ({"resources.1:CUSTOM_A": "1"}, "a group suffix is 1 to 64"),
+        ({"resources1:CUSTOM_A": "1", "resources2:CUSTOM_A": "1"}, "the groups 1, 2 need group_policy"),
+        ({"group_policy": "spread"}, "group_policy=spread: use none or isolate"),
+        (ZEROS, "all 0 and nothing else is asked for"),
+        ({"resources:VCPU": "1", "resources:PCPU": "1"}, "exclude each other"),
+    ],
+)
+def test_what_no_server_could_be_placed_with_is_refused_by_name(specs, said):
+    with pytest.raises(Invalid) as refusal:
+        check(specs)
+    assert said in refusal.value.message
+
+
+def test_what_depends_on_the_flavors_fields_is_refused_with_them():
+    with pytest.raises(Invalid, match="dedicated processors must be as many"):
+        request_for(flavor({"resources:PCPU": "3"}))
+    with pytest.raises(Invalid, match="asks for nothing"):
+        request_for(flavor({"resources:VCPU": "0", "resources:MEMORY_MB": "0"}, root_gb=0))
+    with pytest.raises(Invalid, match="the group without a suffix asks for no resources"):
+        request_for(flavor(ZEROS | {"resources1:CUSTOM_A": "1", "trait:CUSTOM_T": "required"}))
+
+
+def test_traits_of_the_image_are_required_too():
+    request = request_for(flavor({"trait:CUSTOM_T": "required"}), {"trait:CUSTOM_U": "required", "os_type": "linux"})
+    assert request.groups[""].required == ("CUSTOM_T", "CUSTOM_U")
+    with pytest.raises(Invalid, match="an image can only require"):
+        request_for(flavor(), {"trait:CUSTOM_U": "forbidden"})
+
+
+def test_the_query_has_all_parts_in_a_stable_order():
+    specs = {
+        "resources_N:CUSTOM_X": "1",
+        "resources_M:CUSTOM_X": "1",
+        "group_policy": "isolate",
+        "trait:CUSTOM_B": "forbidden",
+        "trait:HW_CPU_X86_AVX2": "required",
+        "trait:in:CUSTOM_C,CUSTOM_D": "required",
+    }
+    assert query_for(request_for(flavor(specs)), limit=1000) == [
+        ("resources", "DISK_GB:10,MEMORY_MB:512,VCPU:2"),
+        ("required", "HW_CPU_X86_AVX2,!CUSTOM_B"),
+        ("required", "in:CUSTOM_C,CUSTOM_D"),
+        ("resources_M", "CUSTOM_X:1"),
+        ("resources_N", "CUSTOM_X:1"),
+        ("group_policy", "isolate"),
+        ("root_required", "!CUSTOM_RESERVATION_HOST,!COMPUTE_STATUS_DISABLED"),
+        ("limit", "1000"),
+    ]
+
+
+def test_a_forced_host_is_a_tree_for_each_group():
+    query = query_for(request_for(flavor({"resources1:CUSTOM_X": "1"})), in_tree="tree")
+    assert [pair for pair in query if pair[0].startswith("in_tree")] == [("in_tree", "tree"), ("in_tree1", "tree")]
+
+
+def test_who_takes_from_a_reservation_may_land_on_a_reserved_host():
+    request = request_for(flavor({"resources:CUSTOM_RESERVATION_1": "1"}))
+    assert request.is_for_reserved
+    assert ("root_required", "!COMPUTE_STATUS_DISABLED") in query_for(request)
