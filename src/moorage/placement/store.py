@@ -255,7 +255,7 @@ def classes_in_use(connection: Connection, provider_id: int, class_ids: Collecti
     if not class_ids:
         return []
     rows = connection.execute(_USED_CLASSES, {"wanted": provider_id, "only": list(class_ids)})
-    return [name for name, _ in sorted(rows.tuples(), key=lambda row: int(row[1]))]
+    return [row.name for row in sorted(rows, key=lambda row: int(row.id))]
 
 
 def holds_allocations(connection: Connection, provider_id: int) -> bool:

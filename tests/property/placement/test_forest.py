@@ -1,0 +1,135 @@
+"""A forest that was changed step by step is the forest built from the result."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moorage.placement.forest import Chunks, Forest
+from moorage.placement.model import SHARING, Inventory, Names, Provider
+
+CLASSES = ["A", "B"]
+
+
+@st.composite
+def histories(draw):
+    """A list of {provider id: new state or None}, as the change log would give them."""
+    alive = {}
+    next_id = 1
+    history = []
+    for _ in range(draw(st.integers(1, 6))):
+        changed = {}
+        for _ in range(draw(st.integers(1, 4))):
+            kind = draw(st.sampled_from(["new", "new", "use", "offer", "move", "delete"]))
+            if kind == "new" or not alive:
+                parent = draw(st.none() | st.sampled_from(sorted(alive))) if alive else None
+                root = alive[parent].root_id if parent else next_id
+                changed[next_id] = Provider(next_id, f"u{next_id}", f"n{next_id}", 0, 0, parent, root)
+                alive[next_id] = changed[next_id]
+                next_id += 1
+                continue
+            number = draw(st.sampled_from(sorted(alive)))
+            if kind == "delete":
+                if any(provider.parent_id == number for provider in alive.values()):
+                    continue
+                del alive[number]
+                changed[number] = None
+                continue
+            if kind == "move":
+                for moved in moves(draw, alive, number):
+                    changed[moved.id] = alive[moved.id] = moved
+                continue
+            changed[number] = alive[number] = other_state(draw, alive[number], kind)
+        history.append(changed)
+    return history
+
+
+def other_state(draw, provider, kind):
+    if kind == "use":
+        used = {name: draw(st.integers(0, 3)) for name in provider.inventories}
+        return replace(provider, used=used, revision=provider.revision + 1)
+    names = draw(st.sets(st.sampled_from(CLASSES)))
+    return replace(
+        provider,
+        inventories={name: Inventory(total=draw(st.integers(1, 9))) for name in sorted(names)},
+        used={},
+        traits=frozenset(draw(st.sets(st.sampled_from(["T1", SHARING])))),
+        aggregates=frozenset(draw(st.sets(st.sampled_from(["g1", "g2"])))),
+        revision=provider.revision + 1,
+    )
+
+
+def moves(draw, alive, number):
+    """The provider and its subtree below another provider, or as a tree of its own."""
+    below = {number}
+    while more := {p.id for p in alive.values() if p.parent_id in below} - below:
+        below |= more
+    targets = sorted(set(alive) - below)
+    parent = draw(st.none() | st.sampled_from(targets)) if targets else None
+    root = alive[parent].root_id if parent else number
+    yield replace(alive[number], parent_id=parent, root_id=root)
+    for child in below - {number}:
+        yield replace(alive[child], root_id=root)
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories())
+def test_changing_is_building_anew(history):
+    forest = Forest.build([], Names(), 0)
+    alive = {}
+    for sequence, changed in enumerate(history, 1):
+        for number, state in changed.items():
+            if state is None:
+                alive.pop(number, None)
+            else:
+                alive[number] = state
+        forest = forest.with_changes(changed, sequence=sequence)
+        built = Forest.build([alive[number] for number in sorted(alive)], Names(), sequence)
+        assert picture(forest) == picture(built)
+
+
+def picture(forest):
+    """Everything in terms of uuids: slots differ between two forests that mean the same."""
+
+    def uuid(slot):
+        return forest.at(int(slot)).uuid
+
+    return {
+        "providers": {provider.uuid: provider for provider in forest.all()},
+        "ids": {number: uuid(slot) for number, slot in forest.slot_of_id.items()},
+        "uuids": {name: uuid(slot) for name, slot in forest.slot_of_uuid.items()},
+        "roots": {uuid(slot): uuid(forest.roots[slot]) for slot in np.flatnonzero(forest.roots >= 0)},
+        "trees": {uuid(root): (uuid(slots[0]), {uuid(s) for s in slots}) for root, slots in forest.trees.items()},
+        "parents first": all(
+            forest.parent_of(slot) in slots[:place]
+            for slots in forest.trees.values()
+            for place, slot in enumerate(slots)
+            if place
+        ),
+        "columns": {
+            name: {
+                uuid(slot): (*map(int, row),)
+                for slot, *row in zip(
+                    column.slots, column.capacity, column.used, column.min_unit, column.max_unit, column.step_size, strict=True
+                )
+            }
+            for name, column in forest.columns.items()
+        },
+        "aggregates": {name: {uuid(slot) for slot in slots} for name, slots in forest.aggregates.items()},
+        "sharing": {uuid(slot) for slot in forest.sharing},
+        "sequence": forest.sequence,
+    }
+
+
+@given(st.lists(st.integers(), max_size=400), st.dictionaries(st.integers(0, 399), st.integers()), st.integers(0, 300))
+def test_chunks_are_a_list(items, changed, appended):
+    changed = {index: value for index, value in changed.items() if index < len(items)}
+    changed |= {len(items) + number: number for number in range(appended)}
+    chunks = Chunks.of(items).with_items(changed)
+    expected = [*items, *range(appended)]
+    for index, value in changed.items():
+        expected[index] = value
+    assert list(chunks) == expected
+    assert len(chunks) == len(expected)
+    assert all(chunks[index] == value for index, value in enumerate(expected))
