@@ -3,6 +3,7 @@
 `sqlite:///path`, `postgresql://...` (psycopg 3) and `mysql://...` or `mariadb://...` (PyMySQL) are understood.
 """
 
+import re
 import sqlite3
 import time
 from pathlib import Path
@@ -43,7 +44,8 @@ def _with_driver(url_text: str) -> URL:
         url = make_url(url_text)
         backend = url.get_backend_name()
     except Exception as error:  # SQLAlchemy raises several unrelated types for malformed URLs
-        raise StartError(f"database URL {url_text!r} cannot be read: {error}") from error
+        shown = re.sub(r":[^:@/]*@", ":***@", url_text)
+        raise StartError(f"database URL {shown!r} cannot be read: {error}") from error
     if backend not in _DRIVERS:
         raise StartError(
             f"database URL names {backend!r}; use sqlite:///FILE, postgresql://USER@HOST/DB or mariadb://USER@HOST/DB"

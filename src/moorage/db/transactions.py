@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from moorage.core.errors import RetryableConflict, Unavailable
 from moorage.db.engine import WRITE_OPTION
@@ -71,6 +72,8 @@ def translated() -> Iterator[None]:
         if ours := translate(error):
             raise ours from error
         raise
+    except PoolTimeoutError as error:
+        raise Unavailable("all connections to the database are in use; the request can be repeated") from error
 
 
 def translate(error: DBAPIError) -> Unavailable | None:

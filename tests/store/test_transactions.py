@@ -1,0 +1,289 @@
+"""Every error that a transaction can end with, provoked on each database, is one of the house's."""
+
+import socket
+import threading
+
+import pytest
+import sqlalchemy as sa
+
+import moorage.db.engine
+from moorage.core.errors import RetryableConflict, Unavailable
+from moorage.db.engine import dialect_name, open_engine
+from moorage.db.transactions import in_transaction, read, write
+from moorage.db.types import TABLE_OPTIONS, new_metadata
+
+METADATA = new_metadata()
+BOAT = sa.Table(
+    "boat",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String(20), nullable=False, unique=True),
+    **TABLE_OPTIONS,
+)
+
+FIRST = BOAT.update().where(BOAT.c.id == 1)
+SECOND = BOAT.update().where(BOAT.c.id == 2)
+
+
+@pytest.fixture(autouse=True)
+def impatient_sqlite(monkeypatch):
+    """Waiting for the other writer is not what these tests are about."""
+    monkeypatch.setattr(moorage.db.engine, "SQLITE_BUSY_TIMEOUT_S", 0.2)
+
+
+@pytest.fixture
+def boats(engine):
+    METADATA.create_all(engine)
+    with write(engine) as connection:
+        connection.execute(BOAT.insert(), [{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
+    return engine
+
+
+def names(engine):
+    with read(engine) as connection:
+        return connection.execute(sa.select(BOAT.c.name).order_by(BOAT.c.id)).scalars().all()
+
+
+def only(engine, *dialects):
+    if dialect_name(engine) not in dialects:
+        pytest.skip(f"of {' and '.join(dialects)}")
+
+
+# -------------------------------------------------------------------------------------------- what must hold
+
+
+def test_what_is_written_is_there_afterwards(boats):
+    with write(boats) as connection:
+        connection.execute(FIRST.values(name="Eve"))
+    assert names(boats) == ["Eve", "Bob"]
+
+
+def test_an_error_undoes_everything(boats):
+    with pytest.raises(KeyError), write(boats) as connection:
+        connection.execute(FIRST.values(name="Eve"))
+        raise KeyError
+    assert names(boats) == ["Ada", "Bob"]
+
+
+def test_a_broken_rule_of_the_schema_is_not_translated(boats):
+    with pytest.raises(sa.exc.IntegrityError), write(boats) as connection:
+        connection.execute(FIRST.values(name="Bob"))
+
+
+def test_a_mistake_in_sql_is_not_translated(boats):
+    with pytest.raises(sa.exc.DBAPIError), read(boats) as connection:
+        connection.exec_driver_sql("SELECT nothing FROM nowhere")
+
+
+def test_names_differ_by_case_on_every_database(boats):
+    with write(boats) as connection:
+        connection.execute(FIRST.values(name="bob"))
+    assert names(boats) == ["bob", "Bob"]
+    with read(boats) as connection:
+        assert connection.execute(sa.select(BOAT.c.id).where(BOAT.c.name == "BOB")).all() == []
+
+
+def test_a_reader_sees_one_state_on_sqlite(boats):
+    only(boats, "sqlite")
+    with read(boats) as connection:
+        before = connection.execute(sa.select(BOAT.c.name)).all()
+        with write(boats) as other:
+            other.execute(FIRST.values(name="Eve"))
+        assert connection.execute(sa.select(BOAT.c.name)).all() == before
+
+
+# ---------------------------------------------------------------------------------- worth running again at once
+
+
+def test_a_deadlock_is_retryable_for_one_and_nothing_for_the_other(boats):
+    only(boats, "postgresql", "mariadb")
+    both_hold_one = threading.Barrier(2)
+    outcomes = []
+
+    def sail(mine, theirs):
+        try:
+            with write(boats) as connection:
+                connection.execute(mine.values(id=BOAT.c.id))
+                both_hold_one.wait(20)
+                connection.execute(theirs.values(id=BOAT.c.id))
+            outcomes.append("done")
+        except RetryableConflict:
+            outcomes.append("retryable")
+
+    threads = [threading.Thread(target=sail, args=pair) for pair in ((FIRST, SECOND), (SECOND, FIRST))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(outcomes) == ["done", "retryable"]
+
+
+def test_transactions_that_deadlock_both_succeed_when_repeated(boats):
+    only(boats, "postgresql", "mariadb")
+    both_hold_one = threading.Barrier(2)
+    attempts = []
+
+    def sail(mine, theirs):
+        def work(connection):
+            attempts.append(mine)
+            connection.execute(mine.values(id=BOAT.c.id))
+            if attempts.count(mine) == 1:
+                both_hold_one.wait(20)
+            connection.execute(theirs.values(name=BOAT.c.name))
+
+        in_transaction(boats, work)
+
+    threads = [threading.Thread(target=sail, args=pair) for pair in ((FIRST, SECOND), (SECOND, FIRST))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(attempts) == 3
+
+
+def test_a_row_that_stays_locked_is_retryable(boats):
+    impatience = {
+        "postgresql": "SET LOCAL lock_timeout = '200ms'",
+        "mariadb": "SET SESSION innodb_lock_wait_timeout = 1",
+        "sqlite": "SELECT 1",
+    }
+    with write(boats) as holder:
+        holder.execute(FIRST.values(name="Eve"))
+        with pytest.raises(RetryableConflict), write(boats) as connection:
+            connection.exec_driver_sql(impatience[dialect_name(boats)])
+            connection.execute(FIRST.values(name="Mia"))
+    assert names(boats) == ["Eve", "Bob"]
+
+
+def test_a_serialization_failure_is_retryable(boats):
+    only(boats, "postgresql", "mariadb")
+    strict = boats.execution_options(isolation_level="REPEATABLE READ")
+    failed = pytest.raises(RetryableConflict, match="repeat the request")
+    with failed, write(strict) as connection:
+        if dialect_name(boats) == "mariadb":
+            connection.exec_driver_sql("SET SESSION innodb_snapshot_isolation = ON")
+        connection.execute(sa.select(BOAT)).all()
+        with write(boats) as other:
+            other.execute(FIRST.values(name="Eve"))
+        connection.execute(FIRST.values(name="Mia"))
+    assert names(boats) == ["Eve", "Bob"]
+
+
+def test_a_reader_that_begins_to_write_after_another_one_wrote_is_retryable_on_sqlite(boats):
+    only(boats, "sqlite")
+    with pytest.raises(RetryableConflict, match="locked by another writer"), read(boats) as connection:
+        connection.execute(sa.select(BOAT)).all()
+        with write(boats) as other:
+            other.execute(FIRST.values(name="Eve"))
+        connection.execute(FIRST.values(name="Mia"))
+
+
+# ------------------------------------------------------------------------------------------------ in_transaction
+
+
+def conflict(connection):
+    raise RetryableConflict("again")
+
+
+def test_work_is_repeated_and_nothing_of_the_failed_attempts_stays(boats):
+    attempts = []
+
+    def work(connection):
+        attempts.append(connection.execute(sa.select(BOAT.c.name).where(BOAT.c.id == 1)).scalar())
+        connection.execute(FIRST.values(name=f"try {len(attempts)}"))
+        if len(attempts) < 3:
+            conflict(connection)
+        return "done"
+
+    assert in_transaction(boats, work) == "done"
+    assert attempts == ["Ada"] * 3
+    assert names(boats) == ["try 3", "Bob"]
+
+
+def test_work_is_repeated_within_a_bound(boats):
+    attempts = []
+
+    def work(connection):
+        attempts.append(1)
+        conflict(connection)
+
+    with pytest.raises(RetryableConflict):
+        in_transaction(boats, work, attempts=5)
+    assert len(attempts) == 5
+
+
+def test_other_errors_are_not_repeated(boats):
+    attempts = []
+
+    def work(connection):
+        attempts.append(1)
+        connection.execute(FIRST.values(name="Bob"))
+
+    with pytest.raises(sa.exc.IntegrityError):
+        in_transaction(boats, work)
+    assert len(attempts) == 1
+
+
+# ------------------------------------------------------------------------------------------- the database is away
+
+
+SESSION = {"postgresql": "SELECT pg_backend_pid()", "mariadb": "SELECT connection_id()"}
+END = {"postgresql": "SELECT pg_terminate_backend({}, 5000)", "mariadb": "KILL {}"}
+
+
+def session_of(connection, engine):
+    return connection.exec_driver_sql(SESSION[dialect_name(engine)]).scalar()
+
+
+def end_session(number, engine):
+    """The server ends a session, as an operator or a fail-over does."""
+    with write(engine) as connection:
+        connection.exec_driver_sql(END[dialect_name(engine)].format(number))
+
+
+def test_a_session_that_the_server_ended_is_unavailable_and_the_next_one_works(boats):
+    only(boats, "postgresql", "mariadb")
+    with pytest.raises(Unavailable) as caught, write(boats) as connection:
+        end_session(session_of(connection, boats), boats)
+        connection.execute(FIRST.values(name="Eve"))
+    assert not isinstance(caught.value, RetryableConflict)
+    assert names(boats) == ["Ada", "Bob"]
+
+
+def test_a_session_that_ended_while_nobody_used_it_is_not_noticed(boats):
+    """A server restart must not cost one failed request per pooled connection."""
+    only(boats, "postgresql", "mariadb")
+    other = open_engine(boats.url.render_as_string(hide_password=False))
+    with read(boats) as connection:
+        number = session_of(connection, boats)
+    end_session(number, other)
+    with read(boats) as connection:
+        assert session_of(connection, boats) != number
+    other.dispose()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mariadb"])
+def test_a_server_that_is_not_there_is_unavailable(scheme):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    engine = open_engine(f"{scheme}://moorage@127.0.0.1:{port}/moorage")
+    with pytest.raises(Unavailable, match="does not answer"), read(engine):
+        pass
+
+
+def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path):
+    (tmp_path / "moorage.sqlite").mkdir()
+    with pytest.raises(Unavailable, match="unable to open"), read(open_engine(f"sqlite:///{tmp_path}/moorage.sqlite")):
+        pass
+
+
+def test_when_all_connections_are_in_use_the_answer_is_unavailable(boats):
+    small = open_engine(boats.url.render_as_string(hide_password=False), pool_size=1)
+    small.pool._timeout = 0.2
+    held = [small.connect() for _ in range(2)]
+    with pytest.raises(Unavailable, match="connections to the database are in use"), read(small):
+        pass
+    for connection in held:
+        connection.close()
+    small.dispose()

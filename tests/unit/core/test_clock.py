@@ -1,0 +1,48 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.core.clock import AdjustableClock, SystemClock, VirtualClock
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), AdjustableClock(), VirtualClock(NOON)])
+def test_every_clock_is_aware_utc(clock):
+    assert clock.now().tzinfo is UTC
+
+
+def test_virtual_time_passes_only_by_sleeping_and_advancing():
+    clock = VirtualClock(NOON)
+    assert clock.now() == clock.now() == NOON
+    clock.sleep(0.5)
+    assert clock.now() == NOON + timedelta(seconds=0.5)
+    clock.advance_to(NOON + timedelta(days=30))
+    assert clock.now() == NOON + timedelta(days=30)
+
+
+def test_virtual_time_does_not_go_back():
+    clock = VirtualClock(NOON)
+    clock.advance_to(NOON - timedelta(hours=1))
+    assert clock.now() == NOON
+
+
+def test_an_adjusted_clock_jumps_and_then_runs_on():
+    clock, plain = AdjustableClock(), SystemClock()
+    clock.advance(3600)
+    clock.advance(60)
+    assert timedelta(seconds=3659) < clock.now() - plain.now() < timedelta(seconds=3661)
+
+
+def test_an_adjusted_clock_tells_who_waits_after_the_jump():
+    clock = AdjustableClock()
+    seen = []
+    clock.on_advance.append(lambda: seen.append(clock.now()))
+    before = clock.now()
+    clock.advance(3600)
+    assert seen[0] - before >= timedelta(seconds=3600)
+
+
+def test_a_clock_is_only_moved_forwards():
+    with pytest.raises(ValueError, match="forwards"):
+        AdjustableClock().advance(-1)

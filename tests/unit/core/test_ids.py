@@ -1,0 +1,28 @@
+import re
+import uuid
+
+import pytest
+
+from moorage.core.ids import RandomIds, SeededIds, is_uuid
+
+
+@pytest.mark.parametrize("ids", [RandomIds(), SeededIds(7)])
+def test_ids_are_version_4_and_differ(ids):
+    made = [ids.uuid() for _ in range(50)]
+    assert len(set(made)) == 50
+    assert all(uuid.UUID(text).version == 4 and is_uuid(text) for text in made)
+    assert re.fullmatch(r"req-[0-9a-f-]{36}", ids.request_id())
+
+
+def test_a_seed_repeats_its_sequence():
+    first, second = SeededIds(7), SeededIds(7)
+    assert [first.uuid(), first.request_id()] == [second.uuid(), second.request_id()]
+    assert SeededIds(8).uuid() != SeededIds(7).uuid()
+
+
+def test_only_the_canonical_form_counts_as_a_uuid():
+    text = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
+    assert is_uuid(text)
+    assert is_uuid(text.upper())
+    for other in (text.replace("-", ""), "{" + text + "}", "urn:uuid:" + text, text + "\n", "", "x"):
+        assert not is_uuid(other)
