@@ -159,6 +159,12 @@ def test_too_many_files_are_refused(directory):
     assert f"use at most {loading.MAX_FILES}" in refusal(directory)
 
 
+def test_too_much_in_many_files_is_refused_unread(directory):
+    for number in range(9):
+        put(directory, f"{number}.yaml", "#" * loading.MAX_FILE_BYTES)
+    assert f"use at most {loading.MAX_TOTAL_BYTES}" in refusal(directory)
+
+
 def test_ignored_fields_give_one_warning_naming_their_paths(directory, caplog):
     """R3, R12 (provider-config)"""
     put(directory, "a.yaml", ENTRY.format(name="n") + "    colour: red\n    traits: {removed: []}\n")

@@ -112,6 +112,7 @@ def merges() -> str:
         ("- &a 1\n" + "- *a\n" * (MAX_ALIASES + 1), f"more than {MAX_ALIASES} aliases"),
         ("- 1\n" * 150_000, "more than 100000 values"),
         (merges(), "more than 100000 values"),
+        ("? " + "k" * 500_000 + "\n: 1\n", "a key has more than 1000 characters"),
     ],
 )
 def test_bombs_are_refused_in_bounded_time(text, problem):

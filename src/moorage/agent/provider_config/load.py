@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 #: Of one file. Real ones have some 300 bytes per provider.
 MAX_FILE_BYTES = 1 << 20
 MAX_FILES = 256
+#: Of all files together: read and checked in some ten seconds.
+MAX_TOTAL_BYTES = 8 << 20
 #: Faults or fields that one message names.
 MAX_SHOWN = 50
 
@@ -81,6 +83,8 @@ def check_all(directory: Path, *, allow_writable_by_others: bool = False, strict
     ]
     if len(files) > MAX_FILES:
         return Report((), (Fault(str(directory), f"has {len(files)} files", f"use at most {MAX_FILES}"),), ())
+    if (total := sum(_size_bytes(directory / name) for name in files)) > MAX_TOTAL_BYTES:
+        return Report((), (Fault(str(directory), f"has {total} bytes", f"use at most {MAX_TOTAL_BYTES}"),), ())
     for name in files:
         found, wrong, unknown = _file(directory / name, allow_writable_by_others)
         configs += found
@@ -107,6 +111,15 @@ def schema() -> Mapping[str, Any]:
     text = resources.files("moorage.agent").joinpath("schemas/provider_config_1.json").read_text("utf-8")
     loaded: Mapping[str, Any] = json.loads(text)
     return loaded
+
+
+def _size_bytes(path: Path) -> int:
+    """What would be read of it: nothing where it is too large by itself, or cannot be looked at."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return 0
+    return size if size <= MAX_FILE_BYTES else 0
 
 
 def _file(path: Path, allow_writable: bool) -> tuple[tuple[ProviderConfig, ...], list[Fault], tuple[str, ...]]:

@@ -23,6 +23,8 @@ MAX_ALIASES = 1_000
 #: Values after aliases are followed: a real file of 1 MiB has some 50,000.
 MAX_VALUES = 100_000
 
+MAX_KEY_CHARACTERS = 1_000
+
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 Path = tuple[str | int, ...]
 
@@ -178,6 +180,8 @@ class _Composer:
             place = _place(event)
             if not isinstance(event, yaml.ScalarEvent):
                 raise YamlFault("a key of a map is not a plain text", "write the key out as a word", place)
+            if len(event.value) > MAX_KEY_CHARACTERS:
+                raise YamlFault(f"a key has more than {MAX_KEY_CHARACTERS} characters", "use a shorter one", place)
             value = self._node(next(self._events), depth + 1)
             if event.value == _MERGE and event.implicit[0]:
                 sources += _merged(value, place)
