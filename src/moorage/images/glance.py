@@ -10,18 +10,20 @@ from moorage.images.base import ImageRecord
 from moorage.images.document import BASE
 from moorage.wire.client import ServiceClient
 
-#: Pages asked for at most: 100 of 100 images, where a list that never ends would be somebody's mistake.
-_MAX_PAGES = 100
+#: Pages asked for at most: a list that never ends would be somebody's mistake.
+_MAX_PAGES = 1000
 
 
 class GlanceImages:
     """An `ImageSource`. `http` leads to the endpoint of the catalogue, without ``/v2``."""
 
-    def __init__(self, http: ServiceClient) -> None:
+    def __init__(self, http: ServiceClient, *, page_size: int = 100) -> None:
         self._http = http
+        self._page_size = page_size
 
     def find(self, properties: Mapping[str, str]) -> list[ImageRecord]:
-        asked = [("status", "active"), ("visibility", "all"), ("sort", "created_at:asc"), ("limit", "100")]
+        asked = [("status", "active"), ("visibility", "all"), ("sort", "created_at:asc")]
+        asked.append(("limit", str(self._page_size)))
         return [record_of(row) for row in self._pages([*asked, *properties.items()])]
 
     def get(self, image_id: str) -> ImageRecord | None:

@@ -1,12 +1,13 @@
 """A real Keystone in one process, on SQLite; run by .venv-keystone. usage: rig.py STATE PORT PASSWORD
 
-It makes what `moorage` needs there beside the bootstrap: the project and user of the services, a project and a member,
-and the endpoints of our services. Ready when ``/v3`` answers.
+Ready when ``/v3`` answers. ``GET /rig/expired`` gives the project-scoped token in
+``X-Subject-Token`` again, as it would look if it had ended a minute ago.
 """
 
 import os
 import sys
 import warnings
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 warnings.simplefilter("ignore")
@@ -48,6 +49,22 @@ def manage(file: Path, *arguments: str) -> None:
         sys.exit(f"keystone-manage {arguments[0]} failed")
 
 
+def expired(token: str) -> str:
+    from keystone.token.token_formatters import ProjectScopedPayload, TokenFormatter
+
+    formatter = TokenFormatter()
+    user_id, methods, audit_ids, _system, _domain, project_id, *_rest = formatter.validate_token(token)
+    ended = datetime.now(UTC) - timedelta(minutes=1)
+    return formatter.create_token(
+        user_id,
+        ended.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        audit_ids,
+        ProjectScopedPayload,
+        methods=methods,
+        project_id=project_id,
+    )
+
+
 def main(state: Path, port: int, password: str) -> None:
     state.mkdir(parents=True)
     file = state / "keystone.conf"
@@ -64,7 +81,13 @@ def main(state: Path, port: int, password: str) -> None:
     from keystone.wsgi.api import application
     from werkzeug.serving import run_simple
 
-    run_simple("127.0.0.1", port, application, threaded=True)
+    def app(environ, start_response):
+        if environ["PATH_INFO"] != "/rig/expired":
+            return application(environ, start_response)
+        start_response("200 OK", [("content-type", "text/plain")])
+        return [expired(environ["HTTP_X_SUBJECT_TOKEN"]).encode()]
+
+    run_simple("127.0.0.1", port, app, threaded=True)
 
 
 main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,5 +1,7 @@
 """Our `keystone` mode in front of our own services, with tokens of a real Keystone."""
 
+import json
+
 import httpx
 import pytest
 
@@ -26,16 +28,24 @@ class Keystone:
     def __init__(self, url):
         self.url = url
         self.http = httpx.Client(base_url=url, trust_env=False, timeout=30)
+        self._known = {}
         self.admin = self.token("admin", "admin")
         self.roles = {row["name"]: row["id"] for row in self._get("roles")}
         self.projects = {row["name"]: row["id"] for row in self._get("projects")}
 
-    def token(self, user, project, *, password=PASSWORD, **scope):
+    def token(self, user, project, **scope):
+        """A token for any number of tests; whoever spoils one asks for a `fresh_token`."""
+        known = (user, project, *scope)
+        if known not in self._known:
+            self._known[known] = self.fresh_token(user, project, **scope)
+        return self._known[known]
+
+    def fresh_token(self, user, project, **scope):
         body = {
             "auth": {
                 "identity": {
                     "methods": ["password"],
-                    "password": {"user": {"name": user, "domain": {"id": "default"}, "password": password}},
+                    "password": {"user": {"name": user, "domain": {"id": "default"}, "password": PASSWORD}},
                 },
                 "scope": scope or {"project": {"name": project, "domain": {"id": "default"}}},
             }
@@ -47,6 +57,10 @@ class Keystone:
     def revoke(self, token):
         headers = {"X-Auth-Token": self.admin, "X-Subject-Token": token}
         assert self.http.delete("/v3/auth/tokens", headers=headers).status_code == 204
+
+    def expired(self, token):
+        """The same token as if it had ended a minute ago."""
+        return self.http.get("/rig/expired", headers={"X-Subject-Token": token}).text
 
     def project(self, name):
         self.projects[name] = self._post("projects", {"project": {"name": name, "domain_id": "default"}})["project"][
@@ -136,8 +150,6 @@ def ask(app):
     def ask(path="/who", **headers):
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         answer = transport.send("GET", f"/probe{path}", sent)
-        import json
-
         return answer.status, json.loads(answer.body)
 
     return ask
@@ -186,10 +198,18 @@ def test_wrong_tokens_are_refused(keystone, ask):
 
 
 def test_a_revoked_token_is_refused(keystone, ask):
-    token = keystone.token("alice", "red")
+    token = keystone.fresh_token("alice", "red")
     assert ask(x_auth_token=token)[0] == 200
     keystone.revoke(token)
     assert ask(x_auth_token=token)[0] == 401
+
+
+def test_an_expired_token_is_refused_unless_a_service_carries_it(keystone, ask):
+    expired = keystone.expired(keystone.token("alice", "red"))
+    assert ask(x_auth_token=expired)[0] == 401
+    assert ask(x_auth_token=expired, x_service_token=keystone.token("admin", "admin"))[0] == 401
+    status, caller = ask(x_auth_token=expired, x_service_token=keystone.token("nova", "service"))
+    assert (status, caller["user"], caller["roles"]) == (200, "alice", ["member", "reader"])
 
 
 def test_public_routes_need_no_token(ask):

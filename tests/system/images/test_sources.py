@@ -1,0 +1,213 @@
+"""One set of tests over every image source: the directory, our own service, and a real Glance with and without identity."""
+
+import contextlib
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from moorage.core.clock import SystemClock, VirtualClock
+from moorage.core.errors import NotFound
+from moorage.core.ids import RandomIds
+from moorage.identity.authenticators import NoAuth
+from moorage.identity.client import PasswordTokens
+from moorage.images import routes
+from moorage.images.base import DigestMismatch, ImageSource
+from moorage.images.cache import DigestCache
+from moorage.images.client import ImageLookup
+from moorage.images.directory import ImageDirectory
+from moorage.images.glance import GlanceImages
+from moorage.images.service import ImageService
+from moorage.wire.app import Surroundings, build
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import InProcessTransport, SocketTransport
+from tests.system.identity.processes import cloud, free_port, python_of, running
+
+DATA = bytes(range(256)) * 5000
+
+
+@dataclass
+class Shelf:
+    """A source, and the way to fill it and to damage it."""
+
+    source: ImageSource
+    http: ServiceClient
+    data_of: Callable[[str], Path]  #: where the bytes of an image lie on the disk
+
+    def queue(self, name="", *, tags=(), visibility="shared", **properties):
+        properties = {key.replace("__", ":"): value for key, value in properties.items()}
+        body = {"name": name, "disk_format": "raw", "container_format": "bare", "tags": list(tags)}
+        return self.http.request("POST", "/v2/images", json=body | {"visibility": visibility} | properties)["id"]
+
+    def put(self, data=DATA, **options):
+        image = self.queue(**options)
+        size = {"x-openstack-image-size": str(len(data))}
+        chunks = (data[start : start + 70_000] for start in range(0, len(data), 70_000))
+        self.http.upload("PUT", f"/v2/images/{image}/file", chunks, "application/octet-stream", size)
+        return image
+
+
+def own_service(path):
+    directory = ImageDirectory(path, clock=SystemClock(), ids=RandomIds())
+    service = ImageService(directory, clock=SystemClock(), ids=RandomIds())
+    around = Surroundings(NoAuth(), routes.RULES, RandomIds())
+    http = ServiceClient(InProcessTransport(build(routes.API, service, around)), service_type="image")
+    return directory, http
+
+
+@contextlib.contextmanager
+def glance(tmp, *arguments):
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    rig = "tests/system/images/glance_rig.py"
+    command = [python_of(".venv-glance"), "-W", "ignore", rig, str(tmp / "glance"), str(port), *arguments]
+    with running(command, f"{url}/versions", tmp / "glance-out.log"):
+        yield url, lambda image: next((tmp / "glance" / "images").rglob(image))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "directory",
+        "own service",
+        pytest.param("own service over granian", marks=pytest.mark.slow),
+        pytest.param("glance", marks=[pytest.mark.slow, pytest.mark.glance]),
+        pytest.param("glance with our identity", marks=[pytest.mark.slow, pytest.mark.glance]),
+    ],
+)
+def shelf(request, tmp_path_factory):
+    tmp = tmp_path_factory.mktemp("source")
+    with contextlib.ExitStack() as stack:
+        if request.param in ("directory", "own service"):
+            directory, http = own_service(tmp / "images")
+            source = directory if request.param == "directory" else GlanceImages(http)
+            yield Shelf(source, http, lambda image: tmp / "images" / f"{image}.data")
+            return
+        if request.param == "glance":
+            url, data_of = stack.enter_context(glance(tmp))
+            http = ServiceClient(SocketTransport(url), service_type="image")
+        elif request.param == "glance with our identity":
+            ours = stack.enter_context(cloud(tmp / "state"))
+            password = ours.password("moorage")
+            url, data_of = stack.enter_context(glance(tmp, f"{ours.auth_url}/v3", "moorage", password, "service"))
+            http = ServiceClient(SocketTransport(url), service_type="image", credentials=tokens(ours))
+        else:
+            ours = stack.enter_context(cloud(tmp / "state"))
+            credentials = tokens(ours)
+            endpoint = credentials.endpoint("image")
+            http = ServiceClient(SocketTransport(endpoint), service_type="image", credentials=credentials)
+
+            def data_of(image):
+                return tmp / "state" / "images" / f"{image}.data"
+
+        yield Shelf(GlanceImages(http), http, data_of)
+
+
+def tokens(ours):
+    return PasswordTokens(
+        SocketTransport(ours.auth_url),
+        username="moorage",
+        password=ours.password("moorage"),
+        project="service",
+        clock=SystemClock(),
+    )
+
+
+@pytest.fixture
+def cache(tmp_path, clock: VirtualClock):
+    cache = DigestCache(tmp_path / "cache", max_bytes=1 << 30, clock=clock)
+    yield cache
+    cache.close()
+
+
+def test_find_by_the_keys_of_the_bitstream_specification(shelf):
+    keys = {"function_uuid": "spec-1", "region_uuid": "r1"}
+    wanted = shelf.put(name="gzip", tags=["FPGA"], **keys)
+    shelf.put(name="no tag", **keys)
+    shelf.put(name="other region", tags=["FPGA"], function_uuid="spec-1", region_uuid="r2")
+    (record,) = shelf.source.find({**keys, "tag": "FPGA"})
+    assert record.id == wanted
+    assert record.properties.items() >= keys.items()
+    assert "FPGA" in record.tags
+
+
+def test_find_by_the_key_that_cyborg_uses(shelf):
+    images = {shelf.put(name=name, accel__function_id="cyborg-1") for name in ("first", "second")}
+    assert {record.id for record in shelf.source.find({"accel:function_id": "cyborg-1"})} == images
+    assert shelf.source.find({"accel:function_id": "cyborg-2"}) == []
+
+
+def test_find_goes_through_all_pages(shelf):
+    images = {shelf.put(data=b"x", function_uuid="paged") for _ in range(5)}
+    source = GlanceImages(shelf.http, page_size=2)
+    assert {record.id for record in source.find({"function_uuid": "paged"})} == images
+    assert {record.id for record in shelf.source.find({"function_uuid": "paged"})} == images
+
+
+def test_get_says_all_there_is_to_know(shelf):
+    image = shelf.put(name="whole", tags=["FPGA", "x"], visibility="public", region_uuid="r1", vendor="acme")
+    for record in (shelf.source.get(image), ImageLookup(shelf.http).get(image)):
+        assert record.name == "whole"
+        assert record.visibility == "public"
+        assert record.is_for_everybody
+        assert record.status == "active"
+        assert record.size_bytes == len(DATA)
+        assert (record.hash_algo, record.hash_value) == ("sha512", hashlib.sha512(DATA).hexdigest())
+        assert record.properties == {"region_uuid": "r1", "vendor": "acme"}
+        assert record.tags == {"FPGA", "x"}
+
+
+def test_get_of_nothing_is_none(shelf):
+    for image in ("11111111-1111-4111-8111-999999999999", "nonsense", "../../etc/passwd"):
+        assert shelf.source.get(image) is None
+
+
+def test_open_streams_the_data_in_pieces(shelf):
+    image = shelf.put()
+    with shelf.source.open(image) as chunks:
+        pieces = list(chunks)
+    assert b"".join(pieces) == DATA
+    assert len(pieces) > 1
+
+
+def test_open_of_what_has_no_data_is_not_found(shelf):
+    for image in (shelf.queue(), "11111111-1111-4111-8111-999999999999"):
+        with pytest.raises(NotFound), shelf.source.open(image):
+            pass
+
+
+def test_the_cache_verifies_and_keeps(shelf, cache):
+    record = shelf.source.get(shelf.put())
+    with cache.open(record, shelf.source) as cached:
+        assert cached.path.read_bytes() == DATA
+    assert cache.digests() == [hashlib.sha512(DATA).hexdigest()]
+
+
+def test_tampered_data_is_refused(shelf, cache):
+    image = shelf.put(data=b"good" * 1000)
+    record = shelf.source.get(image)
+    shelf.data_of(image).write_bytes(b"evil" * 1000)
+    with pytest.raises(DigestMismatch), cache.open(record, shelf.source):
+        pass
+    assert cache.digests() == []
+
+
+def test_data_that_was_cut_is_refused(shelf, cache):
+    image = shelf.put(data=b"good" * 100_000)
+    record = shelf.source.get(image)
+    shelf.data_of(image).write_bytes(b"good" * 99_000)
+    with (
+        pytest.raises(Exception, match=r"instead of 400000|does not answer|peer closed"),
+        cache.open(record, shelf.source),
+    ):
+        pass
+    assert cache.digests() == []
+
+
+def test_an_image_without_its_data_is_not_found_by_properties(shelf):
+    image = shelf.queue(function_uuid="half")
+    assert shelf.source.find({"function_uuid": "half"}) == []
+    record = shelf.source.get(image)
+    assert (record.status, record.size_bytes, record.hash_value) == ("queued", None, None)
