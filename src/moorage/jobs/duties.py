@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 #: Pause after a tick that raised: the trouble is logged, and the duty goes on.
 PAUSE_AFTER_FAILURE = timedelta(seconds=2)
 
+#: After so long a wait looks at the clock again: somebody may have set it, and Python cannot wait for centuries.
+LONGEST_WAIT_S = 60.0
+
 
 class Duty(Protocol):
     name: str
@@ -85,10 +88,17 @@ class DutyThreads:
     def _run(self, duty: Duty, woken: threading.Event) -> None:
         while not self._stopping.is_set():
             woken.clear()
-            due = _tick(duty, self._clock)
-            pause = None if due is None else max(0.0, (due - self._clock.now()).total_seconds())
-            if not self._stopping.is_set():
-                woken.wait(pause)
+            self._wait(woken, _tick(duty, self._clock))
+
+    def _wait(self, woken: threading.Event, due: datetime | None) -> None:
+        while not self._stopping.is_set() and not woken.is_set():
+            if due is None:
+                woken.wait()
+                return
+            pause_s = (due - self._clock.now()).total_seconds()
+            if pause_s <= 0:
+                return
+            woken.wait(min(pause_s, LONGEST_WAIT_S))
 
 
 class DutiesInTurn:
