@@ -10,20 +10,17 @@ from moorage.agent.provider_config.model import Place
 from moorage.agent.provider_config.yaml_text import read
 from moorage.agent.tree import MAX_INT, Inventory
 
+#: As in the specification, but for its comments.
 SPEC_EXAMPLE = """\
 meta:
   schema_version: 1.0
 
 providers:
-  # List of dicts
   - identification:
         uuid: $COMPUTE_NODE
     inventories:
         additional:
             CUSTOM_LLC:
-                # Describing LLC on this compute node
-                # max_unit indicates maximum size of single LLC
-                # total indicates sum of sizes of all LLC
                 total: 22
                 reserved: 2
                 min_unit: 1
@@ -32,8 +29,6 @@ providers:
                 allocation_ratio: 1
     traits:
         additional:
-            # Describing that this compute node enables support for
-            # P-state control
             - CUSTOM_P_STATE_ENABLED
 """
 
@@ -131,7 +126,7 @@ def test_another_major_is_refused_and_nothing_else_is_said(version):
     ["1", "'1'", "1.0.0", "latest", "1.01", "' 1.0 '", "01.0", "true", "", "[1.0]", "1.x", "'1.0\\n'", '"1.0\\n"'],
 )
 def test_a_version_that_is_not_major_dot_minor_is_refused(version):
-    """R2 (provider-config): `$Major.$minor`."""
+    """R2 (provider-config)"""
     (fault,) = entry("identification: {name: n}", version).faults
     assert fault.path == "meta.schema_version"
 
@@ -191,9 +186,8 @@ def test_exactly_one_of_uuid_and_name_identifies(body, problem):
 
 def test_an_entry_without_identification_is_refused():
     """R4 (provider-config): none is an error."""
-    assert problems(entry("traits: {additional: [CUSTOM_A]}")) == [
-        "providers[0]: 'identification' is a required property"
-    ]
+    (problem,) = problems(entry("traits: {additional: [CUSTOM_A]}"))
+    assert problem == "providers[0]: 'identification' is a required property"
 
 
 @pytest.mark.parametrize("uuid", [UUID, UUID.upper(), f"'{UUID}'", "$COMPUTE_NODE", "'$COMPUTE_NODE'"])
@@ -260,8 +254,7 @@ def test_the_same_value_twice_is_a_fault_that_names_both_places(first, second, n
 @pytest.mark.parametrize("form", ["{%s: {total: 1}}", "[{%s: {total: 1}}]"])
 def test_only_custom_classes_are_accepted_in_both_spellings(name, form):
     """R9 (provider-config)"""
-    result = entry(f"identification: {{name: n}}\ninventories: {{additional: {form % name}}}")
-    (fault,) = result.faults
+    (fault,) = entry(f"identification: {{name: n}}\ninventories: {{additional: {form % name}}}").faults
     assert fault.remedy.startswith("only custom classes may be added")
     assert fault.place is not None
 
@@ -298,13 +291,8 @@ def test_fields_left_out_are_left_to_placement():
 
 @pytest.mark.parametrize(
     "body",
-    [
-        "{total: 2147483647}",
-        "{total: 1, reserved: 1}",
-        "{total: 22.0}",
-        "{total: 1, allocation_ratio: 0.5}",
-        "{total: 1, allocation_ratio: 1e2}",
-    ],
+    ["{total: 2147483647}", "{total: 1, reserved: 1}", "{total: 22.0}"]
+    + [f"{{total: 1, allocation_ratio: {ratio}}}" for ratio in ("1", "0.5", "1e2")],
 )
 def test_values_that_placement_takes_are_accepted(body):
     assert not record(body).faults
@@ -313,28 +301,17 @@ def test_values_that_placement_takes_are_accepted(body):
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ("{total: 0}", "total"),
-        ("{total: -5}", "total"),
-        ("{total: 2147483648}", "total"),
-        ("{total: 99999999999999999999999999}", "total"),
-        ("{total: 1.5}", "total"),
-        ("{total: '5'}", "total"),
-        ("{total: true}", "total"),
-        ("{total: null}", "total"),
-        ("{total: 010}", "total"),
-        ("{total: 1_000}", "total"),
-        ("{total: 0x10}", "total"),
-        ("{total: 1:30}", "total"),
+        *(
+            (f"{{total: {value}}}", "total")
+            for value in ("0", "-5", "2147483648", "9" * 26, "1.5", "'5'", "true", "null")
+        ),
+        *((f"{{total: {value}}}", "total") for value in ("010", "1_000", "0x10", "1:30")),
         ("{total: 1, reserved: -1}", "reserved"),
-        ("{total: 1, min_unit: 0}", "min_unit"),
-        ("{total: 1, max_unit: 0}", "max_unit"),
-        ("{total: 1, step_size: 0}", "step_size"),
-        ("{total: 1, allocation_ratio: 0}", "allocation_ratio"),
-        ("{total: 1, allocation_ratio: -1.5}", "allocation_ratio"),
-        ("{total: 1, allocation_ratio: .inf}", "allocation_ratio"),
-        ("{total: 1, allocation_ratio: .nan}", "allocation_ratio"),
-        ("{total: 1, allocation_ratio: 1e999}", "allocation_ratio"),
-        ("{total: 1, allocation_ratio: 1e39}", "allocation_ratio"),
+        *((f"{{total: 1, {field}: 0}}", field) for field in ("min_unit", "max_unit", "step_size", "allocation_ratio")),
+        *(
+            (f"{{total: 1, allocation_ratio: {value}}}", "allocation_ratio")
+            for value in ("-1.5", ".inf", ".nan", "1e999", "1e39")
+        ),
     ],
 )
 def test_values_that_placement_would_refuse_are_faults(body, field):
@@ -385,12 +362,9 @@ def test_traits_are_a_list(additional):
 @pytest.mark.parametrize(
     "body",
     [
-        "",
-        "inventories: {additional: {CUSTOM_A: {total: 1}}}",
-        "traits: {additional: [CUSTOM_A]}",
-        "traits: {}\ninventories: {}",
+        "", "inventories: {additional: {CUSTOM_A: {total: 1}}}", "traits: {additional: [CUSTOM_A]}", "traits: {}\ninventories: {}",
     ],
-)
+)  # fmt: skip
 def test_an_entry_may_have_inventories_traits_both_or_neither(body):
     """R13 (provider-config)"""
     assert len(entry(f"identification: {{name: n}}\n{body}").configs) == 1
