@@ -17,6 +17,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -104,21 +105,21 @@ class ImageDirectory:
 
     def create(self, image: Image) -> None:
         """Raises `Conflict` where the id is taken."""
-        with self._stripes.hold(image.id):
+        with self._alone(image.id):
             if self._json(image.id).exists():
                 raise Conflict(f"Image ID {image.id} already exists!", code="images.exists")
             self._write(image)
 
     def change(self, image_id: str, decide: Callable[[Image], Image]) -> Image:
         """The image after `decide`, which sees it as it is now and may raise. Nobody else changes it meanwhile."""
-        with self._stripes.hold(image_id):
+        with self._alone(image_id):
             changed = decide(self._existing(image_id))
             self._write(changed)
         return changed
 
     def remove(self, image_id: str, check: Callable[[Image], None]) -> None:
         """`check` sees the image as it is now and may raise. An upload or download under way goes to its end."""
-        with self._stripes.hold(image_id):
+        with self._alone(image_id):
             check(self._existing(image_id))
             self._json(image_id).unlink()
             self._data(image_id).unlink(missing_ok=True)
@@ -161,7 +162,7 @@ class ImageDirectory:
 
     def _locked_part(self, part: Path) -> BinaryIO:
         with self._stripes.hold(_PARTS):
-            out = part.open("xb")
+            out = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
             fcntl.flock(out, fcntl.LOCK_EX)
             return out
 
@@ -206,7 +207,7 @@ class ImageDirectory:
 
     def _give_up(self, image_id: str, upload_id: str) -> None:
         """Back to queued, if it is our upload that the image waits for."""
-        with contextlib.suppress(NotFound), self._stripes.hold(image_id):
+        with contextlib.suppress(NotFound), self._alone(image_id):
             image = self._existing(image_id)
             if image.upload_id == upload_id:
                 self._write(broken_off(image, self._clock.now()))
@@ -223,18 +224,24 @@ class ImageDirectory:
             if image.status == ImageStatus.SAVING and not is_locked(self._directory / f"{image.upload_id}.part"):
                 self._give_up(image.id, image.upload_id or "")
         for data in self._directory.glob("*.data"):
-            with self._stripes.hold(data.stem):
+            if not _ID.match(data.stem):
+                continue
+            with self._alone(data.stem):
                 if not self._json(data.stem).exists():
                     data.unlink(missing_ok=True)
+
+    def _alone(self, image_id: str) -> AbstractContextManager[None]:
+        """The lock under which the image changes. Raises `NotFound` for what is no id, and so no file name."""
+        if not _ID.match(image_id):
+            raise _not_found(image_id)
+        return self._stripes.hold(image_id)
 
     def _existing(self, image_id: str) -> Image:
         """Under the lock, and past the memory of earlier reads: what is decided on must be what is there."""
         try:
-            if _ID.match(image_id):
-                return self._load(image_id)
+            return self._load(image_id)
         except FileNotFoundError:
-            pass
-        raise NotFound(f"No image found with ID {image_id}", code="images.not_found")
+            raise _not_found(image_id) from None
 
     def _load(self, image_id: str) -> Image:
         return from_kept(orjson.loads(self._json(image_id).read_bytes()))
@@ -248,3 +255,7 @@ class ImageDirectory:
 
     def _data(self, image_id: str) -> Path:
         return self._directory / f"{image_id}.data"
+
+
+def _not_found(image_id: str) -> NotFound:
+    return NotFound(f"No image found with ID {image_id}", code="images.not_found")

@@ -36,6 +36,8 @@ class Stripes:
     @contextlib.contextmanager
     def hold(self, name: str, *, wait: bool = True) -> Iterator[None]:
         """Raises `BlockingIOError` where somebody else holds it and `wait` is false."""
+        if not name[:2].isalnum():
+            raise ValueError(f"{name!r} names no lock")
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         lock = os.open(self._directory / name[:2].lower(), flags, 0o600)
         try:
