@@ -17,7 +17,7 @@ help: ## List what there is (the default)
 .PHONY: demo
 demo: ## From nothing to a finished tour: install, start the whole plane, drive it with the stock clients
 	@$(MAKE) -s -j2 .venv/.runtime .venv-clients/.done
-	@.venv/bin/python tools/tour.py --clients .venv-clients/bin
+	@.venv/bin/python tools/demo.py --clients .venv-clients/bin
 
 .PHONY: up
 up: .venv/.runtime ## Run the whole plane in the foreground; Ctrl-C ends it, its state stays
