@@ -30,7 +30,7 @@ from moorage.placement.request import Request, RequestGroup
 
 #: Providers tried before a search is given up: some seconds. Only a request without a limit, or one whose groups
 #: nearly fit in very many ways, comes near.
-MAX_STEPS = 1_000_000
+MAX_STEPS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,8 @@ class TreeSearch:
         self._in_subtrees = frozenset().union(*request.same_subtrees)
         self._several = len(choices) > 1 and any(len(choice.slots) > 1 for choice in choices)
         self._kind = _kinds(forest, anchor) if self._several else {}
-        self._dead: set[object] = set()
+        self._dead: set[str] = set()
+        self._labels = _labels(self._choices, self._in_subtrees)
         self._state = _State()
 
     def run(self) -> Iterator[Candidate]:
@@ -366,14 +367,13 @@ class TreeSearch:
             above = self._forest.parent_of(above)
         return frozenset(line)
 
-    def _key(self, depth: int) -> object:
+    def _key(self, depth: int) -> str:
         """The state up to the exchange of equal devices: what is left to find depends on nothing else."""
-        labels: dict[int, list[object]] = {}
-        for slot, choice in zip(self._state.chosen, self._choices, strict=False):
-            mark = choice.suffix if choice.suffix in self._in_subtrees else choice.suffix != ""
-            labels.setdefault(slot, []).append((str(mark), choice.resources))
-        kinds = [(self._kind.get(slot, -1 - slot), sorted(map(repr, label))) for slot, label in labels.items()]
-        return depth, repr(sorted(kinds))
+        labels: dict[int, list[int]] = {}
+        for slot, label in zip(self._state.chosen, self._labels, strict=False):
+            labels.setdefault(slot, []).append(label)
+        kinds = sorted((self._kind.get(slot, -1 - slot), sorted(mine)) for slot, mine in labels.items())
+        return f"{depth}{kinds}"
 
     def _candidate(self) -> Candidate | None:
         state = self._state
@@ -389,6 +389,16 @@ class TreeSearch:
         """Before 1.29: at most one provider of each tree."""
         used = {slot for slot, _ in self._state.taken}
         return len({self._forest.root_of(slot) for slot in used}) == len(used)
+
+
+def _labels(choices: Sequence[Choice], in_subtrees: frozenset[str]) -> list[int]:
+    """A number per choice, equal where it does not matter later which of the choices a provider was taken for."""
+    numbers: dict[object, int] = {}
+    labels: list[int] = []
+    for choice in choices:
+        meaning = (choice.suffix if choice.suffix in in_subtrees else choice.suffix != "", choice.resources)
+        labels.append(numbers.setdefault(meaning, len(numbers)))
+    return labels
 
 
 def _kinds(forest: Forest, anchor: int) -> dict[int, int]:

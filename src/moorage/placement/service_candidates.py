@@ -29,12 +29,13 @@ class ProviderFilter:
 class CandidateService:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.max_steps = candidates.MAX_STEPS  #: bound on the work of one search
 
     def find(self, request: Request) -> tuple[Forest, list[Candidate]]:
         """The candidates, and the forest that their slots are of."""
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
-        return forest, candidates.search(forest, request)
+        return forest, candidates.search(forest, request, max_steps=self.max_steps)
 
     def explain(self, request: Request) -> Explanation:
         forest = self._snapshot.current()

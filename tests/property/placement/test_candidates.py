@@ -118,10 +118,12 @@ def slow(providers, request):
         if not request.root_required <= anchor.traits or request.root_forbidden & anchor.traits:
             continue
         tree = [provider for provider in providers if provider.root_id == anchor.id]
-        nearby = [p for p in providers if p not in tree and SHARING in p.traits and any(p.aggregates & q.aggregates for q in tree)]
-        options = [
-            [p for p in tree + nearby if may_serve(providers, anchor, p, group, name)] for group, name in slots
+        nearby = [
+            p
+            for p in providers
+            if p not in tree and SHARING in p.traits and any(p.aggregates & q.aggregates for q in tree)
         ]
+        options = [[p for p in tree + nearby if may_serve(providers, anchor, p, group, name)] for group, name in slots]
         for chosen in product(*options):
             pairs = list(zip(slots, chosen, strict=True))
             if holds(providers, request, pairs):

@@ -111,7 +111,13 @@ def picture(forest):
             name: {
                 uuid(slot): (*map(int, row),)
                 for slot, *row in zip(
-                    column.slots, column.capacity, column.used, column.min_unit, column.max_unit, column.step_size, strict=True
+                    column.slots,
+                    column.capacity,
+                    column.used,
+                    column.min_unit,
+                    column.max_unit,
+                    column.step_size,
+                    strict=True,
                 )
             }
             for name, column in forest.columns.items()

@@ -1,0 +1,126 @@
+"""`PlacementClient` against the real service, in process: every method once, as the other features use it."""
+
+import pytest
+
+from moorage.core.errors import ConcurrentUpdate, Conflict, RemoteError
+from moorage.placement.client import Candidate, Inventory, PlacementClient
+
+SERVERS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(9)]
+
+
+@pytest.fixture
+def host(client: PlacementClient):
+    """A host with a device below it."""
+    root = client.create_provider("compute-1")
+    inventories = {"VCPU": Inventory(16), "MEMORY_MB": Inventory(32768, reserved=512)}
+    client.set_inventories(root.uuid, root.generation, inventories)
+    device = client.create_provider("compute-1_0000:01:00.0", parent_uuid=root.uuid)
+    client.ensure_class("CUSTOM_ACCELERATOR_GPU")
+    client.put_inventory(device.uuid, "CUSTOM_ACCELERATOR_GPU", Inventory(1))
+    return root
+
+
+def test_providers_are_found_by_uuid_name_and_tree(client, host):
+    again = client.provider(host.uuid)
+    assert again is not None
+    assert (again.name, again.parent_uuid, again.root_uuid, again.generation) == ("compute-1", None, host.uuid, 1)
+    assert client.provider_by_name("compute-1") == again
+    assert client.provider_by_name("compute-2") is None
+    assert client.provider(SERVERS[0]) is None
+    names = {provider.name: provider.parent_uuid for provider in client.tree(host.uuid)}
+    assert names == {"compute-1": None, "compute-1_0000:01:00.0": host.uuid}
+    assert client.tree(SERVERS[0]) == []
+
+
+def test_a_taken_name_is_a_conflict_with_its_code(client, host):
+    with pytest.raises(Conflict) as caught:
+        client.create_provider("compute-1")
+    assert caught.value.error_code == "placement.duplicate_name"
+
+
+def test_deleting_what_is_gone_is_fine(client, host):
+    for _ in range(2):
+        client.delete_provider(SERVERS[0])
+        client.delete_class("CUSTOM_NEVER")
+        client.delete_inventory(host.uuid, "DISK_GB")
+        client.release(SERVERS[0])
+    with pytest.raises(Conflict) as caught:
+        client.delete_provider(host.uuid)
+    assert caught.value.error_code == "placement.resource_provider.cannot_delete_parent"
+
+
+def test_inventories_are_set_whole_or_one_by_one(client, host):
+    generation, inventories = client.inventories(host.uuid)
+    assert inventories["MEMORY_MB"] == Inventory(32768, reserved=512)
+    assert client.set_inventories(host.uuid, generation, {"VCPU": Inventory(8)}) == generation + 1
+    with pytest.raises(ConcurrentUpdate):
+        client.set_inventories(host.uuid, generation, {})
+    client.ensure_class("CUSTOM_RESERVATION_X")
+    client.put_inventory(host.uuid, "CUSTOM_RESERVATION_X", Inventory(3, max_unit=1))
+    client.put_inventory(host.uuid, "CUSTOM_RESERVATION_X", Inventory(3, max_unit=1))
+    generation, inventories = client.inventories(host.uuid)
+    assert inventories == {"VCPU": Inventory(8), "CUSTOM_RESERVATION_X": Inventory(3, max_unit=1)}
+    assert generation == 3, "what is there already is not written again"
+    with pytest.raises(Conflict):
+        client.delete_class("CUSTOM_RESERVATION_X")
+    client.delete_inventory(host.uuid, "CUSTOM_RESERVATION_X")
+    client.delete_class("CUSTOM_RESERVATION_X")
+
+
+def test_traits_and_aggregates_go_with_the_generation(client, host):
+    client.ensure_trait("CUSTOM_RESERVATION_HOST")
+    generation, traits = client.traits(host.uuid)
+    assert traits == frozenset()
+    generation = client.set_traits(host.uuid, generation, {"CUSTOM_RESERVATION_HOST"})
+    assert client.traits(host.uuid) == (generation, {"CUSTOM_RESERVATION_HOST"})
+    generation = client.set_aggregates(host.uuid, generation, {SERVERS[1]})
+    assert client.aggregates(host.uuid) == (generation, {SERVERS[1]})
+    with pytest.raises(RemoteError) as caught:
+        client.set_traits(host.uuid, generation, {"CUSTOM_UNKNOWN"})
+    assert caught.value.status == 400
+
+
+def test_a_candidate_is_claimed_and_released(client, host):
+    query = [("resources", "VCPU:4"), ("resources_GPU", "CUSTOM_ACCELERATOR_GPU:1"), ("limit", "10")]
+    (candidate,), summaries = client.candidates(query)
+    assert candidate.root_uuid == host.uuid
+    (device,) = candidate.mappings["_GPU"]
+    assert candidate.mappings[""] == (host.uuid,)
+    assert summaries[device].capacity == {"CUSTOM_ACCELERATOR_GPU": 1}
+    assert summaries[device].root_uuid == host.uuid
+    client.claim(SERVERS[0], candidate, "red", "alice")
+    assert client.allocations(SERVERS[0]) == {host.uuid: {"VCPU": 4}, device: {"CUSTOM_ACCELERATOR_GPU": 1}}
+    assert client.usages(host.uuid) == {"VCPU": 4, "MEMORY_MB": 0}
+    assert client.provider_allocations(device) == {SERVERS[0]: {"CUSTOM_ACCELERATOR_GPU": 1}}
+    assert client.candidates(query) == ([], {})
+    client.release(SERVERS[0])
+    assert client.allocations(SERVERS[0]) == {}
+
+
+def test_a_claim_may_be_repeated_but_not_changed(client, host):
+    small = Candidate({host.uuid: {"VCPU": 1}}, {}, host.uuid)
+    large = Candidate({host.uuid: {"VCPU": 2}}, {}, host.uuid)
+    client.claim(SERVERS[0], small, "red", "alice")
+    client.claim(SERVERS[0], small, "red", "alice")
+    with pytest.raises(ConcurrentUpdate):
+        client.claim(SERVERS[0], large, "red", "alice")
+    with pytest.raises(Conflict, match="exceed the capacity") as caught:
+        client.claim(SERVERS[1], Candidate({host.uuid: {"VCPU": 16}}, {}, host.uuid), "red", "alice")
+    assert not isinstance(caught.value, ConcurrentUpdate)
+
+
+def test_no_valid_host_says_why(client, host):
+    client.ensure_class("CUSTOM_RESERVATION_X")
+    client.put_inventory(host.uuid, "CUSTOM_RESERVATION_X", Inventory(3))
+    for number in range(3):
+        claim = Candidate({host.uuid: {"CUSTOM_RESERVATION_X": 1}}, {}, host.uuid)
+        client.claim(SERVERS[number], claim, "red", "alice")
+    explanation = client.explain([("resources", "CUSTOM_RESERVATION_X:1")])
+    assert explanation.text == (
+        "No valid host: 1 host considered; resources:CUSTOM_RESERVATION_X=1 left 0 (compute-1 has 3 of 3 in use)."
+    )
+    (step,) = explanation.steps
+    assert (step.constraint, step.before, step.after) == ("resources:CUSTOM_RESERVATION_X=1", 1, 0)
+    assert step.removed == ("compute-1 has 3 of 3 in use",)
+    happy = client.explain([("resources", "VCPU:1")])
+    assert happy.text == "1 candidate on 1 of 1 hosts."
