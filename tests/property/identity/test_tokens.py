@@ -1,0 +1,48 @@
+"""Tokens: what is signed is read, what was not signed never is."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.core.errors import Unauthorized
+from moorage.identity.tokens import MAX_TOKEN_LENGTH, Claims, TokenSigner
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+SIGNER = TokenSigner(b"k" * 32)
+
+ids = st.text("0123456789abcdefABCDEF_.-", min_size=1, max_size=64)
+claims = st.builds(
+    Claims,
+    user_id=ids,
+    project_id=st.none() | ids,
+    fingerprint=st.text("0123456789abcdef", min_size=12, max_size=12),
+    issued_at=st.integers(0, 86400).map(lambda ago: NOW - timedelta(seconds=ago)),
+    expires_at=st.integers(1, 86400 * 365).map(lambda later: NOW + timedelta(seconds=later)),
+    methods=st.sampled_from([("password",), ("password", "token")]),
+    audit_id=st.text("abcXYZ-_", min_size=22, max_size=22),
+)
+
+
+@given(claims)
+def test_there_and_back_within_the_length(held):
+    token = SIGNER.sign(held)
+    assert len(token) < MAX_TOKEN_LENGTH
+    assert SIGNER.read(token, NOW) == held
+
+
+@given(st.text(max_size=60) | st.binary(max_size=60).map(lambda raw: "moor1." + raw.decode("latin-1")))
+def test_any_other_text_is_unauthorized(text):
+    with pytest.raises(Unauthorized):
+        SIGNER.read(text, NOW)
+
+
+@given(claims, st.integers(0), st.characters())
+def test_no_other_character_anywhere_in_the_claims(held, place, character):
+    token = SIGNER.sign(held)
+    place %= token.rindex(".")
+    changed = token[:place] + character + token[place + 1 :]
+    if changed != token:
+        with pytest.raises(Unauthorized):
+            SIGNER.read(changed, NOW)
