@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 
 from moorage.compute.model import (
     MAX_CONSOLE_BYTES,
@@ -61,10 +61,11 @@ _COUNT_OF_FLAVORS = select(servers.c.project_id, servers.c.flavor).where(
     _PRESENT, servers.c.project_id == bindparam("of_project")
 )
 _USAGE = select(servers).where(
-    servers.c.launched_at.is_not(None),
     servers.c.launched_at < bindparam("until", type_=servers.c.launched_at.type),
-    func.coalesce(servers.c.deleted_at, bindparam("until", type_=servers.c.launched_at.type))
-    > bindparam("since", type_=servers.c.launched_at.type),
+    or_(
+        servers.c.deleted_at.is_(None),
+        servers.c.deleted_at > bindparam("since", type_=servers.c.deleted_at.type),
+    ),
 )
 _CONSOLE = select(consoles.c.text).where(consoles.c.server_id == bindparam("of_id"))
 _CONSOLE_INSERT = insert(consoles)

@@ -13,6 +13,7 @@ def delete(plane, server_id, **options):
 
 
 def test_an_active_server_is_destroyed_on_its_host_then_released(plane, host):
+    """R34 (accelerator-attach): deletion detaches on the host first; only then its allocation goes."""
     server_id = plane.boot(plane.flavor("small"))
     plane.settle(host)
     assert delete(plane, server_id) == 204

@@ -1,0 +1,184 @@
+"""The compute stores on all three databases."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from moorage.compute import action_store, flavor_store, host_store, store
+from moorage.compute.model import (
+    Action,
+    Fault,
+    Flavor,
+    HostReport,
+    Keypair,
+    Locker,
+    Placed,
+    PowerState,
+    Server,
+    TaskState,
+    VmState,
+)
+from moorage.core.errors import Conflict
+from moorage.db import migrations
+from moorage.db.transactions import read, write
+from tests.conftest import START
+
+FLAVOR = Flavor("f1", "small", 1, 512, 1, extra_specs={"resources:CUSTOM_A": "1"})
+HOST = HostReport("compute-1", "11111111-1111-4111-8111-111111111111", "simulated", 1, "127.0.0.1", 16, 1024, 10, 2)
+SERVICE = "22222222-2222-4222-8222-222222222222"
+
+
+@pytest.fixture
+def compute(engine):
+    migrations.upgrade(engine, "compute")
+    return engine
+
+
+def a_server(server_id, **more):
+    values = {
+        "id": server_id, "number": 0, "name": "vm", "project_id": "red", "user_id": "alice", "image_id": "i",
+        "flavor": FLAVOR, "vm_state": VmState.BUILDING, "task_state": TaskState.SCHEDULING,
+        "power_state": PowerState.NONE, "host": None, "wanted_zone": None, "wanted_host": None,
+        "metadata": {"a": "ä"}, "tags": ("t",), "description": None, "hostname": "vm", "key_name": None,
+        "user_data": None, "config_drive": False, "reservation_id": "r-1", "launch_index": 0,
+        "scheduler_hints": {}, "locked_by": None, "locked_reason": None, "fault": None, "placed": None,
+        "devices": (), "created_at": START, "updated_at": START, "launched_at": None, "deleted_at": None,
+    }  # fmt: skip
+    return Server(**values | more)
+
+
+def test_a_server_comes_back_as_it_was_stored(compute, ids):
+    before = a_server(ids.uuid())
+    fault = Fault(500, "no", "details", START)
+    placed = Placed({"": ("p",), "_N": ("q", "r")}, {"p": {"VCPU": 1}})
+    with write(compute) as connection:
+        store.insert_server(connection, before)
+        later = START + timedelta(seconds=1)
+        changes = {"fault": fault, "placed": placed, "locked_by": Locker.ADMIN, "devices": [{"pci_id": "x"}]}
+        store.update_server(connection, before.id, later, vm_state=VmState.ERROR, task_state=None, **changes)
+    with read(compute) as connection:
+        after = store.server(connection, before.id)
+        assert store.server(connection, ids.uuid()) is None
+    assert after.number == 1
+    expected = replace(
+        before, number=1, vm_state=VmState.ERROR, task_state=None, updated_at=later, fault=fault, placed=placed,
+        locked_by=Locker.ADMIN, devices=({"pci_id": "x"},),
+    )  # fmt: skip
+    assert after == expected
+
+
+def test_servers_are_found_by_what_the_query_says(compute, ids):
+    with write(compute) as connection:
+        for name, more in (
+            ("old", {}),
+            ("on-host", {"host": "compute-1"}),
+            ("blue", {"project_id": "blue"}),
+            ("gone", {"vm_state": VmState.DELETED, "updated_at": START + timedelta(hours=2)}),
+        ):
+            store.insert_server(connection, a_server(ids.uuid(), name=name, **more))
+
+    def names(**query):
+        with read(compute) as connection:
+            return [server.name for server in store.find_servers(connection, store.ServerQuery(**query))]
+
+    assert names() == ["blue", "on-host", "old"]
+    assert names(project_id="red", sort=[("name", False)]) == ["old", "on-host"]
+    assert names(host="compute-1") == ["on-host"]
+    assert names(deleted=True) == ["gone"]
+    assert names(changed_since=START + timedelta(hours=1)) == ["gone"]
+    assert names(flavor_id="f1", user_id="alice", image_id="i", vm_states=[VmState.ACTIVE]) == []
+
+
+def test_usage_counts_half_open_periods(compute, ids):
+    hour = timedelta(hours=1)
+    with write(compute) as connection:
+        store.insert_server(connection, a_server(ids.uuid(), name="runs", launched_at=START))
+        ended = {"launched_at": START, "deleted_at": START + hour, "vm_state": VmState.DELETED}
+        store.insert_server(connection, a_server(ids.uuid(), name="ended", **ended))
+        store.insert_server(connection, a_server(ids.uuid(), name="never"))
+
+    def names(since, until):
+        with read(compute) as connection:
+            return {server.name for server in store.servers_running_in(connection, since, until)}
+
+    assert names(START, START + hour) == {"runs", "ended"}
+    assert names(START + hour, START + 2 * hour) == {"runs"}
+    assert names(START - hour, START) == set()
+
+
+def test_a_console_is_replaced_and_bounded_in_bytes(compute, ids):
+    server = a_server(ids.uuid())
+    with write(compute) as connection:
+        store.insert_server(connection, server)
+        assert store.console(connection, server.id) == ""
+        store.save_console(connection, server.id, "first", START)
+        store.save_console(connection, server.id, "ä" * 40_000, START)
+        assert store.console(connection, server.id) == "ä" * 32_768
+
+
+def test_an_event_begun_twice_is_one(compute, ids):
+    server, action_id = a_server(ids.uuid()), ids.uuid()
+    with write(compute) as connection:
+        store.insert_server(connection, server)
+        action = Action(action_id, server.id, "req-1", "create", "alice", "red", START, START, None)
+        action_store.begin_action(connection, action)
+        for _ in range(2):
+            action_store.begin_event(connection, action_id, "step", "compute-1", START)
+        action_store.finish_event(connection, action_id, "step", START + timedelta(seconds=1), error="why")
+        found = action_store.action(connection, server.id, "req-1")
+        assert [(event.result, event.details, event.host) for event in found.events] == [("Error", "why", "compute-1")]
+        assert (found.message, found.updated_at) == ("Error", START + timedelta(seconds=1))
+        assert [one.id for one in action_store.actions_of(connection, server.id)] == [action_id]
+
+
+def test_a_flavor_with_its_access_list(compute):
+    private = replace(FLAVOR, is_public=False)
+    with write(compute) as connection:
+        flavor_store.insert_flavor(connection, private, START)
+        assert flavor_store.flavor(connection, "f1") == private
+        assert flavor_store.flavor_by_name(connection, "SMALL") is None  # names keep their case on every database
+        assert flavor_store.flavor(connection, "f1", visible_to="red") is None
+        flavor_store.add_access(connection, "f1", "red")
+        assert flavor_store.all_flavors(connection, visible_to="red") == [private]
+        assert flavor_store.access(connection, "f1") == ["red"]
+        assert flavor_store.delete_flavor(connection, "f1")
+        assert flavor_store.access(connection, "f1") == []
+
+
+def test_a_keypair(compute):
+    pair = Keypair("alice", "k", "ssh", "key", "aa:bb", START)
+    with write(compute) as connection:
+        flavor_store.insert_keypair(connection, pair)
+        assert (
+            flavor_store.keypairs_of(connection, "alice") == [flavor_store.keypair(connection, "alice", "k")] == [pair]
+        )
+        assert flavor_store.delete_keypair(connection, "alice", "k")
+        assert not flavor_store.delete_keypair(connection, "alice", "k")
+
+
+def test_a_host_registers_once_and_then_beats(compute, ids):
+    with write(compute) as connection:
+        assert host_store.register(connection, HOST, SERVICE, START)
+        later = START + timedelta(seconds=10)
+        assert not host_store.register(connection, replace(HOST, vcpus=8), ids.uuid(), later)
+        found = host_store.host(connection, "compute-1")
+        assert (found.service_uuid, found.report.vcpus, found.heartbeat_at) == (SERVICE, 8, later)
+        with pytest.raises(Conflict, match="belongs to host compute-1"):
+            host_store.register(connection, replace(HOST, name="compute-2"), ids.uuid(), START)
+
+
+def test_aggregates_and_the_zones_they_make(compute, ids):
+    with write(compute) as connection:
+        first = host_store.insert_aggregate(connection, ids.uuid(), "first", {"availability_zone": "az1"}, START)
+        host_store.insert_aggregate(connection, ids.uuid(), "second", {}, START)
+        host_store.add_member(connection, first, "compute-1")
+        assert host_store.zones(connection) == {"compute-1": "az1"}
+        host_store.update_aggregate(connection, first, "first", {}, START)
+        assert host_store.zones(connection) == {}
+        assert host_store.lock_aggregate(connection, first).hosts == ("compute-1",)
+        assert host_store.remove_member(connection, first, "compute-1")
+        host_store.delete_aggregate(connection, first)
+        assert [one.name for one in host_store.all_aggregates(connection)] == ["second"]
+    with pytest.raises(Conflict, match="already exists"), write(compute) as connection:
+        host_store.insert_aggregate(connection, ids.uuid(), "second", {}, START)

@@ -1,0 +1,150 @@
+"""Hypervisors, services, zones, aggregates; limits, quotas, usage."""
+
+from tests.wire.compute.conftest import Host
+
+
+def services(plane, version="2.69"):
+    return plane.admin("GET", "/v2.1/os-services?binary=None&host=None", version=version)[2]["services"]
+
+
+def test_a_service_is_up_as_long_as_its_host_is_heard_of(plane, host):
+    assert [(row["host"], row["binary"], row["state"]) for row in services(plane)] == [
+        ("compute-1", "nova-compute", "up")
+    ]
+    plane.clock.sleep(61)
+    assert services(plane)[0]["state"] == "down"
+    host.register()
+    assert services(plane)[0]["state"] == "up"
+
+
+def test_a_disabled_service_carries_the_trait_and_gets_no_servers(plane, host):
+    path = f"/v2.1/os-services/{services(plane)[0]['id']}"
+    row = plane.admin("PUT", path, {"status": "disabled", "disabled_reason": "x"})[2]["service"]
+    assert (row["status"], row["disabled_reason"]) == ("disabled", "x")
+    server_id = plane.boot(plane.flavor("small"))
+    plane.settle(host)
+    assert "COMPUTE_STATUS_DISABLED" in plane.placement.traits(host.provider.uuid)[1]
+    assert plane.show(server_id)["status"] == "ERROR"
+    plane.admin("PUT", path, {"status": "enabled"})
+    plane.settle(host)
+    assert "COMPUTE_STATUS_DISABLED" not in plane.placement.traits(host.provider.uuid)[1]
+    server_id = plane.boot("small")
+    plane.settle(host)
+    assert plane.show(server_id)["status"] == "ACTIVE"
+
+
+def test_before_the_trait_is_there_the_filter_keeps_servers_off(plane, host):
+    server_id = plane.boot(plane.flavor("small"))  # its job is older than that of the trait
+    plane.admin("PUT", f"/v2.1/os-services/{services(plane)[0]['id']}", {"status": "disabled"})
+    plane.builder.tick()
+    assert "1 host: its compute service is disabled" in plane.show(server_id)["fault"]["message"]
+
+
+def test_foreign_traits_stay_when_a_service_is_disabled(plane, host):
+    plane.placement.ensure_trait("CUSTOM_OTHERS")
+    generation, _ = plane.placement.traits(host.provider.uuid)
+    plane.placement.set_traits(host.provider.uuid, generation, {"CUSTOM_OTHERS"})
+    plane.admin("PUT", f"/v2.1/os-services/{services(plane)[0]['id']}", {"status": "disabled"})
+    plane.builder.tick()
+    assert plane.placement.traits(host.provider.uuid)[1] == {"CUSTOM_OTHERS", "COMPUTE_STATUS_DISABLED"}
+
+
+def test_a_service_that_is_forced_down_is_down(plane, host):
+    path = f"/v2.1/os-services/{services(plane)[0]['id']}"
+    assert plane.admin("PUT", path, {"forced_down": True})[2]["service"]["state"] == "down"
+    assert plane.admin("PUT", path, {"forced_down": False})[2]["service"]["state"] == "up"
+    assert plane.admin("PUT", path, {})[0] == 400
+    assert plane.admin("PUT", "/v2.1/os-services/nope", {"status": "enabled"})[0] == 404
+    assert plane.send("PUT", path, {"status": "disabled"})[0] == 403
+
+
+def test_a_hypervisor_is_found_by_name_in_two_steps(plane, host):
+    """As the command line does: by name is 404, then the list, then by id."""
+    assert plane.admin("GET", "/v2.1/os-hypervisors/compute-1", version="2.88")[0] == 404
+    listed = plane.admin("GET", "/v2.1/os-hypervisors", version="2.88")[2]["hypervisors"]
+    assert [row["hypervisor_hostname"] for row in listed] == ["compute-1"]
+    shown = plane.admin("GET", f"/v2.1/os-hypervisors/{listed[0]['id']}", version="2.88")[2]["hypervisor"]
+    assert (shown["service"]["host"], shown["id"]) == ("compute-1", host.provider.uuid)
+
+
+def test_a_hypervisor_tells_its_servers_and_what_they_use(plane, host):
+    server_id = plane.boot(plane.flavor("small"))
+    plane.settle(host)
+    path = "/v2.1/os-hypervisors/detail?hypervisor_hostname_pattern=comp&with_servers=true"
+    row = plane.admin("GET", path, version="2.87")[2]["hypervisors"][0]
+    assert row["servers"] == [{"name": "vm", "uuid": server_id}]
+    used = (row["vcpus_used"], row["memory_mb_used"], row["free_ram_mb"], row["running_vms"])
+    assert used == (1, 512, 32768 - 512, 1)
+    assert plane.admin("GET", "/v2.1/os-hypervisors?hypervisor_hostname_pattern=zzz")[0] == 404
+    total = plane.admin("GET", "/v2.1/os-hypervisors/statistics", version="2.87")[2]["hypervisor_statistics"]
+    assert (total["count"], total["vcpus"], total["vcpus_used"]) == (1, 16, 1)
+    assert plane.admin("GET", "/v2.1/os-hypervisors/statistics", version="2.88")[0] == 404
+
+
+def test_zones_come_from_aggregates(plane, host):
+    Host(plane, "compute-2")
+    body = {"aggregate": {"name": "ag1", "availability_zone": "az1"}}
+    made = plane.admin("POST", "/v2.1/os-aggregates", body, version="2.81")[2]["aggregate"]
+    assert "hosts" not in made
+    action = f"/v2.1/os-aggregates/{made['id']}/action"
+    aggregate = plane.admin("POST", action, {"add_host": {"host": "compute-2"}}, version=None)[2]["aggregate"]
+    assert (aggregate["hosts"], aggregate["metadata"]) == (["compute-2"], {"availability_zone": "az1"})
+    zones = plane.send("GET", "/v2.1/os-availability-zone")[2]["availabilityZoneInfo"]
+    assert [(zone["zoneName"], zone["zoneState"], zone["hosts"]) for zone in zones] == [
+        ("az1", {"available": True}, None),
+        ("nova", {"available": True}, None),
+    ]
+    assert plane.send("GET", "/v2.1/os-availability-zone/detail")[0] == 403
+    detail = plane.admin("GET", "/v2.1/os-availability-zone/detail")[2]["availabilityZoneInfo"]
+    assert list(detail[0]["hosts"]) == ["compute-2"]
+
+
+def test_aggregates_are_kept_in_order(plane, host):
+    def make(name, zone=None):
+        body = {"aggregate": {"name": name, "availability_zone": zone}}
+        status, _, document = plane.admin("POST", "/v2.1/os-aggregates", body)
+        return document["aggregate"]["id"] if status == 200 else status
+
+    def act(aggregate, action):
+        status, _, document = plane.admin("POST", f"/v2.1/os-aggregates/{aggregate}/action", action)
+        return document["aggregate"] if status == 200 else status
+
+    first, second = make("first", "az1"), make("second", "az2")
+    add = {"add_host": {"host": "compute-1"}}
+    assert make("first") == 409
+    assert act(first, {"add_host": {"host": "nope"}}) == 404
+    assert act(first, add)["hosts"] == ["compute-1"]
+    assert act(first, add) == 409
+    assert act(second, add) == 409  # a host is in one zone
+    assert plane.admin("DELETE", f"/v2.1/os-aggregates/{first}")[0] == 400
+    assert act(first, {"set_metadata": {"metadata": {"p": "q"}}})["metadata"] == {"availability_zone": "az1", "p": "q"}
+    assert act(first, {"set_metadata": {"metadata": {"p": None}}})["metadata"] == {"availability_zone": "az1"}
+    plane.boot(plane.flavor("small"))
+    plane.settle(host)
+    move = {"aggregate": {"availability_zone": "az3"}}
+    assert plane.admin("PUT", f"/v2.1/os-aggregates/{first}", move)[0] == 409  # servers do not change zones
+    renamed = plane.admin("PUT", f"/v2.1/os-aggregates/{first}", {"aggregate": {"name": "new"}})[2]["aggregate"]
+    assert renamed["name"] == "new"
+    assert plane.admin("GET", "/v2.1/os-aggregates/new")[0] == 404
+    assert act(first, {"remove_host": {"host": "compute-1"}})["hosts"] == []
+    assert act(first, {"remove_host": {"host": "compute-1"}}) == 404
+    assert plane.admin("DELETE", f"/v2.1/os-aggregates/{first}")[0] == 200
+    assert plane.send("GET", "/v2.1/os-aggregates")[0] == 403
+
+
+def test_limits_quotas_and_usage_count_what_is_there(plane, host):
+    plane.boot(plane.flavor("small", vcpus=2))
+    plane.settle(host)
+    plane.clock.sleep(3600)
+    absolute = plane.send("GET", "/v2.1/limits?reserved=False&tenant_id=None", version=None)[2]["limits"]["absolute"]
+    assert (absolute["totalInstancesUsed"], absolute["totalCoresUsed"], absolute["maxTotalCores"]) == (1, 2, -1)
+    assert plane.send("GET", "/v2.1/limits?tenant_id=blue")[0] == 403
+    quota = plane.send("GET", "/v2.1/os-quota-sets/red", version="2.56")[2]["quota_set"]
+    assert (quota["id"], quota["cores"]) == ("red", -1)
+    detail = plane.send("GET", "/v2.1/os-quota-sets/red/detail")[2]["quota_set"]
+    assert detail["instances"] == {"limit": -1, "in_use": 1, "reserved": 0}
+    assert plane.send("GET", "/v2.1/os-quota-sets/blue")[0] == 403
+    usage = plane.admin("GET", "/v2.1/os-simple-tenant-usage?detailed=True", version="2.75")[2]["tenant_usages"]
+    assert [(row["tenant_id"], row["total_hours"], row["total_vcpus_usage"]) for row in usage] == [("red", 1.0, 2.0)]
+    own = plane.send("GET", "/v2.1/os-simple-tenant-usage/red")[2]["tenant_usage"]
+    assert own["server_usages"][0]["hours"] == 1.0
