@@ -17,7 +17,7 @@ the depth-first search from getting lost among equal devices:
 Source: placement API reference, "Allocation candidates"; where it is silent, Placement 16.0.0 measured.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,24 +56,32 @@ def search(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> l
     budget = Budget(max_steps)
     seen: set[object] = set()
     found: list[Candidate] = []
-    passes = (False,) if request.limit is None else (True, False)
-    for equals_as_one in passes:
-        for anchor in anchors(forest, request):
-            choices = choices_at(forest, anchor, request)
-            if not choices:
+    again: list[TreeSearch] = []
+    for anchor in anchors(forest, request):
+        choices = choices_at(forest, anchor, request)
+        if not choices:
+            continue
+        tree = TreeSearch(forest, request, anchor, choices, budget)
+        equals_as_one = request.limit is not None and tree.has_equals
+        if equals_as_one:
+            again.append(tree)
+        for candidate in tree.run(equals_as_one=equals_as_one):
+            if (equals_as_one or forest.sharing) and not _is_new(candidate, seen):
                 continue
-            for candidate in TreeSearch(forest, request, anchor, choices, budget, equals_as_one=equals_as_one).run():
-                if _is_new(forest, candidate, seen, several_passes=len(passes) > 1):
-                    found.append(candidate)
-                    if len(found) == request.limit:
-                        return found
+            found.append(candidate)
+            if len(found) == request.limit:
+                return found
+    for tree in again:
+        for candidate in tree.run(equals_as_one=False):
+            if _is_new(candidate, seen):
+                found.append(candidate)
+                if len(found) == request.limit:
+                    return found
     return found
 
 
-def _is_new(forest: Forest, candidate: Candidate, seen: set[object], *, several_passes: bool) -> bool:
+def _is_new(candidate: Candidate, seen: set[object]) -> bool:
     """The same allocations can come up under several anchors (sharing providers) and in both passes."""
-    if not (several_passes or forest.sharing):
-        return True
     key = (
         tuple(sorted((slot, tuple(sorted(amounts.items()))) for slot, amounts in candidate.allocations.items())),
         tuple(sorted(candidate.mappings.items())),
@@ -248,8 +256,6 @@ class TreeSearch:
         anchor: int,
         choices: Sequence[Choice],
         budget: Budget,
-        *,
-        equals_as_one: bool,
     ) -> None:
         self._forest = forest
         self._request = request
@@ -257,7 +263,7 @@ class TreeSearch:
         # The unsuffixed group first, because its traits are checked when it is complete; then few options first.
         self._choices = sorted(choices, key=lambda choice: (choice.suffix != "", len(choice.slots)))
         self._budget = budget
-        self._equals_as_one = equals_as_one
+        self._equals_as_one = False
         self._spread = sum(choice.suffix == "" for choice in choices)
         self._traits = next((group.traits for group in request.groups if not group.is_granular), TraitFilter())
         self._isolate = request.group_policy == "isolate"
@@ -268,8 +274,30 @@ class TreeSearch:
         self._labels = _labels(self._choices, self._in_subtrees)
         self._state = _State()
 
-    def run(self) -> Iterator[Candidate]:
+    @property
+    def has_equals(self) -> bool:
+        """Are there devices that could be exchanged for each other?"""
+        return bool(self._kind)
+
+    def run(self, *, equals_as_one: bool) -> Iterator[Candidate]:
+        """All candidates of this anchor; `equals_as_one`: those that differ in more than which equal device they use.
+
+        May be called again when the last run has ended.
+        """
+        self._equals_as_one = equals_as_one
+        if len(self._choices) == self._spread and all(len(choice.slots) == 1 for choice in self._choices):
+            return self._only_way()
         return self._from(0)
+
+    def _only_way(self) -> Iterator[Candidate]:
+        """Nothing to choose and no class asked for twice: most hosts, most requests."""
+        allocations: dict[int, dict[str, int]] = {}
+        for choice in self._choices:
+            self._budget.spend()
+            allocations.setdefault(choice.slots[0], {}).update(choice.resources)
+        held = frozenset().union(*(self._forest.at(slot).traits for slot in allocations))
+        if meets(self._traits.required, held) and (self._request.nested or self._is_flat(allocations)):
+            yield Candidate(self._anchor, allocations, {"": tuple(allocations)})
 
     def _from(self, depth: int) -> Iterator[Candidate]:
         if depth == len(self._choices):
@@ -377,7 +405,7 @@ class TreeSearch:
 
     def _candidate(self) -> Candidate | None:
         state = self._state
-        if not self._request.nested and not self._is_flat():
+        if not self._request.nested and not self._is_flat({slot for slot, _ in state.taken}):
             return None
         allocations: dict[int, dict[str, int]] = {}
         for (slot, name), amount in state.taken.items():
@@ -385,9 +413,8 @@ class TreeSearch:
         mappings = {suffix: tuple(dict.fromkeys(slots)) for suffix, slots in state.by_suffix.items()}
         return Candidate(self._anchor, allocations, mappings)
 
-    def _is_flat(self) -> bool:
+    def _is_flat(self, used: Collection[int]) -> bool:
         """Before 1.29: at most one provider of each tree."""
-        used = {slot for slot, _ in self._state.taken}
         return len({self._forest.root_of(slot) for slot in used}) == len(used)
 
 

@@ -188,7 +188,7 @@ def _all_groups(forest: Forest, request: Request) -> _Keeps:
     def keeps(root: int) -> str | None:
         choices = choices_at(forest, root, request)
         found = bool(choices) and any(
-            TreeSearch(forest, request, root, choices, Budget(MAX_STEPS), equals_as_one=True).run()
+            TreeSearch(forest, request, root, choices, Budget(MAX_STEPS)).run(equals_as_one=True)
         )
         return None if found else f"{forest.at(root).name} can serve each group alone but not all of them at once"
 
