@@ -124,7 +124,9 @@ class Host(RuleBasedStateMachine):
     @rule(instance=instances, region=regions, amount=amounts, function=functions, dies=st.booleans())
     def plug_and_fail_to_program(self, instance, region, amount, function, dies):
         expected = self.expected(instance, region, amount, function)
-        programs = isinstance(expected, list) and instance not in self.held and function not in (None, self.loaded[region])
+        programs = (
+            isinstance(expected, list) and instance not in self.held and function not in (None, self.loaded[region])
+        )
         if not programs:
             return
         before = self.loaded[region]

@@ -79,7 +79,9 @@ def test_what_is_not_reported_any_more_is_gone_on_that_host_only(service):
 
 def test_devices_are_filtered_by_host_type_and_vendor(service):
     service.report_devices("h1", [CARD])
-    service.report_devices("h2", [CARD, replace(CARD, address="0000:17:00.0", type="GPU", vendor="10de", deployables=())])
+    service.report_devices(
+        "h2", [CARD, replace(CARD, address="0000:17:00.0", type="GPU", vendor="10de", deployables=())]
+    )
     assert len(service.devices("h2", None, None)) == 2
     assert len(service.devices(None, "GPU", "10de")) == 1
     assert service.devices("h1", "GPU", None) == []

@@ -1,0 +1,80 @@
+"""The Accelerator API mounted as in a plane, with callers by role, and an agent that reports to it."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from moorage.accelerator.client import AcceleratorClient
+from moorage.accelerator.routes import API, RULES
+from moorage.accelerator.service import AcceleratorService
+from moorage.core.caller import Caller
+from moorage.core.errors import Unauthorized
+from moorage.db import migrations
+from moorage.wire.app import Surroundings, build, mount
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import InProcessTransport
+from tests.unit.accelerator.rig import PROJECT
+
+BASE = "http://cloud.example:8778"
+
+
+class ByRole:
+    """The token is the role; its bearer is of the project `PROJECT`, or of another where it says so."""
+
+    def authenticate(self, headers, environ):
+        role, _, project = headers.get("x-auth-token", "").partition("@")
+        if not role:
+            raise Unauthorized("who are you?")
+        return Caller("u", project or PROJECT, frozenset({role}))
+
+
+@dataclass(frozen=True)
+class Seen:
+    status: int
+    headers: dict
+    body: object
+
+    @property
+    def fault(self) -> str:
+        """The sentence inside the peer's JSON within JSON."""
+        return json.loads(self.body["error_message"])["faultstring"]
+
+
+class Wire:
+    def __init__(self, transport: InProcessTransport) -> None:
+        self.transport = transport
+
+    def __call__(self, method, path, *, role="admin", version=None, body=None) -> Seen:
+        headers = {"x-auth-token": role} if role else {}
+        if version:
+            headers["openstack-api-version"] = version
+        if body is not None:
+            headers["content-type"] = "application/json"
+        raw = None if body is None else json.dumps(body).encode()
+        answer = self.transport.send(method, f"/accelerator{path}", headers, raw)
+        return Seen(answer.status, dict(answer.headers), json.loads(answer.body) if answer.body else None)
+
+    def client(self, role="service") -> AcceleratorClient:
+        below = InProcessTransport(self.transport._app, f"{BASE}/accelerator")
+        return AcceleratorClient(ServiceClient(below, service_type="accelerator", credentials=_Token(role)))
+
+
+class _Token:
+    def __init__(self, role) -> None:
+        self._role = role
+
+    def headers(self, *, renew=False):
+        return {"x-auth-token": self._role}
+
+
+@pytest.fixture
+def app(sqlite_engine, clock, ids):
+    migrations.upgrade(sqlite_engine, "accelerator")
+    service = AcceleratorService(sqlite_engine, clock, ids)
+    return mount({"/accelerator": build(API, service, Surroundings(ByRole(), RULES, ids))})
+
+
+@pytest.fixture
+def wire(app) -> Wire:
+    return Wire(InProcessTransport(app, BASE))
