@@ -1,0 +1,105 @@
+"""How much work a search does. Counted in providers tried, so that no machine is too slow for it."""
+
+import pytest
+
+from moorage.core.errors import Invalid
+from moorage.placement import candidates
+from moorage.placement.candidates import Budget, search
+from moorage.placement.forest import Forest
+from moorage.placement.model import Inventory, Names, Provider
+from moorage.placement.request import parse
+
+
+def flat(count):
+    """Hosts without children."""
+    offered = {"VCPU": Inventory(16), "MEMORY_MB": Inventory(1024)}
+    return [Provider(n, f"u{n}", f"n{n}", 0, 0, None, n, offered) for n in range(1, count + 1)]
+
+
+def wide(hosts, devices, *, distinct=False):
+    """Hosts with single devices below; `distinct` ones differ by a trait."""
+    providers = []
+    for _ in range(hosts):
+        root = len(providers) + 1
+        providers.append(Provider(root, f"u{root}", f"n{root}", 0, 0, None, root))
+        for _ in range(devices):
+            number = len(providers) + 1
+            traits = frozenset({f"CUSTOM_{number}"}) if distinct else frozenset()
+            providers.append(
+                Provider(number, f"u{number}", f"n{number}", 0, 0, root, root, {"PGPU": Inventory(1)}, traits=traits)
+            )
+    return providers
+
+
+def groups(count, **extra):
+    pairs = [(f"resources{number}", "PGPU:1") for number in range(1, count + 1)]
+    return parse([*pairs, ("group_policy", extra.pop("policy", "isolate")), *extra.items()], (1, 39))
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Number of providers tried, over all searches of a test."""
+    spent = []
+
+    class Counted(Budget):
+        def spend(self):
+            spent.append(1)
+            super().spend()
+
+    monkeypatch.setattr(candidates, "Budget", Counted)
+    return spent
+
+
+def forest(providers):
+    return Forest.build(providers, Names(), 0)
+
+
+def test_a_limit_stops_the_work(steps):
+    request = parse([("resources", "VCPU:1,MEMORY_MB:1"), ("limit", "3")], (1, 39))
+    assert len(search(forest(flat(5000)), request)) == 3
+    assert len(steps) == 6
+
+
+def test_full_hosts_are_not_looked_at(steps):
+    providers = flat(100)
+    providers[57] = Provider(58, "u58", "n58", 0, 0, None, 58, {"VCPU": Inventory(64)})
+    request = parse([("resources", "VCPU:17")], (1, 39))
+    (found,) = search(forest(providers), request)
+    assert forest(providers).at(found.anchor).uuid == "u58"
+    assert len(steps) == 1
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_more_groups_than_devices_fail_without_trying_every_order(steps, distinct):
+    """8 groups on 7 devices are 40320 orders: equal devices need one, different ones at most all subsets."""
+    assert search(forest(wide(1, 7, distinct=distinct)), groups(8)) == []
+    assert len(steps) <= (8 * 8 if not distinct else 2**7 * 8)
+
+
+def test_64_groups_on_64_equal_devices_are_found_at_once(steps):
+    assert len(search(forest(wide(1, 64)), groups(64, limit=1))) == 1
+    assert len(steps) <= 64 * 65
+
+
+def test_a_limit_shows_many_hosts_and_not_one_host_many_times():
+    many = forest(wide(5, 8))
+    found = search(many, groups(3, limit=5))
+    assert len({candidate.anchor for candidate in found}) == 5
+    assert len(search(many, groups(3, limit=50))) == 50, "the permutations fill what is left"
+
+
+def test_too_much_work_is_refused_with_a_reason():
+    with pytest.raises(Invalid, match="given up after trying 1000 providers") as caught:
+        search(forest(wide(1, 9, distinct=True)), groups(9), max_steps=1000)
+    assert caught.value.error_code == "placement.query.too_complex"
+
+
+def test_groups_on_one_provider_share_its_capacity():
+    """Upstream's option for wide trees forgets what is in use here and offers what cannot be claimed (measured)."""
+    root = Provider(1, "u1", "n1", 0, 0, None, 1, {"VGPU": Inventory(2)}, {"VGPU": 1})
+    pairs = [("resources1", "VGPU:1"), ("resources2", "VGPU:1"), ("group_policy", "none")]
+    assert search(forest([root]), parse(pairs, (1, 39))) == []
+    empty = Provider(1, "u1", "n1", 0, 0, None, 1, {"VGPU": Inventory(2)})
+    (found,) = search(forest([empty]), parse(pairs, (1, 39)))
+    assert found.allocations == {0: {"VGPU": 2}}
+    assert found.mappings == {"1": (0,), "2": (0,)}
