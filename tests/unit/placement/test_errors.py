@@ -8,7 +8,6 @@ from moorage.placement.error_shape import error_shape
 from moorage.wire.errors import problem_of
 from moorage.wire.microversion import Version
 
-
 NEWEST = Version(1, 39)
 
 
