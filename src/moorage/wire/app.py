@@ -18,7 +18,7 @@ from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.ids import Ids
 from moorage.telemetry.logs import request_context
 from moorage.wire.auth import Authenticator, Policy
-from moorage.wire.body import Schema, Versioned, decode_json, encode_json
+from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
 from moorage.wire.call import Call, Query, Reply, Route
 from moorage.wire.errors import ErrorShape, problem_of
 from moorage.wire.microversion import HEADER, Version, VersionRange
@@ -149,15 +149,14 @@ def _resource(
         return respond
 
     def refuse(_self: object, req: falcon.Request, resp: falcon.Response, **_params: str) -> None:
-        if api.strict and req.context.refusal is not None:
+        if req.context.refusal is not None and (api.strict or not public):
             raise req.context.refusal
         raise e.MethodNotAllowed(
             f"The method {req.method} is not allowed for this resource.", allowed=", ".join(sorted(methods))
         )
 
-    members: dict[str, Any] = {
-        f"on_{method}": refuse for method in ("get", "post", "put", "patch", "delete", "head", "options")
-    }
+    public = all(route.rule is None for routes in methods.values() for route in routes)
+    members: dict[str, Any] = {f"on_{method.lower()}": refuse for method in falcon.constants.COMBINED_METHODS}
     members |= {f"on_{method.lower()}": responder(routes) for method, routes in methods.items()}
     return type("RouteResource", (), members)()
 
@@ -195,7 +194,7 @@ def _call(
         caller=caller,
         method=req.method,
         path=req.path,
-        query=Query(req.query_string),
+        query=_query(req),
         version=req.context.version,
         request_id=req.context.request_id,
         base_url=_base_url(around, req),
@@ -210,6 +209,13 @@ def _call(
     if isinstance(schema, Schema):
         schema.check(document, api.word_schema_error)
     return call
+
+
+def _query(req: falcon.Request) -> Query:
+    query = Query(req.query_string)
+    if "\0" in req.path or any("\0" in name or "\0" in value for name, value in query.pairs):
+        raise e.Invalid(NUL_REFUSED)
+    return query
 
 
 def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> bytes:
@@ -275,6 +281,9 @@ def _send_error(
 ) -> None:
     if isinstance(error, falcon.HTTPRouteNotFound):
         error = req.context.refusal or e.NotFound("The resource could not be found.")
+    elif isinstance(error, falcon.HTTPMethodNotAllowed):
+        allowed = cast(Mapping[str, str], error.headers)["Allow"]
+        error = e.MethodNotAllowed(f"The method {req.method} is not allowed for this resource.", allowed=allowed)
     elif isinstance(error, falcon.HTTPError):
         error = e.Invalid(error.description or error.title or "the request cannot be read")
     problem = problem_of(error, req.context.request_id, req.get_header("Accept") or "*/*", req.context.version)

@@ -61,12 +61,31 @@ class Versioned:
         return chosen
 
 
+#: PostgreSQL cannot store it in a text, and no name in this house has one.
+NUL_REFUSED = "The NUL character (U+0000) is not allowed."
+
+
 def decode_json(raw: bytes) -> Any:
-    """The document in `raw`. Raises `Invalid` with the decoder's own words."""
+    """The document in `raw`. Raises `Invalid` with the decoder's own words, and for a NUL in any text."""
     try:
-        return orjson.loads(raw)
+        document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise Invalid(f"Malformed JSON: {error}", code="moorage.json") from error
+    # JSON can only spell it so; the spelling may also be an escaped backslash and five characters, so we look.
+    if b"\\u0000" in raw and _has_nul(document):
+        raise Invalid(NUL_REFUSED, code="moorage.json")
+    return document
+
+
+def _has_nul(document: Any) -> bool:
+    match document:
+        case str():
+            return "\0" in document
+        case list():
+            return any(_has_nul(item) for item in document)
+        case dict():
+            return any("\0" in name or _has_nul(value) for name, value in document.items())
+    return False
 
 
 def encode_json(document: object) -> bytes:

@@ -1,0 +1,49 @@
+"""One service, reached in process and over a socket: the same tests hold for both."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from moorage.core.errors import Unavailable
+from moorage.wire.transports import InProcessTransport, SocketTransport
+from tests.wire.kernel import harbour
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def served():
+    """URL of the service, served by granian in a process of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    process = subprocess.Popen([sys.executable, "-m", "tests.wire.kernel.harbour", str(port)], cwd=ROOT, env=env)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        transport = SocketTransport(url)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                assert transport.send("GET", "/harbour/healthcheck", {}).status == 200
+                break
+            except Unavailable:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(params=["in process", "socket"])
+def transport(request):
+    if request.param == "in process":
+        return InProcessTransport(harbour.application(), "http://127.0.0.1:8778")
+    return SocketTransport(request.getfixturevalue("served"))

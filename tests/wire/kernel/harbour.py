@@ -1,0 +1,167 @@
+"""A small service for the tests of the kernel: every kind of route, and handlers that show what they were given.
+
+Served by granian too: ``python tests/wire/kernel/harbour.py PORT``.
+"""
+
+import sys
+from collections.abc import Mapping
+
+from moorage.core import errors as e
+from moorage.core.caller import Caller
+from moorage.core.ids import RandomIds
+from moorage.identity.policy import RuleTable, admin, anyone
+from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build, mount
+from moorage.wire.body import Schema, Versioned
+from moorage.wire.call import Call, Reply, Route
+from moorage.wire.errors import Problem
+from moorage.wire.microversion import Version, VersionRange
+
+MAX_JSON_BYTES = 4096
+
+BOAT = Schema(
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string", "minLength": 1}, "length_m": {"type": "integer"}},
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+)
+BOAT_OLD = Schema({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
+
+
+class Tokens:
+    """``x-auth-token: <user>/<role>,<role>``."""
+
+    def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
+        user, _, roles = headers.get("x-auth-token", "").partition("/")
+        if user == "slow":
+            raise e.Unavailable("identity does not answer")
+        if not user:
+            raise e.Unauthorized("The request you have made requires authentication.")
+        return Caller(user, "project", frozenset(roles.split(",")))
+
+
+def root(call: Call) -> Reply:
+    return Reply(body={"who": call.caller.user_id, "base_url": call.base_url})
+
+
+def show(call: Call, name: str) -> Reply:
+    return Reply(
+        body={
+            "name": name,
+            "caller": call.caller.user_id,
+            "version": str(call.version),
+            "request_id": call.request_id,
+            "path": call.path,
+            "query": call.query.pairs,
+            "may_sink": call.allowed("boat:sink"),
+        },
+        headers={"x-boat": name.encode("ascii", "replace").decode()},
+    )
+
+
+def create(call: Call) -> Reply:
+    return Reply(201, {"given": call.json}, {"location": f"{call.base_url}/boats/{call.json['name']}"})
+
+
+def echo(call: Call) -> Reply:
+    return Reply(body={"given": call.json})
+
+
+def sink(call: Call, name: str) -> Reply:
+    return Reply(204)
+
+
+def fail(call: Call, how: str) -> Reply:
+    raise {
+        "conflict": e.Conflict("the berth is taken", code="harbour.taken"),
+        "missing": e.NotFound("no such boat"),
+        "away": e.Unavailable("the harbour master is away"),
+        "remote": e.RemoteError("another harbour refused", status=418),
+        "not-built": e.NotBuilt("no crane here"),
+        "bug": ZeroDivisionError("a secret"),
+    }[how]
+
+
+def log_book(call: Call) -> Reply:
+    return Reply(stream=(b"line %d\n" % number for number in range(1000)), content_type="text/plain")
+
+
+def cargo(call: Call) -> Reply:
+    size = 0
+    while block := call.stream.read(65536):
+        size += len(block)
+    return Reply(body={"size": size, "type": call.headers.get("content-type")})
+
+
+def raw(call: Call) -> Reply:
+    return Reply(body=b"\x00\xff", content_type="application/octet-stream")
+
+
+def newer(call: Call, name: str) -> Reply:
+    return Reply(body={"name": name, "era": "new"})
+
+
+def older(call: Call, name: str) -> Reply:
+    return Reply(body={"name": name, "era": "old"})
+
+
+def shape(problem: Problem) -> Reply:
+    return Reply(
+        problem.status,
+        {"message": problem.message, "code": problem.code, "title": problem.title, "request_id": problem.request_id},
+    )
+
+
+V1_0, V1_1, V1_2, V1_3 = (Version(1, minor) for minor in range(4))
+
+API: ServiceApi[None] = ServiceApi(
+    name="harbour",
+    error_shape=shape,
+    versions=VersionRange("harbour", V1_0, V1_3, legacy_header="X-Harbour-API-Version"),
+    max_json_bytes=MAX_JSON_BYTES,
+    routes=(
+        Route("GET", "/", root, None),
+        Route("GET", "/boats/{name}", show, "boat:show"),
+        Route("DELETE", "/boats/{name}", sink, "boat:sink"),
+        Route("POST", "/boats", create, "boat:create", schema=Versioned([(V1_0, BOAT_OLD), (V1_2, BOAT)])),
+        Route("POST", "/echo", echo, "boat:show"),
+        Route("PUT", "/quiet", echo, "boat:show", reads="none"),
+        Route("GET", "/fail/{how}", fail, "boat:show"),
+        Route("GET", "/log", log_book, "boat:show"),
+        Route("GET", "/raw", raw, "boat:show"),
+        Route("PUT", "/cargo", cargo, "boat:show", reads="stream"),
+        Route("GET", "/eras/{name}", newer, "boat:show", since=V1_2),
+        Route("GET", "/eras/{name}", older, "boat:show", since=V1_1, until=V1_1),
+        Route("GET", "/unnamed-rule", show, "boat:forgotten"),
+    ),
+)
+
+RULES = RuleTable({"boat:show": anyone, "boat:create": anyone, "boat:sink": admin})
+
+troubles: dict[str, str] = {}
+
+
+def application() -> WsgiApp:
+    around = Surroundings(Tokens(), RULES, RandomIds(), health=lambda: troubles)
+    return mount({"/harbour": build(API, None, around), "/other": build(API, None, around)})
+
+
+def main(port: int) -> None:
+    from granian.constants import HTTPModes, Interfaces
+    from granian.server import Server
+
+    Server(
+        "tests.wire.kernel.harbour:application",
+        factory=True,
+        port=port,
+        interface=Interfaces.WSGI,
+        http=HTTPModes.http1,
+        websockets=False,
+        blocking_threads=4,
+        log_enabled=False,
+    ).serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

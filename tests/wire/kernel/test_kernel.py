@@ -1,0 +1,390 @@
+"""What the HTTP kernel does with a request, the same in process and over a socket."""
+
+import json
+import re
+import threading
+
+import pytest
+
+from moorage.telemetry.logs import request_context
+from tests.wire.kernel.harbour import MAX_JSON_BYTES
+
+TOKEN = {"x-auth-token": "ada/member"}
+ADMIN = {"x-auth-token": "eve/admin"}
+JSON = {"content-type": "application/json"}
+
+
+def version(text):
+    return {"openstack-api-version": text}
+
+
+@pytest.fixture
+def send(transport):
+    """``send(method, path below /harbour, headers, body)`` -> (status, decoded body or None, headers)."""
+
+    def send(method, path, headers=TOKEN, body=None):
+        answer = transport.send(method, "/harbour" + path, headers, body)
+        is_json = answer.headers.get("content-type", "").startswith("application/json")
+        return (
+            answer.status,
+            json.loads(answer.body) if is_json and answer.body else answer.body or None,
+            answer.headers,
+        )
+
+    return send
+
+
+# ------------------------------------------------------------------------------------------------- the route table
+
+
+def test_placeholders_of_the_path_reach_the_handler(send):
+    status, body, headers = send("GET", "/boats/ada")
+    assert (status, body["name"], body["caller"], body["path"]) == (200, "ada", "ada", "/boats/ada")
+    assert headers["x-boat"] == "ada"
+
+
+@pytest.mark.parametrize(
+    ("sent", "seen"), [("a%20b", "a b"), ("gr%C3%BCn", "grün"), ("a%3Fb", "a?b"), ("a+b", "a+b"), ("%25", "%")]
+)
+def test_paths_are_decoded_once(send, sent, seen):
+    assert send("GET", f"/boats/{sent}")[1]["name"] == seen
+
+
+def test_query_parameters_keep_their_order_and_repetitions(send):
+    query = "b=2&a=%C3%BC&b=1&empty=&c=x%2By+z"
+    assert send("GET", f"/boats/ada?{query}")[1]["query"] == [
+        ["b", "2"], ["a", "ü"], ["b", "1"], ["empty", ""], ["c", "x+y z"],
+    ]  # fmt: skip
+
+
+def test_the_root_answers_with_and_without_a_slash_and_without_credentials(send):
+    for path in ("", "/"):
+        status, body, _ = send("GET", path, {})
+        assert status == 200
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/harbour", body["base_url"])
+
+
+def test_a_base_url_is_what_the_caller_s_proxy_says(send):
+    headers = {"x-forwarded-proto": "https", "x-forwarded-host": "cloud.example"}
+    assert send("GET", "/", headers)[1]["base_url"] == "https://cloud.example/harbour"
+
+
+def test_an_answer_without_a_body_has_no_content_type(send):
+    status, body, headers = send("DELETE", "/boats/ada", ADMIN)
+    assert (status, body) == (204, None)
+    assert "content-type" not in headers
+
+
+def test_bytes_go_out_as_they_are(send):
+    status, body, headers = send("GET", "/raw")
+    assert (status, body, headers["content-type"]) == (200, b"\x00\xff", "application/octet-stream")
+
+
+# ----------------------------------------------------------------------------------------------- refusals, one by one
+
+
+def test_an_unknown_path_is_404(send):
+    status, body, _ = send("GET", "/nowhere")
+    assert (status, body["message"], body["title"]) == (404, "The resource could not be found.", "Not Found")
+
+
+def test_a_trailing_slash_is_another_path(send):
+    assert send("GET", "/boats/ada/")[0] == 404
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "PATCH", "HEAD", "OPTIONS", "TRACE"])
+def test_another_method_is_405_and_names_those_that_work(send, method):
+    status, _, headers = send(method, "/boats/ada")
+    assert (status, headers["allow"]) == (405, "DELETE, GET")
+
+
+def test_no_credentials_is_401(send):
+    status, body, _ = send("GET", "/boats/ada", {})
+    assert (status, body["code"]) == (401, "moorage.unauthorized")
+
+
+def test_an_identity_service_that_is_away_is_503(send):
+    assert send("GET", "/boats/ada", {"x-auth-token": "slow/"})[0] == 503
+
+
+def test_a_rule_that_says_no_is_403(send):
+    status, body, _ = send("DELETE", "/boats/ada")
+    assert (status, body["message"]) == (403, "Policy doesn't allow boat:sink to be performed.")
+
+
+def test_a_rule_that_is_not_in_the_table_allows_nobody(send):
+    assert send("GET", "/unnamed-rule", ADMIN)[0] == 403
+
+
+def test_a_handler_may_ask_for_a_rule(send):
+    assert send("GET", "/boats/ada")[1]["may_sink"] is False
+    assert send("GET", "/boats/ada", ADMIN)[1]["may_sink"] is True
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/xml", "application/x-www-form-urlencoded"])
+def test_a_body_that_is_not_json_is_415(send, media_type):
+    status, body, _ = send("POST", "/boats", TOKEN | {"content-type": media_type}, b'{"name": "ada"}')
+    assert (status, body["message"]) == (415, f"The media type {media_type} is not supported, use application/json")
+
+
+@pytest.mark.parametrize(
+    "media_type", ["application/json; charset=utf-8", "Application/JSON", "application/vnd.x+json"]
+)
+def test_json_has_several_names(send, media_type):
+    assert send("POST", "/boats", TOKEN | {"content-type": media_type}, b'{"name": "ada"}')[0] == 201
+
+
+def test_a_body_over_the_bound_is_413(send):
+    body = json.dumps({"name": "x" * MAX_JSON_BYTES}).encode()
+    status, answer, _ = send("POST", "/boats", TOKEN | JSON, body)
+    assert (status, answer["code"]) == (413, "moorage.too_large")
+
+
+def test_a_body_over_the_bound_is_413_though_it_does_not_say_its_length(send):
+    chunks = iter([b'{"name": "', b"x" * MAX_JSON_BYTES, b'"}'])
+    assert send("POST", "/boats", TOKEN | JSON, chunks)[0] == 413
+
+
+def test_a_body_at_the_bound_is_read(send):
+    body = b'{"name": "' + b"x" * (MAX_JSON_BYTES - len(b'{"name": ""}')) + b'"}'
+    assert len(body) == MAX_JSON_BYTES
+    assert send("POST", "/boats", TOKEN | JSON, body)[0] == 201
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"{'name': 1}", b'{"name": NaN}', b"\xff\xfe", b'{"name": "\\ud800"}', b"[" * 2000 + b"]" * 2000]
+)
+def test_malformed_json_is_400(send, body):
+    status, answer, _ = send("POST", "/boats", TOKEN | JSON, body)
+    assert (status, answer["code"]) == (400, "moorage.json")
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[]", b'"x"', b'{"name": 7}'])
+def test_a_body_against_the_schema_is_400(send, body):
+    status, answer, _ = send("POST", "/boats", TOKEN | JSON, body)
+    assert (status, answer["code"]) == (400, "moorage.schema")
+
+
+def test_a_nul_character_is_400(send):
+    """PostgreSQL cannot store it in a text; no name in this house has one."""
+    assert send("POST", "/echo", TOKEN | JSON, b'{"name": "a\\u0000b"}')[0] == 400
+    assert send("GET", "/boats/a%00b")[0] == 400
+    assert send("GET", "/boats/ada?name=a%00b")[0] == 400
+    # A backslash before it makes it five harmless characters.
+    assert send("POST", "/echo", TOKEN | JSON, b'{"name": "a\\\\u0000b"}')[1] == {"given": {"name": "a\\u0000b"}}
+
+
+def test_bytes_in_a_path_that_are_no_text_are_refused_or_not_found(send):
+    assert send("GET", "/boats/%ff%fe")[0] in (200, 400, 404)
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "code"),
+    [
+        ("conflict", 409, "harbour.taken"),
+        ("missing", 404, "moorage.not_found"),
+        ("away", 503, "moorage.unavailable"),
+        ("remote", 502, "moorage.remote"),
+        ("not-built", 501, "moorage.not_built"),
+    ],
+)
+def test_errors_of_the_house_have_their_status_and_code(send, how, status, code):
+    got, body, _ = send("GET", f"/fail/{how}")
+    assert (got, body["code"]) == (status, code)
+
+
+def test_a_bug_is_500_and_shows_only_where_to_look(send):
+    status, body, headers = send("GET", "/fail/bug")
+    assert (status, body["code"]) == (500, "moorage.bug")
+    assert headers["x-openstack-request-id"] in body["message"]
+    assert "secret" not in json.dumps(body)
+
+
+# ---------------------------------------------------------------------------------------- the order of refusals
+
+#: Each row is wrong in all that its successors are wrong in, and in one thing more that is refused before.
+ORDER = [
+    (401, "DELETE", "/nowhere", version("harbour 9.9"), None),
+    (401, "PUT", "/boats/ada", version("harbour 9.9"), None),
+    (401, "GET", "/boats/ada", version("harbour 9.9"), None),
+    (406, "GET", "/nowhere", TOKEN | version("harbour 9.9"), None),
+    (406, "PUT", "/boats/ada", TOKEN | version("harbour 9.9"), None),
+    (400, "GET", "/boats/ada", TOKEN | version("harbour x"), None),
+    (404, "POST", "/nowhere", TOKEN | {"content-type": "text/plain"}, b"x" * (MAX_JSON_BYTES + 1)),
+    (405, "POST", "/boats/ada", TOKEN | {"content-type": "text/plain"}, b"x" * (MAX_JSON_BYTES + 1)),
+    (413, "POST", "/boats", TOKEN | {"content-type": "text/plain"}, b"x" * (MAX_JSON_BYTES + 1)),
+    (415, "POST", "/boats", TOKEN | {"content-type": "text/plain"}, b"x"),
+    (400, "POST", "/boats", TOKEN | JSON, b"x"),
+]
+
+
+@pytest.mark.parametrize(("status", "method", "path", "headers", "body"), ORDER)
+def test_refusals_come_in_the_order_of_the_peers(send, status, method, path, headers, body):
+    assert send(method, path, headers, body)[0] == status
+
+
+# ------------------------------------------------------------------------------------------------- microversions
+
+
+def test_without_a_header_the_answer_is_in_the_minimum(send):
+    _, body, headers = send("GET", "/boats/ada")
+    assert body["version"] == "1.0"
+    assert headers["openstack-api-version"] == "harbour 1.0"
+    assert headers["x-harbour-api-version"] == "1.0"
+    assert headers["vary"] == "OpenStack-API-Version, X-Harbour-API-Version"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "got"),
+    [
+        ("harbour 1.2", "1.2"),
+        ("harbour latest", "1.3"),
+        ("HARBOUR 1.2", "1.2"),
+        ("compute 2.99", "1.0"),
+        ("compute 2.99, harbour 1.1", "1.1"),
+    ],
+)
+def test_the_header_chooses_the_version(send, wanted, got):
+    _, body, headers = send("GET", "/boats/ada", TOKEN | version(wanted))
+    assert body["version"] == got
+    assert headers["openstack-api-version"] == f"harbour {got}"
+
+
+def test_the_legacy_header_counts_where_the_new_one_says_nothing(send):
+    legacy = {"x-harbour-api-version": "1.2"}
+    assert send("GET", "/boats/ada", TOKEN | legacy)[1]["version"] == "1.2"
+    assert send("GET", "/boats/ada", TOKEN | legacy | version("harbour 1.1"))[1]["version"] == "1.1"
+
+
+def test_a_version_outside_the_range_is_406_with_the_range(send):
+    status, body, _ = send("GET", "/boats/ada", TOKEN | version("harbour 1.4"))
+    assert status == 406
+    assert "Minimum is 1.0 and maximum is 1.3" in body["message"]
+
+
+def test_a_public_route_answers_whatever_the_version(send):
+    assert send("GET", "/", version("harbour 9.9"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "era"), [("1.0", 404, None), ("1.1", 200, "old"), ("1.2", 200, "new"), ("1.3", 200, "new")]
+)
+def test_a_route_lives_in_its_versions_only(send, wanted, status, era):
+    got, body, _ = send("GET", "/eras/ada", TOKEN | version(f"harbour {wanted}"))
+    assert (got, body.get("era")) == (status, era)
+
+
+def test_a_schema_changes_with_the_version(send):
+    body = b'{"name": "ada", "colour": "red"}'
+    assert send("POST", "/boats", TOKEN | JSON | version("harbour 1.1"), body)[0] == 201
+    assert send("POST", "/boats", TOKEN | JSON | version("harbour 1.2"), body)[0] == 400
+
+
+# ---------------------------------------------------------------------------------------- request ids and logs
+
+
+def test_a_request_id_is_made_and_the_handler_knows_it(send):
+    _, body, headers = send("GET", "/boats/ada")
+    assert re.fullmatch(r"req-[0-9a-f-]{36}", headers["x-openstack-request-id"])
+    assert body["request_id"] == headers["x-openstack-request-id"]
+
+
+def test_a_request_id_is_passed_on(send):
+    given = "req-4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
+    assert send("GET", "/boats/ada", TOKEN | {"x-openstack-request-id": given})[2]["x-openstack-request-id"] == given
+    assert send("GET", "/nowhere", {"x-openstack-request-id": given})[2]["x-openstack-request-id"] == given
+
+
+@pytest.mark.parametrize("given", ["7", "req-x", "req-4d17d41a-830d-47b2-91c7-4f9fc0ae611e; more", "x" * 500])
+def test_a_request_id_that_is_none_is_replaced(send, given):
+    _, _, headers = send("GET", "/boats/ada", TOKEN | {"x-openstack-request-id": given})
+    assert headers["x-openstack-request-id"] != given
+
+
+def test_a_call_in_this_process_leaves_the_request_id_of_its_caller(send):
+    before = request_context.set(("compute", "req-outer"))
+    try:
+        send("GET", "/boats/ada")
+        send("GET", "/fail/bug")
+        assert request_context.get() == ("compute", "req-outer")
+    finally:
+        request_context.reset(before)
+
+
+# ------------------------------------------------------------------------------------------------------- bodies
+
+
+def test_a_route_without_a_schema_may_have_no_body(send):
+    assert send("POST", "/echo")[1] == {"given": None}
+    assert send("POST", "/echo", TOKEN | JSON, b"[1]")[1] == {"given": [1]}
+
+
+def test_a_body_that_nobody_reads_is_ignored(send):
+    assert send("PUT", "/quiet", TOKEN | {"content-type": "text/plain"}, b"anything")[1] == {"given": None}
+
+
+def test_a_created_thing_has_a_location(send):
+    status, body, headers = send("POST", "/boats", TOKEN | JSON, '{"name": "grün"}'.encode())
+    assert (status, body) == (201, {"given": {"name": "grün"}})
+    assert "/harbour/boats/" in headers["location"]
+
+
+def test_a_stream_goes_out_as_it_comes(transport):
+    with transport.stream("GET", "/harbour/log", TOKEN) as (status, headers, chunks):
+        content = b"".join(chunks)
+    assert (status, headers["content-type"]) == (200, "text/plain")
+    assert content == b"".join(b"line %d\n" % number for number in range(1000))
+
+
+def test_a_stream_comes_in_whatever_its_size(send):
+    headers = TOKEN | {"content-type": "application/octet-stream"}
+    size = 3 * MAX_JSON_BYTES * 100
+    assert send("PUT", "/cargo", headers, b"x" * size)[1] == {"size": size, "type": "application/octet-stream"}
+    chunks = (b"y" * 1000 for _ in range(1000))
+    assert send("PUT", "/cargo", headers, chunks)[1]["size"] == 1_000_000
+
+
+def test_a_stream_may_be_empty(send):
+    assert send("PUT", "/cargo", TOKEN | {"content-type": "application/octet-stream"}, b"")[1]["size"] == 0
+
+
+# ------------------------------------------------------------------------------------------- mount and healthcheck
+
+
+def test_each_service_is_below_its_prefix(transport):
+    for prefix in ("/harbour", "/other"):
+        answer = transport.send("GET", f"{prefix}/", {})
+        assert json.loads(answer.body)["base_url"].endswith(prefix)
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/harbours/boats/ada", "/nothing/boats"])
+def test_outside_of_all_services_the_answer_names_them(transport, path):
+    answer = transport.send("GET", path, TOKEN)
+    assert answer.status == 404
+    assert json.loads(answer.body)["message"] == f"nothing is served at {path}; there is /harbour, /other"
+
+
+def test_the_healthcheck_is_public(send):
+    assert send("GET", "/healthcheck", {})[:2] == (200, {"status": "ok", "troubles": {}})
+    status, _, headers = send("POST", "/healthcheck", {})
+    assert (status, headers["allow"]) == (405, "GET, OPTIONS")
+
+
+def test_many_requests_at_once_do_not_mix(send):
+    mixed = []
+
+    def ask(number):
+        for _ in range(20):
+            request_id = f"req-00000000-0000-0000-0000-{number:012d}"
+            _, body, _ = send(
+                "GET", f"/boats/{number}", {"x-auth-token": f"u{number}/", "x-openstack-request-id": request_id}
+            )
+            if (body["name"], body["caller"], body["request_id"]) != (str(number), f"u{number}", request_id):
+                mixed.append(body)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert mixed == []
