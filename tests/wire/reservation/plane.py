@@ -143,15 +143,15 @@ class Plane:
         return document
 
     def run_until(self, moment):
-        """Time passes; hosts keep their heart beating and do their jobs."""
-        while self.clock.now() < moment:
-            self.run_for(min(30, (moment - self.clock.now()).total_seconds()))
+        """Time passes; the hosts are only heard of at the end of it."""
+        self.settle()
+        self.duties.run_until(moment)
+        self.settle()
 
     def run_for(self, seconds):
-        end = self.clock.now() + timedelta(seconds=seconds)
-        self.settle()
-        self.duties.run_until(end)
-        self.settle()
+        """Time passes in small steps, between which the hosts work."""
+        for _ in range(0, seconds, 5):
+            self.run_until(self.clock.now() + timedelta(seconds=5))
 
     def settle(self):
         for _ in range(4):

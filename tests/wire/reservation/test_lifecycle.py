@@ -1,0 +1,394 @@
+"""A lease from creation to end, against real placement and compute services."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.core.errors import RemoteError, Unavailable
+from moorage.db.transactions import read
+from moorage.reservation import event_store, host_store
+from moorage.reservation.model import EventStatus, EventType
+from tests.wire.reservation.plane import class_of, instance, lease
+from tests.wire.reservation.wrapped import Recorded, Wrapped
+
+LATER = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
+STARTS, ENDS = datetime(2026, 3, 5, 10, tzinfo=UTC), datetime(2026, 3, 6, 10, tzinfo=UTC)
+
+
+def create(plane, *reservations, **values):
+    made = plane.ask("POST", "/v1/leases", lease(*reservations, **values), status=201)["lease"]
+    return made, made["reservations"][0] if made["reservations"] else None
+
+
+def traces(plane, reservation, *hosts):
+    """What of a reservation is left in placement and compute."""
+    return [
+        what
+        for what, is_there in [
+            ("class", plane.has_class(class_of(reservation))),
+            ("flavor", plane.flavor(reservation["id"])),
+            *((host, plane.inventory(host, class_of(reservation))) for host in hosts or ("compute-1",)),
+        ]
+        if is_there
+    ]
+
+
+def test_creating_makes_the_class_and_a_private_flavor(reserved):
+    """R8, R9 (instance-reservation)."""
+    _, reservation = create(reserved, instance(3, vcpus=2, memory_mb=512, disk_gb=5), **LATER)
+    assert reserved.has_class(class_of(reservation))
+    flavor = reserved.flavor(reservation["id"])
+    assert flavor["name"] == f"reservation:{reservation['id']}"
+    assert (flavor["vcpus"], flavor["ram"], flavor["disk"], flavor["os-flavor-access:is_public"]) == (2, 512, 5, False)
+    assert reserved.extra_specs(reservation["id"]) == {f"resources:{class_of(reservation)}": "1"}
+
+
+@pytest.mark.parametrize("affinity", ["None", "True", "False"])
+def test_no_aggregate_and_no_server_group_is_made(reserved, affinity):
+    """R10 (instance-reservation): the peer still makes both."""
+    create(reserved, instance(1, affinity=affinity), **LATER)
+    rows = reserved.ask("GET", "/v2.1/os-aggregates", service="compute")["aggregates"]
+    assert [row["name"] for row in rows] == ["freepool"]
+
+
+def test_before_the_start_there_is_no_inventory_and_no_access(reserved):
+    """R11 (instance-reservation)."""
+    _, reservation = create(reserved, instance(2), **LATER)
+    reserved.run_until(STARTS - timedelta(seconds=1))
+    assert reserved.inventory("compute-1", class_of(reservation)) is None
+    assert reserved.access(reservation["id"]) == []
+
+
+def test_slots_are_written_one_by_one(reserved):
+    """R7 (instance-reservation)."""
+    _, reservation = create(reserved, instance(3), **LATER)
+    with read(reserved.engine) as connection:
+        rows = host_store.allocations_of(connection, [reservation["id"]])
+    assert [row.host_id for row in rows] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("method", ["ensure_class", "create_flavor", "set_extra_specs"])
+def test_a_lease_that_cannot_be_created_leaves_nothing(reserved, method):
+    """R12 (instance-reservation): no row, no class, no flavor; and its capacity is free again."""
+    made = []
+    wrapped = Wrapped(reserved, {method: RemoteError("no", status=500)}, seen=made)
+    reserved.use(wrapped.service)
+    status, body = reserved.answer("POST", "/v1/leases", lease(instance(8)))
+    assert status == 503
+    assert "has been undone" in body["error_message"]
+    assert reserved.ask("GET", "/v1/leases")["leases"] == []
+    (class_name,) = {arguments[0] for name, arguments in made if name == "delete_class"}
+    reservation = {"id": class_name.removeprefix("CUSTOM_RESERVATION_").replace("_", "-").lower()}
+    assert traces(reserved, reservation) == []
+    reserved.use(reserved.service)
+    create(reserved, instance(8))
+
+
+def test_a_lease_starts_when_it_is_due(reserved):
+    """R20, R22 (instance-reservation): total = the number of the reservation's slots on the host."""
+    made, reservation = create(reserved, instance(3), **LATER)
+    reserved.run_until(STARTS)
+    inventory = reserved.inventory("compute-1", class_of(reservation))
+    assert (inventory.total, inventory.min_unit, inventory.max_unit, inventory.step_size) == (3, 1, 1, 1)
+    assert (inventory.reserved, inventory.allocation_ratio) == (0, 1.0)
+    shown = reserved.lease(made["id"])
+    assert shown["status"] == "ACTIVE"
+    assert shown["reservations"][0]["status"] == "active"
+    assert {event["event_type"]: event["status"] for event in shown["events"]} == {
+        "start_lease": "DONE",
+        "before_end_lease": "UNDONE",
+        "end_lease": "UNDONE",
+    }
+
+
+def test_inventory_comes_before_access(reserved):
+    """R24 (instance-reservation): the peer does it the other way round and has a race."""
+    reserved.add_host("compute-2")
+    reserved.register("compute-2")
+    calls = []
+    runner = reserved.new_service(*Recorded.both(reserved, calls)).runner()
+    create(reserved, instance(12), **LATER)
+    reserved.clock.advance_to(STARTS)
+    runner.tick()
+    effects = [name for name, _ in calls if name in ("set_inventories", "add_flavor_access")]
+    assert effects == ["set_inventories", "set_inventories", "add_flavor_access"]
+
+
+def test_a_missing_reservation_provider_is_made_at_the_start(reserved):
+    """R21 (instance-reservation): hosts registered before there were reservation providers."""
+    _, reservation = create(reserved, instance(2), **LATER)
+    reserved.placement.delete_provider(reserved.placement.provider_by_name("blazar_compute-1").uuid)
+    reserved.run_until(STARTS)
+    assert reserved.inventory("compute-1", class_of(reservation)).total == 2
+
+
+def test_inventories_of_other_reservations_survive(reserved):
+    """R22 (instance-reservation): on start and on end."""
+    _, first = create(reserved, instance(2), start="2026-03-05 10:00", end="2026-03-08 10:00")
+    _, second = create(reserved, instance(3), **LATER)
+    reserved.run_until(STARTS)
+    assert reserved.inventory("compute-1", class_of(first)).total == 2
+    assert reserved.inventory("compute-1", class_of(second)).total == 3
+    reserved.run_until(ENDS + timedelta(minutes=1))
+    assert reserved.inventory("compute-1", class_of(first)).total == 2
+    assert traces(reserved, second) == []
+
+
+def test_a_concurrent_update_of_the_provider_is_met_by_reading_again(reserved):
+    """R23 (instance-reservation)."""
+    _, reservation = create(reserved, instance(2), **LATER)
+    raced = []
+
+    def race(client, name, arguments):
+        if name == "set_inventories" and len(raced) < 2:
+            raced.append(name)
+            client.ensure_class(f"CUSTOM_RACE_{len(raced)}")
+            client.put_inventory(
+                arguments[0], f"CUSTOM_RACE_{len(raced)}", type(arguments[2][class_of(reservation)])(5)
+            )
+
+    runner = reserved.new_service(Recorded(reserved.placement, [], before=race)).runner()
+    reserved.clock.advance_to(STARTS)
+    runner.tick()
+    assert len(raced) == 2
+    assert reserved.inventory("compute-1", class_of(reservation)).total == 2
+    assert reserved.inventory("compute-1", "CUSTOM_RACE_2").total == 5
+
+
+def test_reserved_slots_are_what_can_be_launched(reserved):
+    """R26 (instance-reservation): three servers on three slots, the fourth has no valid host; no hint is needed."""
+    _, reservation = create(reserved, instance(3))
+    reserved.settle()
+    servers = [reserved.server(reserved.boot(f"s{number}", reservation["id"])) for number in range(4)]
+    assert [server["status"] for server in servers] == ["ACTIVE", "ACTIVE", "ACTIVE", "ERROR"]
+    assert "No valid host" in servers[3]["fault"]["message"]
+    provider = reserved.placement.provider_by_name("blazar_compute-1")
+    assert reserved.placement.usages(provider.uuid)[class_of(reservation)] == 3
+
+
+def test_another_project_cannot_use_the_flavor(reserved):
+    _, reservation = create(reserved, instance(1))
+    reserved.settle()
+    body = {"server": {"name": "x", "flavorRef": reservation["id"], "imageRef": "", "networks": []}}
+    status, _ = reserved.answer(
+        "POST", "/v2.1/servers", body, service="compute", user="x", project="other", roles=("member",)
+    )
+    assert status in (400, 403, 404)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "spread"), [("True", [[4]]), ("False", [[1, 1]]), ("None", [[4], [2, 2], [1, 3]])]
+)
+def test_affinity_is_enforced_by_the_inventories_themselves(plane, affinity, spread):
+    """A2, R17 (instance-reservation)."""
+    plane.add_host("compute-2")
+    plane.register()
+    plane.register("compute-2")
+    _, reservation = create(plane, instance(sum(spread[0]), affinity=affinity))
+    plane.settle()
+    totals = [plane.inventory(name, class_of(reservation)) for name in ("compute-1", "compute-2")]
+    assert sorted(each.total for each in totals if each) in spread
+
+
+def test_a_lease_ends_when_it_is_due_and_leaves_nothing(reserved):
+    """R29, R30, R31 (instance-reservation): servers, flavor, inventory, class; a lease and reservation remain to show."""
+    made, reservation = create(reserved, instance(2), **LATER)
+    reserved.run_until(STARTS)
+    servers = [reserved.boot(f"s{number}", reservation["id"]) for number in range(2)]
+    assert {reserved.server(server)["status"] for server in servers} == {"ACTIVE"}
+    reserved.run_until(ENDS)
+    assert reserved.lease(made["id"])["status"] == "TERMINATING"
+    reserved.run_for(60)
+    assert [reserved.server(server) for server in servers] == [None, None]
+    assert traces(reserved, reservation) == []
+    shown = reserved.lease(made["id"])
+    assert (shown["status"], shown["reservations"][0]["status"]) == ("TERMINATED", "deleted")
+    assert {event["status"] for event in shown["events"]} == {"DONE"}
+    assert reserved.ask("GET", "/v1/os-hosts/1/allocation")["allocation"]["reservations"] == []
+
+
+def test_the_end_goes_in_the_order_of_the_spec(reserved):
+    """R32 (instance-reservation): servers gone, flavor, inventory once per host, class."""
+    reserved.add_host("compute-2")
+    reserved.register("compute-2")
+    calls = []
+    create(reserved, instance(12), **LATER)
+    reserved.run_until(STARTS)
+    runner = reserved.new_service(*Recorded.both(reserved, calls)).runner()
+    reserved.clock.advance_to(ENDS)
+    runner.tick()
+    wanted = ("servers_of_flavor", "delete_flavor", "delete_inventory", "delete_class")
+    assert [name for name, _ in calls if name in wanted] == [
+        "servers_of_flavor",
+        "delete_flavor",
+        "delete_inventory",
+        "delete_inventory",
+        "delete_class",
+    ]
+
+
+def test_the_end_waits_for_the_servers_and_blocks_nobody(reserved):
+    """R29 (instance-reservation), D10: the flavor stays until the last server is gone; others start meanwhile."""
+    reserved.add_host("compute-2")
+    reserved.register("compute-2")
+    slow, first = create(reserved, instance(2, vcpus=4, affinity=True), **LATER)
+    reserved.run_until(STARTS)
+    server = reserved.boot("slow", first["id"])
+    (host,) = [host for host in reserved.hosts if host.name == reserved.server(server)["OS-EXT-SRV-ATTR:host"]]
+    reserved.hosts.remove(host)  # it does not answer any more
+    other, _ = create(reserved, instance(8), start="2026-03-06 10:00", end="2026-03-07 10:00")
+    reserved.run_until(ENDS)
+    reserved.run_for(180)
+    assert reserved.lease(slow["id"])["status"] == "TERMINATING"
+    assert reserved.flavor(first["id"]) is not None
+    assert reserved.inventory(host.name, class_of(first)) is not None
+    assert reserved.lease(other["id"])["status"] in ("ACTIVE", "PENDING")
+    reserved.hosts.append(host)
+    reserved.run_for(120)
+    assert reserved.lease(slow["id"])["status"] == "TERMINATED"
+    assert reserved.lease(other["id"])["status"] == "ACTIVE"
+    assert traces(reserved, first, "compute-1", "compute-2") == []
+
+
+def test_inventory_in_use_is_retried_and_never_skipped(reserved):
+    """R32, A5 (instance-reservation): the peer takes the 409 for "not there" and leaks inventory and class."""
+    made, reservation = create(reserved, instance(1), **LATER)
+    reserved.run_until(STARTS)
+    provider = reserved.placement.provider_by_name("blazar_compute-1")
+    foreign = reserved.ids.uuid()  # an allocation that no server of ours explains
+    body = {
+        "allocations": {provider.uuid: {"resources": {class_of(reservation): 1}}},
+        "consumer_generation": None,
+        "consumer_type": "INSTANCE",
+        "project_id": "demo",
+        "user_id": "demo",
+    }
+    reserved.ask("PUT", f"/allocations/{foreign}", body, service="placement", status=204)
+    reserved.run_until(ENDS + timedelta(minutes=2))
+    assert reserved.lease(made["id"])["status"] == "TERMINATING"
+    assert "inventory" not in traces(reserved, reservation)
+    assert traces(reserved, reservation) == ["class", "compute-1"]
+    with read(reserved.engine) as connection:
+        (end,) = [e for e in event_store.of_lease(connection, made["id"]) if e.type is EventType.END]
+    assert "1 of CUSTOM_RESERVATION_" in end.last_error
+    reserved.placement.release(foreign)
+    reserved.run_for(60)
+    assert reserved.lease(made["id"])["status"] == "TERMINATED"
+    assert traces(reserved, reservation) == []
+
+
+def test_what_is_gone_already_does_not_disturb_the_end(reserved):
+    """R32 (instance-reservation): 404 is tolerated at every step."""
+    made, reservation = create(reserved, instance(1), **LATER)
+    reserved.run_until(STARTS)
+    provider = reserved.placement.provider_by_name("blazar_compute-1")
+    reserved.compute.delete_flavor(reservation["id"])
+    reserved.placement.delete_inventory(provider.uuid, class_of(reservation))
+    reserved.placement.delete_class(class_of(reservation))
+    reserved.placement.delete_provider(provider.uuid)
+    reserved.run_until(ENDS + timedelta(seconds=1))
+    assert reserved.lease(made["id"])["status"] == "TERMINATED"
+
+
+def test_deleting_a_pending_lease_leaves_nothing(reserved):
+    """R29-R32 (instance-reservation): delete goes the way of the end."""
+    made, reservation = create(reserved, instance(2), **LATER)
+    reserved.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
+    assert reserved.answer("GET", f"/v1/leases/{made['id']}")[0] == 404
+    assert traces(reserved, reservation) == []
+    create(reserved, instance(8), **LATER)
+
+
+def test_deleting_an_active_lease_deletes_its_servers_behind_the_answer(reserved):
+    """R29 (instance-reservation)."""
+    made, reservation = create(reserved, instance(2))
+    reserved.settle()
+    server = reserved.boot("s", reservation["id"])
+    reserved.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
+    assert reserved.lease(made["id"])["status"] == "DELETING"
+    reserved.ask("DELETE", f"/v1/leases/{made['id']}", status=204)  # asked again: accepted, nothing new
+    reserved.run_for(30)
+    assert reserved.answer("GET", f"/v1/leases/{made['id']}")[0] == 404
+    assert reserved.server(server) is None
+    assert traces(reserved, reservation) == []
+
+
+def test_deleting_a_lease_that_has_ended_touches_nothing_outside(reserved):
+    made, _ = create(reserved, instance(2), **LATER)
+    reserved.run_until(ENDS + timedelta(minutes=1))
+    calls = []
+    reserved.use(reserved.new_service(*Recorded.both(reserved, calls)))
+    reserved.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
+    assert calls == []
+
+
+def test_a_start_that_fails_once_is_repeated(reserved):
+    """D8: one 503 of Placement puts the peer's lease into ERROR for good."""
+    made, reservation = create(reserved, instance(2), **LATER)
+    wrapped = Wrapped(reserved, {"set_inventories": Unavailable("away")}, times=3)
+    runner = wrapped.service.runner()
+    reserved.clock.advance_to(STARTS)
+    for _ in range(3):
+        due = runner.tick()
+        shown = reserved.lease(made["id"])
+        assert shown["status"] == "STARTING"
+        assert due > reserved.clock.now()
+        reserved.clock.advance_to(due)
+    runner.tick()
+    assert reserved.lease(made["id"])["status"] == "ACTIVE"
+    assert reserved.access(reservation["id"]) == ["demo"]
+
+
+def test_a_start_is_given_up_at_its_deadline_and_cleaned_up_at_the_end(reserved):
+    made, reservation = create(reserved, instance(2), **LATER)
+    wrapped = Wrapped(reserved, {"add_flavor_access": RemoteError("no", status=500)})
+    runner = wrapped.service.runner()
+    reserved.clock.advance_to(STARTS)
+    while (due := runner.tick()) <= STARTS + timedelta(hours=1):
+        assert reserved.lease(made["id"])["status"] == "STARTING"
+        reserved.clock.advance_to(due)
+    shown = reserved.lease(made["id"])
+    assert (shown["status"], shown["reservations"][0]["status"]) == ("ERROR", "error")
+    with read(reserved.engine) as connection:
+        (start,) = [e for e in event_store.of_lease(connection, made["id"]) if e.type is EventType.START]
+    assert start.status is EventStatus.ERROR
+    assert start.last_error.startswith("not done by 2026-03-05 11:00; grant_access: ")
+    while reserved.lease(made["id"])["status"] != "TERMINATED":
+        reserved.clock.advance_to(runner.tick())
+    assert reserved.clock.now() <= ENDS + timedelta(minutes=1)
+    assert traces(reserved, reservation) == []
+
+
+def test_a_lease_whose_whole_time_was_slept_through_is_cleaned_up(reserved):
+    """The plane was down from before the start until after the end."""
+    made, reservation = create(reserved, instance(2), **LATER)
+    reserved.clock.advance_to(ENDS + timedelta(hours=1))
+    reserved.settle()
+    assert reserved.lease(made["id"])["status"] == "TERMINATED"
+    assert traces(reserved, reservation) == []
+
+
+def test_thirty_days_pass_in_a_moment(reserved):
+    made, _ = create(reserved, instance(2), start="2026-03-02 10:00", end="2026-04-01 10:00")
+    ticks = []
+    tick = reserved.runner.tick
+    reserved.runner.tick = lambda: ticks.append(reserved.clock.now()) or tick()
+    reserved.duties.run_until(datetime(2026, 4, 2, tzinfo=UTC))
+    assert reserved.lease(made["id"])["status"] == "TERMINATED"
+    assert len(ticks) < 10
+
+
+def test_a_cleaning_time_keeps_hosts_free_after_a_lease(tmp_path):
+    """A16 (instance-reservation): the stored end is later than the lease's, not the query."""
+    from moorage.reservation.service import ReservationSettings
+    from tests.wire.reservation.plane import Plane
+
+    plane = Plane(tmp_path, settings=ReservationSettings(cleaning_time_s=600))
+    plane.add_host()
+    plane.register()
+    create(plane, instance(8), **LATER)
+    too_early = lease(instance(8), start="2026-03-06 10:05", end="2026-03-06 12:00")
+    assert plane.answer("POST", "/v1/leases", too_early)[0] == 409
+    create(plane, instance(8), start="2026-03-06 10:10", end="2026-03-06 12:00")
+    (allocation,) = plane.ask("GET", "/v1/os-hosts/allocations")["allocations"]
+    assert allocation["reservations"][0]["end_date"] == "2026-03-06T10:00:00.000000"
