@@ -53,11 +53,13 @@ class AcceleratorAgent:
         reports: AcceleratorClient | None = None,
         changed: Callable[[], None] = _nobody,
         checkpoint: Checkpoint | None = None,
+        report_every: timedelta = REPORT_EVERY,
     ) -> None:
         self.name = f"accelerator-agent@{host}"
         self._host = host
         self._clock = clock
         self._reports = reports
+        self._report_every = report_every
         self._fleet = Fleet(drivers)
         self._checkpoint = checkpoint or Checkpoint(directory / "checkpoint.json", host)
         self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, changed)
@@ -148,4 +150,4 @@ class AcceleratorAgent:
         held = self.holdings
         self._reports.report_devices(self._host, device_reports(held))
         self._reports.report_attachments(self._host, attachment_reports(held))
-        return self._clock.now() + REPORT_EVERY
+        return self._clock.now() + self._report_every

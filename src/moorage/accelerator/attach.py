@@ -18,11 +18,12 @@ from moorage.accelerator.errors import (
     BadRequest,
     CleanFailed,
     ConflictingBitstreams,
+    NoCapacity,
     PrepareFailed,
 )
 from moorage.accelerator.fleet import Fleet, Unit
 from moorage.accelerator.holdings import Attachment, Demand, Step
-from moorage.accelerator.model import HandleState
+from moorage.accelerator.model import HandleState, Health
 from moorage.accelerator.naming import TraitKind, function_trait, parse_trait, same_id
 from moorage.accelerator.profile import Group, from_extra_specs
 from moorage.accelerator.programming import Chosen, KeyedLocks, Programmer
@@ -124,6 +125,9 @@ class AttachEngine:
                     f"{group.label} asks for {kind}; of the selected resource providers {', '.join(selected)} "
                     f"{len(fitting)} are such a device of this host, it must be one"
                 )
+            device = fitting[0][0].device
+            if device.health in (Health.FAILED, Health.GONE):
+                raise NoCapacity(f"the card {device.pci_id} ({device.model}) of this host is {device.health}")
             answer.append(fitting[0])
         return answer
 

@@ -245,7 +245,7 @@ def with_devices(held: Holdings, devices: Iterable[Device]) -> Holdings:
         for part in device.deployables
         if part.programmable
     }
-    return replace(held, devices=found, regions=regions)
+    return replace(held, devices=tuple(_with_bitstreams(device, {}) for device in found), regions=regions)
 
 
 def adopt(held: Holdings, deployable: str, state: RegionState, bitstream: Bitstream | None) -> Holdings:
@@ -261,16 +261,12 @@ def adopt(held: Holdings, deployable: str, state: RegionState, bitstream: Bitstr
 
 def devices_as_loaded(held: Holdings) -> list[Device]:
     """The devices with what their regions carry by our own record."""
-    return [
-        replace(
-            device,
-            deployables=tuple(
-                replace(part, bitstream=held.region(part.name).bitstream) if part.programmable else part
-                for part in device.deployables
-            ),
-        )
-        for device in held.devices
-    ]
+    return [_with_bitstreams(device, held.regions) for device in held.devices]
+
+
+def _with_bitstreams(device: Device, regions: Mapping[str, RegionRecord]) -> Device:
+    parts = (replace(part, bitstream=regions.get(part.name, RegionRecord()).bitstream) for part in device.deployables)
+    return replace(device, deployables=tuple(parts))
 
 
 def with_providers(held: Holdings, rp_uuids: Mapping[str, str]) -> Holdings:

@@ -95,6 +95,8 @@ def test_a_failed_card_is_not_offered(rig):
     rig.order(fault("health", "sick", at="0000:3b:00.0"))
     assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 2
     assert rig.node(R3).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0
+    with pytest.raises(e.NoCapacity, match="is failed"):  # whoever was scheduled before that was known
+        rig.plug(new_instance(), fpga(), R1)
 
 
 def test_a_driver_that_fails_makes_its_devices_unknown_and_not_gone(rig):

@@ -54,6 +54,9 @@ def test_faults_strike_as_often_as_ordered_even_over_a_restart(driver, tmp_path,
         with pytest.raises(DriverError, match="as ordered"):
             attempt.clean(GPU)
     driver.clean(GPU)
+    driver.order(Control(faults=(fault("clean", times=2),)))
+    with pytest.raises(DriverError):  # the same order again is a new one
+        driver.clean(GPU)
 
 
 def test_a_region_that_died_is_unknown(driver):

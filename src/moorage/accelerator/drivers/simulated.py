@@ -64,7 +64,7 @@ class _Handle:
 class _State:
     regions: Mapping[str, Identified] = field(default_factory=dict)
     handles: Mapping[str, _Handle] = field(default_factory=dict)
-    #: How often each fault of the control file has struck, by its JSON.
+    #: How often each fault of the control file has struck, by the file's time and the fault's JSON.
     struck: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -159,13 +159,15 @@ class SimulatedDriver:
     def _still_strikes(self, fault: Fault) -> bool:
         if fault.times == 0:
             return True
-        key = msgspec.json.encode(fault).decode()
+        # Written anew, even with the same words, the control file counts from the start.
+        written = str(self._control_path.stat().st_mtime_ns)
+        key = f"{written} {msgspec.json.encode(fault).decode()}"
         with self._lock:
             state = self._read()
-            count = state.struck.get(key, 0)
-            if count >= fault.times:
+            struck = {name: count for name, count in state.struck.items() if name.startswith(written)}
+            if struck.get(key, 0) >= fault.times:
                 return False
-            self._write(replace(state, struck={**state.struck, key: count + 1}))
+            self._write(replace(state, struck={**struck, key: struck.get(key, 0) + 1}))
             return True
 
     def _card(self, name: str) -> str:
