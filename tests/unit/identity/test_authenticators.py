@@ -208,7 +208,6 @@ class TestPeersTestTokens:
             ({"x-auth-token": "admin", "x-roles": ""}, "admin", "admin", set()),
             ({"x-auth-token": "u:p", "x-project-id": "other"}, "u", "other", set()),
         ],
-        ids=str,
     )
     def test_convention(self, headers, user, project, roles):
         caller = TestTokens().authenticate(headers, {})
