@@ -142,7 +142,7 @@ class BuildDuty:
         with read(self._engine) as connection:
             server = store.server(connection, job.key)
         if server is None or not _waits_for_host(server):
-            self._finish(job)  # deleted meanwhile: the job that gives its allocation back comes next
+            self._abandon(job)
             return
         if job.attempt > MAX_ATTEMPTS:
             self._fail(job, "The server could not be scheduled: its builder died each time.", "")
@@ -178,7 +178,8 @@ class BuildDuty:
             store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.DONE, {"host": place.host}, now)
             server = store.lock_server(connection, job.key)
             if server is None or not _waits_for_host(server):
-                return None  # deleted meanwhile: as above
+                self._enqueue_release(connection, job)
+                return None
             operation, action_id = lifecycle.CREATE, job.payload["action_id"]
             store.update_server(
                 connection, server.id, now, host=place.host, task_state=operation.task, placed=place.placed
@@ -206,12 +207,24 @@ class BuildDuty:
             fault = Fault(500, message.strip(), details, now)
             store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
             action_store.finish_event(connection, job.payload["action_id"], SCHEDULE_EVENT, now, error=message)
-            payload = {"request_id": job.payload["request_id"], "action_id": job.payload["action_id"], "final": False}
-            release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server.id, payload)
-            store.BUILD_JOBS.enqueue(connection, release, now)
+            self._enqueue_release(connection, job)
 
         in_transaction(self._engine, work)
         log.info("not placed", extra={"server": job.key, "reason": message})
+
+    def _abandon(self, job: Job) -> None:
+        """The server was deleted, or reset by an administrator, before it had a host: it shall hold nothing."""
+
+        def work(connection: Connection) -> None:
+            store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, self._clock.now())
+            self._enqueue_release(connection, job)
+
+        in_transaction(self._engine, work)
+
+    def _enqueue_release(self, connection: Connection, job: Job) -> None:
+        payload = {"request_id": job.payload["request_id"], "action_id": job.payload["action_id"], "final": False}
+        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, job.key, payload)
+        store.BUILD_JOBS.enqueue(connection, release, self._clock.now())
 
     def _finish(self, job: Job) -> None:
         in_transaction(

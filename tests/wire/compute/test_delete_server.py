@@ -92,6 +92,21 @@ def test_between_claim_and_assignment_the_claim_is_given_back(plane, host):
     assert host.built == []
 
 
+def test_reset_by_an_administrator_in_the_middle_of_scheduling_it_holds_nothing(plane, host):
+    plane.builder.tick()
+    server_id = plane.boot(plane.flavor("small"))
+    claim = plane.placement.claim
+
+    def claim_then_reset(*arguments):
+        claim(*arguments)
+        plane.act(server_id, "os-resetState", {"state": "error"}, who="root:admin", roles="admin")
+
+    plane.placement.claim = claim_then_reset
+    plane.settle(host)
+    assert plane.show(server_id)["status"] == "ERROR"
+    assert plane.placement.allocations(server_id) == {}
+
+
 def test_a_server_without_a_host_is_gone_at_once(plane, host):
     server_id = plane.boot(plane.flavor("huge", vcpus=1000))
     plane.builder.tick()

@@ -91,16 +91,6 @@ def act(call: ComputeCall, flavor_id: str) -> Reply:
     return _access(flavor_id, call.service.flavors.remove_access(flavor_id, removed["tenant"]))
 
 
-def flavor_fields(flavor: Flavor) -> dict[str, Any]:
-    """What a flavor and the copy of it in a server have in common."""
-    return {
-        "vcpus": flavor.vcpus,
-        "ram": flavor.ram_mb,
-        "disk": flavor.disk_gb,
-        "OS-FLV-EXT-DATA:ephemeral": flavor.ephemeral_gb,
-    }
-
-
 def _wanted(call: ComputeCall) -> list[Flavor]:
     found = call.service.flavors.find(call.caller, _is_public(call))
     least_ram, least_disk = (_number(call, name) for name in ("minRam", "minDisk"))
@@ -136,8 +126,12 @@ def _brief(call: ComputeCall, flavor: Flavor) -> dict[str, Any]:
 
 
 def _view(call: ComputeCall, flavor: Flavor) -> dict[str, Any]:
-    view = _brief(call, flavor) | flavor_fields(flavor)
+    view = _brief(call, flavor)
     view |= {
+        "vcpus": flavor.vcpus,
+        "ram": flavor.ram_mb,
+        "disk": flavor.disk_gb,
+        "OS-FLV-EXT-DATA:ephemeral": flavor.ephemeral_gb,
         "swap": flavor.swap_mb or ("" if call.version < (2, 75) else 0),
         "OS-FLV-DISABLED:disabled": False,
         "os-flavor-access:is_public": flavor.is_public,

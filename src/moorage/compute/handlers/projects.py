@@ -153,9 +153,10 @@ def show_usage(call: ComputeCall, project_id: str) -> Reply:
 
 
 def _period(call: ComputeCall) -> tuple[datetime, datetime]:
-    """``[start, end)``; the last four weeks where nothing is said."""
+    """``[start, end)``; the last four weeks where nothing is said. What is to come is not used yet."""
     end, start = call.query.first("end"), call.query.first("start")
-    until = call.service.clock.now() if end is None else moment(end, "end")
+    now = call.service.clock.now()
+    until = now if end is None else min(now, moment(end, "end"))
     since = until - timedelta(weeks=4) if start is None else moment(start, "start")
     if since >= until:
         raise Invalid("Invalid start time. The start time cannot occur after the end time.")

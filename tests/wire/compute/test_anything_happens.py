@@ -1,0 +1,102 @@
+"""Users, builder and host do whatever they like in any order, and die of it: when all is quiet, the books agree."""
+
+from random import Random
+
+import pytest
+
+from moorage.compute import store
+from moorage.compute.build import LEASE_S
+from moorage.compute.model import TaskState, VmState
+from moorage.core.errors import Conflict, NotFound
+from moorage.db.transactions import read
+from tests.wire.compute.conftest import Killed
+
+ACTIONS = ["os-stop", "os-start", "pause", "unpause", "reboot", "forceDelete", "os-resetState"]
+
+
+class Chaos:
+    def __init__(self, plane, host, seed):
+        self.plane, self.host, self.random = plane, host, Random(seed)
+        self.servers, self.held = [], []
+        plane.builder.tick()
+        plane.flavor("small")
+        plane.flavor("large", vcpus=9)
+
+    def boot(self):
+        self.servers.append(self.plane.boot(self.random.choice(["small", "large"]), f"vm{len(self.servers)}"))
+
+    def delete(self):
+        if self.servers:
+            self.plane.send("DELETE", f"/v2.1/servers/{self.random.choice(self.servers)}")
+
+    def act(self):
+        if self.servers:
+            action = self.random.choice(ACTIONS)
+            argument = {"reboot": {"type": self.random.choice(["SOFT", "HARD"])}, "os-resetState": {"state": "error"}}
+            server_id = self.random.choice(self.servers)
+            self.plane.act(server_id, action, argument.get(action), who="root:admin", roles="admin")
+
+    def build(self):
+        self.plane.builder.tick()
+
+    def die_while_building(self):
+        seen = len(self.plane.to_placement.seen) + self.random.randrange(4)
+        self.plane.to_placement.die_at = (seen, self.random.choice(["before", "after"]))
+        try:
+            self.plane.builder.tick()
+        except Killed:
+            self.plane.builder = self.plane.new_builder(f"builder-{seen}")
+        self.plane.to_placement.die_at = None
+
+    def claim(self):
+        self.held += self.host.claim()
+
+    def report(self):
+        """Also of jobs that were lost long ago."""
+        if self.held:
+            job = self.held.pop(self.random.randrange(len(self.held)))
+            if self.random.random() < 0.3:
+                self.host.fails[job.kind] = "out of luck"
+            try:
+                self.host.report(job)
+            except (Conflict, NotFound):
+                return
+            if self.random.random() < 0.2:
+                self.held.append(job)  # its answer was lost
+
+    def wait(self):
+        self.plane.clock.sleep(self.random.choice([1, LEASE_S + 1]))
+        self.host.register()
+
+    def come_to_rest(self):
+        self.host.fails.clear()
+        for _ in range(3):
+            self.plane.clock.sleep(LEASE_S + 1)
+            self.host.register()
+            self.plane.settle(self.host)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_when_all_is_quiet_nobody_is_stuck_and_each_allocation_has_its_server(plane, host, seed):
+    chaos = Chaos(plane, host, seed)
+    steps = [chaos.boot, chaos.delete, chaos.act, chaos.act, chaos.build, chaos.die_while_building,
+             chaos.claim, chaos.report, chaos.report, chaos.wait]  # fmt: skip
+    for _ in range(60):
+        chaos.random.choice(steps)()
+    chaos.come_to_rest()
+    with read(plane.engine) as connection:
+        servers = [store.server(connection, server_id) for server_id in chaos.servers]
+        waiting = [job for server in servers for job in store.HOST_JOBS.story(connection, server.id)]
+    assert all(job.finished_at is not None for job in waiting)
+    for server in servers:
+        allocations = plane.placement.allocations(server.id)
+        if server.vm_state is VmState.DELETED:
+            assert allocations == {}, server
+        else:
+            assert server.task_state is None, server
+            # What an administrator called an ERROR in the middle of a build keeps what it has until it is deleted.
+            assert allocations == (server.placed.allocations if server.placed else {}), server
+    held = [server for server in servers if plane.placement.allocations(server.id)]
+    used = plane.placement.usages(host.provider.uuid)["VCPU"]
+    assert used == sum(server.flavor.vcpus for server in held) <= 16
+    assert TaskState.DELETING not in {server.task_state for server in servers}
