@@ -20,6 +20,7 @@ _RESOURCES_FORM = (
     "?resources=VCPU:2,MEMORY_MB:1024. Got: {}."
 )
 _INVALID = "Invalid query string parameters: "
+_FORM = f"{_INVALID}Expected 'required' parameter value of the form:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,10 @@ def trait_list(value: str, *, forbidden_allowed: bool) -> tuple[set[str], set[st
     forbidden = {part.lstrip("!") for part in parts if part.startswith("!")}
     if not all(parts) or "" in forbidden:
         form = "HW_CPU_X86_VMX,!CUSTOM_MAGIC" if forbidden_allowed else "HW_CPU_X86_VMX,CUSTOM_MAGIC"
-        raise Invalid(f"{_INVALID}Expected 'required' parameter value of the form: {form}. Got: {value}")
+        raise Invalid(f"{_FORM} {form}. Got an empty trait in: {value}")
     required = {part for part in parts if not part.startswith("!")}
     if forbidden and not forbidden_allowed:
-        raise Invalid(
-            f"{_INVALID}Expected 'required' parameter value of the form: HW_CPU_X86_VMX,CUSTOM_MAGIC. Got: {value}"
-        )
+        raise Invalid(f"{_FORM} HW_CPU_X86_VMX,CUSTOM_MAGIC. Got: {value}")
     return required, forbidden
 
 

@@ -224,13 +224,14 @@ _STALE = "Resource provider's generation already changed. Please update the gene
 
 
 def _check_unique(connection: Connection, name: str, uuid: str) -> None:
-    taken = []
+    """Of two duplicates the uuid is named, as the peer's databases do."""
     if store.find_provider(connection, uuid) is not None:
-        taken.append(f"uuid: {uuid}")
-    if store.name_taken(connection, name):
-        taken.append(f"name: {name}")
-    if taken:
-        raise Conflict(f"Conflicting resource provider {', '.join(taken)} already exists.", code=DUPLICATE_NAME)
+        duplicate = f"uuid: {uuid}"
+    elif store.name_taken(connection, name):
+        duplicate = f"name: {name}"
+    else:
+        return
+    raise Conflict(f"Conflicting resource provider {duplicate} already exists.", code=DUPLICATE_NAME)
 
 
 def _new_place(

@@ -81,9 +81,9 @@ def test_resources_that_cannot_be_read(text, words):
 @pytest.mark.parametrize(
     ("values", "version", "words"),
     [
-        (["A,,B"], (1, 18), "of the form: HW_CPU_X86_VMX,CUSTOM_MAGIC. Got: A,,B"),
+        (["A,,B"], (1, 18), "of the form: HW_CPU_X86_VMX,CUSTOM_MAGIC. Got an empty trait in: A,,B"),
         (["!A"], (1, 21), "of the form: HW_CPU_X86_VMX,CUSTOM_MAGIC. Got: !A"),
-        (["!"], (1, 22), "of the form: HW_CPU_X86_VMX,!CUSTOM_MAGIC. Got: !"),
+        (["!"], (1, 22), "of the form: HW_CPU_X86_VMX,!CUSTOM_MAGIC. Got an empty trait in: !"),
         (["in:A"], (1, 38), "only supported since microversion 1.39"),
         (["in:A,"], NEWEST, "Got an empty trait in: in:A,"),
         (["in:A,!B"], NEWEST, "does not support forbidden traits"),

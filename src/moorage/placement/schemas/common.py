@@ -22,9 +22,10 @@ def closed(
     properties: Mapping[str, Any], *, required: tuple[str, ...] = (), patterns: Mapping[str, Any] | None = None
 ) -> JsonSchema:
     """An object with these properties and no others."""
-    schema: JsonSchema = {"type": "object", "properties": dict(properties), "additionalProperties": False}
+    schema: JsonSchema = {"type": "object", "properties": dict(properties)}
     if required:
         schema["required"] = list(required)
+    schema["additionalProperties"] = False
     if patterns is not None:
         schema["patternProperties"] = dict(patterns)
     return schema
