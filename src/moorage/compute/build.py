@@ -56,7 +56,11 @@ LONGEST_PAUSE_S = 60.0
 
 
 class BuildDuty:
-    """`poll_s`: how often to look without being woken (other processes enqueue too); None: only when woken."""
+    """`poll_s`: how often to look without being woken (other processes enqueue too); None: only when woken.
+
+    `worker` must be nobody else's name. One that is the same after a restart goes on at once with what it had
+    begun; without one, a name of its own is made, and what a former process had begun waits for its lease to end.
+    """
 
     name = "compute.build"
     listens_to = (BUILD_QUEUE,)
@@ -70,7 +74,7 @@ class BuildDuty:
         hosts: HostService,
         hints: Hints,
         *,
-        worker: str = "builder",
+        worker: str | None = None,
         poll_s: float | None = 5.0,
     ) -> None:
         self._engine = engine
@@ -79,7 +83,7 @@ class BuildDuty:
         self._placement = placement
         self._placer = Placer(engine, placement, hosts)
         self._hints = hints
-        self._worker = worker
+        self._worker = worker or f"builder/{ids.uuid()}"
         self._poll = None if poll_s is None else timedelta(seconds=poll_s)
         self._has_prepared = False
         self._work: dict[str, Callable[[Job], None]] = {

@@ -115,8 +115,8 @@ class Host:
         inventories = {name: Inventory(total=total, max_unit=total) for name, total in totals.items()}
         self.plane.placement.set_inventories(self.provider.uuid, generation, inventories)
 
-    def claim(self):
-        return self.plane.agent.claim_jobs(self.name, f"{self.name}/1", limit=10)
+    def claim(self, worker=1):
+        return self.plane.agent.claim_jobs(self.name, f"{self.name}/{worker}", limit=10)
 
     def work(self):
         """Do all jobs there are, and report."""
