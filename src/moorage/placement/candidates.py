@@ -112,16 +112,15 @@ class Budget:
 # --- where to look ----------------------------------------------------------------------------------------------
 
 
-def anchors(forest: Forest, request: Request) -> list[int]:
+def anchors(forest: Forest, request: Request) -> Iterator[int]:
     """Slots of the roots where each class of each group is to be had, taken alone; in order."""
     alive = root_mask(forest)
     for group in request.groups:
         for name, amount in group.resources.items():
             alive &= _anchors_with(forest, group, name, amount)
-    roots = np.flatnonzero(alive).tolist()
-    if request.root_required or request.root_forbidden:
-        roots = [root for root in roots if _root_traits_match(forest.at(root), request)]
-    return [int(root) for root in roots]
+    for root in np.flatnonzero(alive).tolist():
+        if _root_traits_match(forest.at(root), request):
+            yield root
 
 
 def root_mask(forest: Forest) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -227,7 +227,7 @@ def fast(providers, request):
     return found
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(searches())
 def test_the_search_finds_what_trying_everything_finds(case):
     providers, request = case
@@ -236,7 +236,7 @@ def test_the_search_finds_what_trying_everything_finds(case):
     assert set(found) == slow(providers, request)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(searches(), st.integers(1, 4))
 def test_a_limit_gives_that_many_of_them(case, limit):
     providers, request = case
@@ -281,7 +281,7 @@ def twins(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(twins(), st.none() | st.integers(1, 30))
 def test_equal_devices_neither_hide_nor_invent_candidates(case, limit):
     providers, request = case

@@ -16,6 +16,7 @@ def test_anybody_may_see_the_versions(wire):
     assert status == 200
     assert document["versions"][0]["max_version"] == "1.39"
     assert headers["openstack-api-version"] == "placement 1.0"
+    assert wire.send("GET", "", who=None, version=None)[0] == 200, "with and without the slash"
 
 
 def test_all_else_needs_a_token(wire):
