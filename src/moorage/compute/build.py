@@ -35,7 +35,7 @@ from moorage.compute.model import (
 from moorage.compute.placing import NoHost, Place, Placer
 from moorage.compute.server_service import SCHEDULE_EVENT
 from moorage.core.clock import Clock
-from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound, RemoteError, Unavailable
+from moorage.core.errors import ConcurrentUpdate, Invalid, MoorageError, NotFound, RemoteError, Unavailable
 from moorage.core.ids import Ids
 from moorage.core.names import DISABLED_HOST_TRAIT, RESERVED_HOST_TRAIT
 from moorage.db.transactions import in_transaction, read
@@ -93,10 +93,11 @@ class BuildDuty:
         }
 
     def tick(self) -> datetime | None:
-        if not self._has_prepared:
-            # Placement refuses a query that names a trait it does not know.
-            self._placement.ensure_trait(RESERVED_HOST_TRAIT)
-            self._has_prepared = True
+        try:
+            self._prepare()
+        except Unavailable as error:
+            log.warning("nothing is built yet", extra={"reason": error.message})
+            return self._clock.now() + timedelta(seconds=FIRST_PAUSE_S)
         while job := self._claim():
             self._run(job)
         with read(self._engine) as connection:
@@ -105,6 +106,12 @@ class BuildDuty:
             return due
         poll = self._clock.now() + self._poll
         return poll if due is None else min(due, poll)
+
+    def _prepare(self) -> None:
+        """Placement refuses a query that names a trait it does not know."""
+        if not self._has_prepared:
+            self._placement.ensure_trait(RESERVED_HOST_TRAIT)
+            self._has_prepared = True
 
     def _claim(self) -> Job | None:
         """One at a time: a second builder can take the next one meanwhile."""
@@ -119,22 +126,24 @@ class BuildDuty:
         request_context.set(("compute", str(job.payload.get("request_id", ""))))
         try:
             self._work[job.kind](job)
-        except Conflict as error:
-            if error.error_code != FENCED_CODE:
-                raise
-            log.warning("another builder has this job by now", extra={"job": job.id, "epoch": job.epoch})
-        except Unavailable as error:
-            self._postpone(job, error)
+        except MoorageError as error:
+            if error.error_code == FENCED_CODE:
+                log.warning("another builder has this job by now", extra={"job": job.id, "epoch": job.epoch})
+            else:
+                self._postpone(job, error.message)
+        except Exception as error:  # the top of a job: one that always fails must not stand before all others
+            log.exception("job failed", extra={"job": job.id, "kind": job.kind})
+            self._postpone(job, f"{type(error).__name__}, see the log of the compute service")
         finally:
             request_context.set(before)
 
-    def _postpone(self, job: Job, error: Unavailable) -> None:
-        """A service does not answer: that is no lack of hosts, so the job waits and is tried again."""
-        pause_s = min(FIRST_PAUSE_S * 2 ** (job.attempt - 1), LONGEST_PAUSE_S)
+    def _postpone(self, job: Job, reason: str) -> None:
+        """A service does not answer, say: that is no lack of hosts, so the job waits and is tried again."""
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(job.attempt - 1, 10), LONGEST_PAUSE_S)
         not_before = self._clock.now() + timedelta(seconds=pause_s)
-        log.warning("postponed", extra={"job": job.id, "kind": job.kind, "reason": error.message, "pause_s": pause_s})
+        log.warning("postponed", extra={"job": job.id, "kind": job.kind, "reason": reason, "pause_s": pause_s})
         if job.kind == JOB_BUILD and job.attempt >= MAX_ATTEMPTS:
-            self._fail(job, f"The server could not be scheduled: {error.message}", "")
+            self._fail(job, f"The server could not be scheduled: {reason}", "")
             return
         in_transaction(
             self._engine, lambda connection: store.BUILD_JOBS.release(connection, job.id, job.epoch, not_before)

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.compute.build import LEASE_S, MAX_ATTEMPTS
-from moorage.core.errors import Conflict, Unavailable
+from moorage.core.errors import Conflict, RemoteError, Unavailable
 from moorage.placement.client import Candidate
 from tests.wire.compute.conftest import Host, Killed
 
@@ -141,6 +141,20 @@ def test_a_host_that_dies_of_a_job_again_and_again_gives_up(plane, host):
     assert plane.placement.usages(host.provider.uuid) == dict.fromkeys(ONE, 0)
 
 
+def test_before_placement_is_there_nothing_is_built(plane, host):
+    server_id = plane.boot(plane.flavor("small"))
+    ensure_trait = plane.placement.ensure_trait
+
+    def away(name):
+        raise Unavailable("placement does not answer")
+
+    plane.placement.ensure_trait = away
+    assert plane.builder.tick() > plane.clock.now()
+    plane.placement.ensure_trait = ensure_trait
+    plane.settle(host)
+    assert plane.show(server_id)["status"] == "ACTIVE"
+
+
 def test_placement_being_away_is_no_lack_of_hosts(plane, host):
     plane.builder.tick()
     server_id = plane.boot(plane.flavor("small"))
@@ -157,6 +171,29 @@ def test_placement_being_away_is_no_lack_of_hosts(plane, host):
     plane.clock.advance_to(due)
     plane.settle(host)
     assert plane.show(server_id)["status"] == "ACTIVE"
+
+
+def test_a_job_that_always_fails_does_not_stand_before_others(plane, host):
+    plane.builder.tick()
+    gone, release = plane.boot(plane.flavor("small"), "gone"), plane.placement.release
+    plane.settle(host)
+    plane.send("DELETE", f"/v2.1/servers/{gone}")
+    host.work()
+
+    def refused(consumer):
+        if consumer == gone:
+            raise RemoteError("placement answered 403: no", status=403)
+        release(consumer)
+
+    plane.placement.release = refused
+    plane.builder.tick()
+    other = plane.boot("small", "other")
+    plane.settle(host)
+    assert plane.show(other)["status"] == "ACTIVE"
+    plane.placement.release = release
+    plane.clock.sleep(60)
+    plane.settle(host)
+    assert plane.show(gone) is None
 
 
 def test_placement_being_away_for_long_ends_in_an_error_that_says_so(plane, host):
