@@ -87,6 +87,10 @@ class AcceleratorAgent:
         if not self.holdings.devices:
             self._ready.set()  # nothing to publish: nobody needs to wait
 
+    def close(self) -> None:
+        """Nothing is asked of this agent any more: another process may be the agent of this host."""
+        self._checkpoint.close()
+
     # ---------------------------------------------------------- what the host's resource tracker calls
 
     def nodes(self) -> Sequence[ProviderNode]:

@@ -2,14 +2,17 @@
 
 A write is durable before it counts: written beside, fsync, rename, fsync of the directory. So after a kill at any
 moment the file is either the old or the new one, never half of one. What the contents mean is `holdings`.
+A lock beside it keeps a second process away: two agents over one file would hand out the same devices.
 Spec: docs/specs/accelerator-attach.md
 """
 
+import fcntl
 import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -34,7 +37,12 @@ class Checkpoint:
         self._host = host
         self._lock = threading.Lock()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._process_lock = _locked_for_this_process(path)
         self._holdings = self._read()
+
+    def close(self) -> None:
+        """Let another process have it. A process that dies lets go by that."""
+        self._process_lock.close()
 
     @property
     def holdings(self) -> Holdings:
@@ -75,6 +83,20 @@ class Checkpoint:
 
     def _write(self, holdings: Holdings) -> None:
         write_durably(self._path, msgspec.json.encode(_Document(VERSION, self._host, holdings)))
+
+
+def _locked_for_this_process(path: Path) -> IO[bytes]:
+    # lockf, not flock: a plane that is stopped and built again in one process must not meet its own old lock.
+    file = path.with_suffix(".lock").open("ab")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise StartError(
+            f"another process works with {path}; two would hand out the same devices: stop it, or give this one "
+            "another directory"
+        ) from error
+    return file
 
 
 def write_durably(path: Path, content: bytes) -> None:

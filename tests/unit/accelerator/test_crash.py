@@ -186,7 +186,8 @@ def test_a_checkpoint_that_cannot_be_read_stops_the_start(tmp_path):
 
 def test_the_checkpoint_is_private_and_leaves_no_part_behind(rig):
     rig.plug(new_instance(), fpga(), R1)
-    (path,) = (rig.directory / "agent").iterdir()
+    path = rig.directory / "agent" / "checkpoint.json"
+    assert sorted(path.parent.iterdir()) == [path, path.with_suffix(".lock")]
     assert path.stat().st_mode & 0o777 == 0o600
 
 

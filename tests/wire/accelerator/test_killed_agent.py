@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 import os_acc
+from moorage.accelerator.checkpoint import Checkpoint
 from moorage.core.clock import SystemClock
+from moorage.core.errors import StartError
 from os_acc import exception
-from tests.unit.accelerator.rig import AES, R1, TYPE_R1, Rig, fpga, new_instance, rp
+from tests.unit.accelerator.rig import AES, HOST, R1, TYPE_R1, Rig, fpga, new_instance, rp
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
@@ -47,6 +49,7 @@ def test_an_agent_killed_while_programming(tmp_path):
     neighbour, instance = ({"uuid": new_instance(), "name": name, "project_id": "1" * 32} for name in ("old", "new"))
     held = here.plug(neighbour["uuid"], fpga(), "0000:3b:00.0_R2")
     here.order(program=60.0)
+    here.agent.close()
     os_acc.configure(str(tmp_path / "acc.sock"), contact_timeout_s=60)
     outcome = []
 
@@ -58,6 +61,8 @@ def test_an_agent_killed_while_programming(tmp_path):
 
     with agent_process(tmp_path) as first:
         os_acc.initialize()
+        with pytest.raises(StartError, match="another process works with"):  # R31: two agents
+            Checkpoint(tmp_path / "agent" / "checkpoint.json", HOST)
         caller = threading.Thread(target=plug)
         caller.start()
         devices = tmp_path / "sim" / "devices.json"
