@@ -92,6 +92,7 @@ class Plane:
         self.service = self.new_service()
         self.runner = self.service.runner()
         self._mount("reservation", routes, self.service)
+        self._builder = builder
         self.duties = DutiesInTurn(self.clock, self.wakeups, [self.runner, builder])
         self.hosts = []
 
@@ -112,6 +113,10 @@ class Plane:
         """From now on requests go to this service; its runner."""
         self._mount("reservation", routes, service)
         return service.runner()
+
+    def stop_runner(self):
+        """Leases start and end only when a test ticks a runner."""
+        self.duties = DutiesInTurn(self.clock, self.wakeups, [self._builder])
 
     def add_host(self, name="compute-1", **sizes) -> Host:
         host = Host(self, name, **sizes)

@@ -112,19 +112,19 @@ def test_an_end_survives_a_crash_at_every_call(tmp_path, moment):
 
     def doomed(service, made):
         service.runner().tick()  # asks for the server's deletion, which takes its time
-        plane_of[made["id"]].run_until(plane_of[made["id"]].clock.now())
-        plane_of[made["id"]].clock.advance_to(ENDS + timedelta(seconds=20))
+        planes[-1].settle()
+        planes[-1].clock.advance_to(ENDS + timedelta(seconds=20))
         service.runner().tick()
 
-    plane_of = {}
+    planes = []
 
     def prepare(plane):
         made = create(plane)
-        plane_of[made["id"]] = plane
+        planes.append(plane)
         plane.run_until(STARTS)
         plane.boot("s", made["reservations"][0]["id"])
         plane.clock.advance_to(ENDS)
-        plane.duties._rows = [row for row in plane.duties._rows if row[0] is not plane.runner]  # the doomed one runs
+        plane.stop_runner()
         return made
 
     for plane, made in at_every_call(tmp_path, moment, prepare, doomed):
