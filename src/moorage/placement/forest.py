@@ -8,95 +8,14 @@ Providers are addressed by *slot*, a dense small integer that stays theirs as lo
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from moorage.placement.chunks import Chunks
+from moorage.placement.columns import Column, Slots, columns_of, replaced_columns
 from moorage.placement.model import Names, Provider
-
-T = TypeVar("T")
-
-Slots = NDArray[np.int32]
-Units = NDArray[np.int64]
-
-_CHUNK_BITS = 7
-_CHUNK = 1 << _CHUNK_BITS
-
-
-@dataclass(frozen=True, slots=True)
-class Chunks(Generic[T]):
-    """An immutable list whose changed copy costs two small tuples instead of one large one."""
-
-    chunks: tuple[tuple[T, ...], ...] = ()
-
-    def __getitem__(self, index: int) -> T:
-        return self.chunks[index >> _CHUNK_BITS][index & (_CHUNK - 1)]
-
-    def __len__(self) -> int:
-        return 0 if not self.chunks else (len(self.chunks) - 1) * _CHUNK + len(self.chunks[-1])
-
-    def __iter__(self) -> Iterator[T]:
-        for chunk in self.chunks:
-            yield from chunk
-
-    @classmethod
-    def of(cls, items: Sequence[T]) -> "Chunks[T]":
-        return cls(tuple(tuple(items[start : start + _CHUNK]) for start in range(0, len(items), _CHUNK)))
-
-    def with_items(self, changed: Mapping[int, T]) -> "Chunks[T]":
-        """Indexes up to the present length may be set; those from there on must follow without a gap."""
-        chunks = [*self.chunks]
-        open_chunks: dict[int, list[T]] = {}
-        for index in sorted(changed):
-            number = index >> _CHUNK_BITS
-            if number not in open_chunks:
-                if number == len(chunks):
-                    chunks.append(())
-                open_chunks[number] = [*chunks[number]]
-            chunk, place = open_chunks[number], index & (_CHUNK - 1)
-            if place == len(chunk):
-                chunk.append(changed[index])
-            else:
-                chunk[place] = changed[index]
-        for number, chunk in open_chunks.items():
-            chunks[number] = tuple(chunk)
-        return Chunks(tuple(chunks))
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One resource class: a row for each provider that has inventory of it, by slot."""
-
-    slots: Slots
-    capacity: Units
-    used: Units
-    min_unit: Units
-    max_unit: Units
-    step_size: Units
-
-    def fitting(self, amount: int) -> Slots:
-        """Slots of the providers where a new consumer could take `amount`."""
-        fits = self.used + amount <= self.capacity
-        fits &= self.min_unit <= amount
-        fits &= self.max_unit >= amount
-        if amount > 1 and (self.step_size > 1).any():
-            fits &= amount % self.step_size == 0
-        elif amount == 1:
-            fits &= self.step_size == 1
-        return self.slots[fits]
-
-    def with_used(self, used: Mapping[int, int]) -> "Column":
-        """`used` is {slot: units}; slots without a row are ignored."""
-        column = self.used.copy()
-        slots = np.fromiter(used, dtype=np.int32, count=len(used))
-        rows = np.searchsorted(self.slots, slots)
-        for row, slot, units in zip(rows.tolist(), slots.tolist(), used.values(), strict=True):
-            if row < len(self.slots) and self.slots[row] == slot:
-                column[row] = units
-        return replace(self, used=column)
 
 
 @dataclass(frozen=True)
@@ -186,7 +105,7 @@ class Forest:
             slot_of_uuid={provider.uuid: slot for slot, provider in enumerate(listed)},
             roots=np.fromiter((slot_of_id[p.root_id] for p in listed), dtype=np.int32, count=len(listed)),
             trees=_trees(listed, slot_of_id),
-            columns=_columns(enumerate(listed)),
+            columns=columns_of(enumerate(listed)),
             aggregates=_aggregates(enumerate(listed)),
             sharing=frozenset(slot for slot, provider in enumerate(listed) if provider.is_sharing),
         )
@@ -282,7 +201,7 @@ def _with_shapes(forest: Forest, changed: Mapping[int, Provider | None]) -> Fore
         slot_of_uuid=slot_of_uuid,
         roots=roots,
         trees=_regrown(forest, providers, slot_of_id, roots, touched_trees, after),
-        columns=_replaced_columns(forest.columns, before, after),
+        columns=replaced_columns(forest.columns, before, after),
         aggregates=_moved_members(forest.aggregates, before, after),
         sharing=_sharing(forest.sharing, after),
     )
@@ -322,74 +241,6 @@ def _trees(members: Iterable[Provider], slot_of_id: Mapping[int, int]) -> dict[i
             tree += children.get(slot, ())
         trees[root] = tuple(tree)
     return trees
-
-
-def _columns(providers: Iterable[tuple[int, Provider]]) -> dict[str, Column]:
-    rows: dict[str, list[tuple[int, ...]]] = defaultdict(list)
-    for slot, provider in providers:
-        for name in provider.inventories:
-            rows[name].append(_row(slot, provider, name))
-    return {name: _column(listed) for name, listed in rows.items()}
-
-
-def _row(slot: int, provider: Provider, name: str) -> tuple[int, ...]:
-    inventory = provider.inventories[name]
-    return (
-        slot,
-        inventory.capacity,
-        provider.used.get(name, 0),
-        inventory.min_unit,
-        inventory.max_unit,
-        inventory.step_size,
-    )
-
-
-def _column(rows: Sequence[tuple[int, ...]]) -> Column:
-    table: NDArray[Any] = np.array(sorted(rows), dtype=np.int64).reshape(-1, 6)
-    slots, capacity, used, min_unit, max_unit, step_size = (np.ascontiguousarray(table[:, n]) for n in range(6))
-    return Column(slots.astype(np.int32), capacity, used, min_unit, max_unit, step_size)
-
-
-def _replaced_columns(
-    columns: Mapping[str, Column], before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]
-) -> dict[str, Column]:
-    """Each class that one of these had or has: their rows taken out and put in."""
-    result = dict(columns)
-    states = [*before.values(), *after.values()]
-    for name in {name for provider in states if provider is not None for name in provider.inventories}:
-        new_rows = [
-            _row(slot, provider, name)
-            for slot, provider in after.items()
-            if provider is not None and name in provider.inventories
-        ]
-        kept = result.get(name)
-        if kept is not None:
-            stays = ~np.isin(kept.slots, np.fromiter(after, dtype=np.int32, count=len(after)))
-            units = (kept.capacity, kept.used, kept.min_unit, kept.max_unit, kept.step_size)
-            kept = Column(kept.slots[stays], *(array[stays] for array in units))
-        column = _merged(kept, _column(new_rows))
-        if len(column.slots):
-            result[name] = column
-        else:
-            result.pop(name, None)
-    return result
-
-
-def _merged(kept: Column | None, added: Column) -> Column:
-    if kept is None or not len(kept.slots):
-        return added
-    if not len(added.slots):
-        return kept
-    slots = np.concatenate((kept.slots, added.slots))
-    order = np.argsort(slots, kind="stable")
-    pairs = (
-        (kept.capacity, added.capacity),
-        (kept.used, added.used),
-        (kept.min_unit, added.min_unit),
-        (kept.max_unit, added.max_unit),
-        (kept.step_size, added.step_size),
-    )
-    return Column(slots[order], *(np.concatenate(pair)[order] for pair in pairs))
 
 
 def _aggregates(providers: Iterable[tuple[int, Provider]]) -> dict[str, frozenset[int]]:

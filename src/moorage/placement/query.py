@@ -43,6 +43,15 @@ NO_TRAITS = TraitFilter()
 NO_AGGREGATES = AggregateFilter()
 
 
+def meets(wanted: AllOfAny, held: frozenset[str]) -> bool:
+    """Does `held` have one of each of these sets?"""
+    return all(not any_of.isdisjoint(held) for any_of in wanted)
+
+
+def in_aggregates(aggregates: frozenset[str], wanted: AggregateFilter) -> bool:
+    return meets(wanted.required, aggregates) and wanted.forbidden.isdisjoint(aggregates)
+
+
 def looks_like_uuid(text: object) -> bool:
     """As the peers judge: dashes, braces and case do not matter."""
     if not isinstance(text, str):

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from moorage.core.errors import Invalid
 from moorage.placement import candidates
-from moorage.placement.candidates import Candidate, in_aggregates, meets
 from moorage.placement.explain import Explanation, explain
 from moorage.placement.forest import Forest
 from moorage.placement.model import Provider
-from moorage.placement.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter
+from moorage.placement.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter, in_aggregates, meets
 from moorage.placement.request import Request
 from moorage.placement.snapshot import Snapshot
+from moorage.placement.tree_search import MAX_STEPS, Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ProviderFilter:
 class CandidateService:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self.max_steps = candidates.MAX_STEPS  #: bound on the work of one search
+        self.max_steps = MAX_STEPS  #: bound on the work of one search
 
     def find(self, request: Request) -> tuple[Forest, list[Candidate]]:
         """The candidates, and the forest that their slots are of."""
@@ -77,7 +77,7 @@ def _passes(provider: Provider, wanted: ProviderFilter) -> bool:
         and all(provider.fits(name, amount) for name, amount in (wanted.resources or {}).items())
         and meets(wanted.traits.required, provider.traits)
         and wanted.traits.forbidden.isdisjoint(provider.traits)
-        and in_aggregates(provider, wanted.aggregates)
+        and in_aggregates(provider.aggregates, wanted.aggregates)
     )
 
 

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.forest import Chunks, Forest
+from moorage.placement.chunks import Chunks
+from moorage.placement.forest import Forest
 from moorage.placement.model import SHARING, Inventory, Names, Provider
 
 CLASSES = ["A", "B"]

@@ -4,10 +4,11 @@ import pytest
 
 from moorage.core.errors import Invalid
 from moorage.placement import candidates
-from moorage.placement.candidates import Budget, search
+from moorage.placement.candidates import search
 from moorage.placement.forest import Forest
 from moorage.placement.model import Inventory, Names, Provider
 from moorage.placement.request import parse
+from moorage.placement.tree_search import Budget
 
 
 def flat(count):

@@ -1,12 +1,12 @@
 """GET /allocation_candidates, and our own GET /moorage/v1/explain, which tells why they are what they are"""
 
-from moorage.placement.candidates import Candidate
 from moorage.placement.forest import Forest
 from moorage.placement.handlers.answers import PlacementCall, answer, checked_query
 from moorage.placement.handlers.root import VERSIONS
 from moorage.placement.model import Provider
 from moorage.placement.request import Request, parse
 from moorage.placement.schemas import candidate as schemas
+from moorage.placement.tree_search import Candidate
 from moorage.wire.call import Reply
 
 
