@@ -47,6 +47,9 @@ _OPEN = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
 
 _ORDERED = select(events).order_by(events.c.lease_id, events.c.time, events.c.event_type)
 _OF_LEASE = _ORDERED.where(events.c.lease_id == bindparam("lease_id"))
+_OF_PROJECT = _ORDERED.join(leases, leases.c.id == events.c.lease_id).where(
+    leases.c.project_id == bindparam("project_id")
+)
 _ONE = select(events).where(events.c.id == bindparam("event_id"))
 
 _UNFINISHED = (
@@ -105,9 +108,11 @@ def of_lease(connection: Connection, lease_id: str) -> list[Event]:
     return [_event(row) for row in connection.execute(_OF_LEASE, {"lease_id": lease_id})]
 
 
-def by_lease(connection: Connection) -> dict[str, list[Event]]:
+def by_lease(connection: Connection, project_id: str | None = None) -> dict[str, list[Event]]:
+    """Of one project's leases, or of all."""
+    wanted = {} if project_id is None else {"project_id": project_id}
     found: dict[str, list[Event]] = defaultdict(list)
-    for row in connection.execute(_ORDERED):
+    for row in connection.execute(_OF_PROJECT if wanted else _ORDERED, wanted):
         found[row.lease_id].append(_event(row))
     return found
 

@@ -262,7 +262,7 @@ class Hosts:
                 service_name=hypervisor.service_host,
                 hypervisor_type=hypervisor.type,
                 hypervisor_version=hypervisor.version,
-                cpu_info=hypervisor.cpu_info,
+                cpu_info=hypervisor.cpu_info or "{}",  # Horizon reads it as JSON
                 vcpus=hypervisor.vcpus,
                 memory_mb=hypervisor.memory_mb,
                 local_gb=hypervisor.local_gb,

@@ -68,7 +68,9 @@ _BY_LEASE: Select[Any] = (
     .join(leases, leases.c.id == reservations.c.lease_id)
     .order_by(computehost_allocations.c.compute_host_id, leases.c.start_date, computehost_allocations.c.id)
 )
-_PROPERTIES = select(resource_properties).order_by(resource_properties.c.created_at, resource_properties.c.property_name)
+_PROPERTIES = select(resource_properties).order_by(
+    resource_properties.c.created_at, resource_properties.c.property_name
+)
 
 
 def insert_host(connection: Connection, host: Host) -> int:
@@ -302,7 +304,9 @@ def _with_extra(connection: Connection, row: Row[Any]) -> Host:
 
 def _extra(connection: Connection, statement: Any) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = defaultdict(dict)
-    for row in connection.execute(statement.order_by(resource_properties.c.created_at, resource_properties.c.property_name)):
+    for row in connection.execute(
+        statement.order_by(resource_properties.c.created_at, resource_properties.c.property_name)
+    ):
         found[row.computehost_id][row.property_name] = row.capability_value
     return found
 

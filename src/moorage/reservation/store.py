@@ -5,7 +5,7 @@ everybody, so that no two transactions wait for each other.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from moorage.core.errors import Conflict
 from moorage.reservation import event_store
 from moorage.reservation.model import (
     LEASE_STATES,
+    Event,
     InstanceRequest,
     Lease,
     LeaseStatus,
@@ -44,6 +45,9 @@ _RESERVATIONS = (
     select(reservations, *(instance_reservations.c[name] for name in _DETAILS))
     .join(instance_reservations, instance_reservations.c.reservation_id == reservations.c.id)
     .order_by(reservations.c.lease_id, reservations.c.position)
+)
+_RESERVATIONS_OF_PROJECT = _RESERVATIONS.join(leases, leases.c.id == reservations.c.lease_id).where(
+    leases.c.project_id == bindparam("project_id")
 )
 _RESERVATIONS_OF = _RESERVATIONS.where(reservations.c.lease_id == bindparam("lease_id"))
 _IDS_OF = select(reservations.c.id).where(reservations.c.lease_id == bindparam("lease_id"))
@@ -76,11 +80,15 @@ def insert_lease(connection: Connection, lease: Lease) -> None:
 
 def all_leases(connection: Connection, project_id: str | None = None) -> list[Lease]:
     """Oldest first; those of one project, or all. Three statements whatever their number."""
-    if project_id is None:
-        rows = connection.execute(_ALL).all()
-    else:
-        rows = connection.execute(_OF_PROJECT, {"project_id": project_id}).all()
-    return _leases(connection, rows)
+    wanted = {} if project_id is None else {"project_id": project_id}
+    found: dict[str, list[Reservation]] = defaultdict(list)
+    for row in connection.execute(_RESERVATIONS_OF_PROJECT if wanted else _RESERVATIONS, wanted):
+        found[row.lease_id].append(_reservation(row))
+    events = event_store.by_lease(connection, project_id)
+    return [
+        _lease(row, found[row.id], events[row.id])
+        for row in connection.execute(_OF_PROJECT if wanted else _ALL, wanted)
+    ]
 
 
 def find_lease(connection: Connection, lease_id: str) -> Lease | None:
@@ -183,19 +191,7 @@ def _request_values(request: InstanceRequest) -> dict[str, Any]:
     }
 
 
-def _leases(connection: Connection, rows: Sequence[Row[Any]]) -> list[Lease]:
-    if not rows:
-        return []
-    wanted = {row.id for row in rows}
-    found: dict[str, list[Reservation]] = defaultdict(list)
-    for row in connection.execute(_RESERVATIONS):
-        if row.lease_id in wanted:
-            found[row.lease_id].append(_reservation(row))
-    events = event_store.by_lease(connection)
-    return [_lease(row, found[row.id], events[row.id]) for row in rows]
-
-
-def _lease(row: Row[Any], found: Iterable[Reservation], events: Iterable[Any]) -> Lease:
+def _lease(row: Row[Any], found: Iterable[Reservation], events: Iterable[Event]) -> Lease:
     return Lease(
         id=row.id,
         name=row.name,

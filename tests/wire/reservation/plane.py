@@ -75,7 +75,8 @@ class Host:
 
 
 class Plane:
-    def __init__(self, folder, *, now=NOW, settings=None):
+    def __init__(self, folder, *, now=NOW, settings=None, url=None):
+        """`url` is the reservation service's database; the others are SQLite files."""
         self.clock = VirtualClock(now)
         self.ids = SeededIds(7)
         self.wakeups = Wakeups()
@@ -88,7 +89,7 @@ class Plane:
         self.compute = ComputeClient(self.client("compute"))
         self._serve_placement()
         builder = self._serve_compute()
-        self.engine = self.database("reservation")
+        self.engine = self.database("reservation", url)
         self.service = self.new_service()
         self.runner = self.service.runner()
         self._mount("reservation", routes, self.service)
@@ -218,8 +219,8 @@ class Plane:
         around = Surroundings(TestTokens(), module.RULES, self.ids)
         self.apps[f"/{name}"] = build(module.API, service, around)
 
-    def database(self, feature):
-        engine = open_engine(f"sqlite:///{self.folder}/{feature}.sqlite")
+    def database(self, feature, url=None):
+        engine = open_engine(url or f"sqlite:///{self.folder}/{feature}.sqlite")
         migrations.upgrade(engine, feature)
         return engine
 

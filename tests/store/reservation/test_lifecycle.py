@@ -1,0 +1,76 @@
+"""The whole way of leases with the service's tables in each of the three databases."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from tests.wire.reservation.plane import Plane, class_of, instance, lease
+
+
+@pytest.fixture
+def plane(tmp_path, database_url):
+    plane = Plane(tmp_path, url=database_url)
+    plane.add_host()
+    plane.register(rack="9")
+    yield plane
+    plane.engine.dispose()
+
+
+def test_a_lease_lives_and_ends(plane):
+    """R6-R32 (instance-reservation)."""
+    wanted = instance(2, resource_properties='["=", "$rack", "9"]')
+    made = plane.ask("POST", "/v1/leases", lease(wanted), status=201)["lease"]
+    reservation = made["reservations"][0]
+    plane.settle()
+    server = plane.boot("s", reservation["id"])
+    assert plane.server(server)["status"] == "ACTIVE"
+    grown = plane.ask("PUT", f"/v1/leases/{made['id']}", {"reservations": [{"id": reservation["id"], "amount": 4}]})
+    assert grown["lease"]["status"] == "ACTIVE"
+    assert plane.inventory("compute-1", class_of(reservation)).total == 4
+    plane.run_for(60)
+    plane.ask("PUT", f"/v1/leases/{made['id']}", {"end_date": "now"})
+    plane.run_for(30)
+    assert plane.lease(made["id"])["status"] == "TERMINATED"
+    assert plane.server(server) is None
+    assert not plane.has_class(class_of(reservation))
+    plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
+    plane.ask("DELETE", "/v1/os-hosts/1", status=204)
+
+
+def test_racing_requests_get_what_there_is_and_no_more(plane):
+    """D3, R12 (instance-reservation): eight requests of four slots for eight slots, by four services."""
+    services = [plane.new_service(worker=f"w{number}") for number in range(4)]
+    from moorage.core.caller import Caller
+    from moorage.core.errors import Conflict
+    from moorage.reservation.schemas.lease import decode_create
+
+    caller = Caller("user", "demo", frozenset({"member"}))
+    new = decode_create(lease(instance(4)))
+
+    def create(number):
+        try:
+            return services[number % 4].leases.create(caller, new)
+        except Conflict:
+            return None
+
+    with ThreadPoolExecutor(4) as pool:
+        made = [each for each in pool.map(create, range(8)) if each]
+    assert len(made) == 2
+    plane.settle()
+    totals = [plane.inventory("compute-1", each.reservations[0].resource_class).total for each in made]
+    assert totals == [4, 4]
+
+
+def test_racing_runners_do_each_event_once(plane):
+    """D9: four runners at four leases that start at one moment."""
+    leases = [plane.ask("POST", "/v1/leases", lease(instance(2)), status=201)["lease"] for _ in range(4)]
+    runners = [plane.new_service(worker=f"w{number}").runner() for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda runner: runner.tick(), runners))
+    plane.clock.sleep(timedelta(seconds=5).total_seconds())
+    for runner in runners:
+        runner.tick()
+    for each in leases:
+        assert plane.lease(each["id"])["status"] == "ACTIVE"
+        assert plane.inventory("compute-1", class_of(each["reservations"][0])).total == 2
