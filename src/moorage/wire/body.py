@@ -40,11 +40,16 @@ class Schema:
         checker = jsonschema.FormatChecker()
         for name, check in self._formats.items():
             register: Any = checker.checks(name)
-            register(check)
+            register(_of_texts(check))
         validator = validator_class(self.document, format_checker=checker)
         error = jsonschema.exceptions.best_match(validator.iter_errors(instance))
         if error is not None:
             raise Invalid(word(error), code="moorage.schema")
+
+
+def _of_texts(check: Callable[[str], bool]) -> Callable[[object], bool]:
+    """A format says nothing about what is no text; jsonschema asks about that too."""
+    return lambda value: not isinstance(value, str) or check(value)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """One service, reached in process and over a socket: the same tests hold for both."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -16,13 +17,13 @@ from tests.wire.kernel import harbour
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="session")
-def served():
-    """URL of the service, served by granian in a process of its own."""
+@contextlib.contextmanager
+def serving(**variables):
+    """URL of the service, served by granian in a process of its own with `variables` in its environment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"} | variables
     process = subprocess.Popen([sys.executable, "-m", "tests.wire.kernel.harbour", str(port)], cwd=ROOT, env=env)
     url = f"http://127.0.0.1:{port}"
     try:
@@ -40,6 +41,19 @@ def served():
     finally:
         process.terminate()
         process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def served():
+    with serving() as url:
+        yield url
+
+
+@pytest.fixture
+def served_with_variables():
+    """The process has variables that look like what a WSGI server makes of headers."""
+    with serving(HTTP_X_AUTH_TOKEN="eve/admin", CONTENT_TYPE="application/json") as url:
+        yield url
 
 
 @pytest.fixture(params=["in process", "socket"])

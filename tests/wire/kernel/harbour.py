@@ -3,6 +3,7 @@
 Served by granian too: ``python tests/wire/kernel/harbour.py PORT``.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 
@@ -15,6 +16,7 @@ from moorage.wire.body import Schema, Versioned
 from moorage.wire.call import Call, Reply, Route
 from moorage.wire.errors import Problem
 from moorage.wire.microversion import Version, VersionRange
+from moorage.wire.serving import forget_variables_like_headers
 
 MAX_JSON_BYTES = 4096
 
@@ -143,6 +145,7 @@ troubles: dict[str, str] = {}
 
 
 def application() -> WsgiApp:
+    forget_variables_like_headers(os.environ)
     around = Surroundings(Tokens(), RULES, RandomIds(), health=lambda: troubles)
     return mount({"/harbour": build(API, None, around), "/other": build(API, None, around)})
 
