@@ -129,6 +129,29 @@ def picture(forest):
     }
 
 
+offers = st.builds(
+    Inventory,
+    total=st.integers(1, 6),
+    reserved=st.integers(0, 1),
+    min_unit=st.integers(1, 2),
+    max_unit=st.integers(1, 4),
+    step_size=st.integers(1, 3),
+    allocation_ratio=st.sampled_from([0.5, 1.0, 1.5]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(offers, st.integers(0, 3)), min_size=1, max_size=8), st.integers(1, 4))
+def test_a_column_says_of_all_what_each_provider_says_of_itself(stock, amount):
+    providers = [
+        Provider(number, f"u{number}", f"n{number}", 0, 0, None, number, {"A": inventory}, {"A": used})
+        for number, (inventory, used) in enumerate(stock, 1)
+    ]
+    forest = Forest.build(providers, Names(), 0)
+    fitting = {forest.at(slot).id for slot in forest.columns["A"].fitting(amount).tolist()}
+    assert fitting == {provider.id for provider in providers if provider.fits("A", amount)}
+
+
 @given(st.lists(st.integers(), max_size=400), st.dictionaries(st.integers(0, 399), st.integers()), st.integers(0, 300))
 def test_chunks_are_a_list(items, changed, appended):
     changed = {index: value for index, value in changed.items() if index < len(items)}

@@ -120,6 +120,21 @@ def test_an_own_claim_needs_no_reading_again(service):
     assert held is service.providers.forest(), "the change log has nothing that this process does not know"
 
 
+def test_whoever_hears_of_an_older_write_later_keeps_the_newer_state(service):
+    """Two threads commit in one order and tell the snapshot in the other."""
+    uuid = host(service, VCPU=4).uuid
+    old = service.providers.get(uuid)
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
+    snapshot = service.providers._snapshot
+    snapshot.wrote(1, {old.id: old})
+    assert snapshot.held().by_uuid(uuid).used == {"VCPU": 2}
+    service.allocations.release(CONSUMER)
+    service.providers.delete(uuid)
+    service.providers.forest()
+    snapshot.wrote(1, {old.id: old})
+    assert snapshot.held().by_uuid(uuid) is None, "and it does not bring back what is deleted"
+
+
 def test_who_is_too_far_behind_reads_everything_again(engine, service, other, monkeypatch):
     monkeypatch.setattr(changes, "KEPT", 3)
     monkeypatch.setattr(changes, "TRIM_EVERY", 1)
