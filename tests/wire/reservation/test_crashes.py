@@ -4,6 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from moorage.db.transactions import read
+from moorage.reservation import event_store
+from moorage.reservation.model import EventType
 from tests.wire.reservation.plane import Plane, class_of, instance, lease
 from tests.wire.reservation.wrapped import Recorded
 
@@ -188,6 +191,10 @@ def test_a_lease_whose_start_was_interrupted_can_be_deleted(tmp_path):
         dying(plane, 3, "after", []).runner().tick()
     plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
     assert plane.lease(made["id"])["status"] == "DELETING"
+    with read(plane.engine) as connection:
+        due = event_store.unfinished(connection, plane.clock.now())
+    (deletion,) = [event for event in due if event.type is EventType.DELETE]
+    assert plane.service.operations.claim(deletion) is None
     finish(plane)
     assert plane.ask("GET", "/v1/leases")["leases"] == []
     check_nothing_left(plane, made["reservations"][0])
