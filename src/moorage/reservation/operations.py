@@ -37,8 +37,9 @@ from moorage.reservation.model import (
 
 log = logging.getLogger(__name__)
 
-#: A claim lasts that long without a sign of life. Longer than a client's slowest request with its repeats.
-CLAIM = timedelta(seconds=120)
+#: A claim lasts that long without a step being done; then its holder counts as dead. One that is merely slow (a client
+#: may repeat a request for minutes) is fenced, and its late effect is one that the next worker makes anyway.
+CLAIM = timedelta(seconds=60)
 
 #: A step that waits is looked at again after 1, 2, 4 ... s, one that failed after 2, 4, 8 ... s; at most these.
 MAX_WAIT_S = 8
