@@ -2,9 +2,14 @@
 
 A claim is decided on the forest in memory and written with one conditional update per provider: nothing is summed
 in SQL. When an update does not find the revision that was decided on, or when the decision was "no" on a picture
-that has become old, the forest catches up and the decision is taken again.
+that has become old, the forest catches up and the decision is taken again, this time on the providers' rows, locked:
+so processes that compete for one provider take turns instead of sending their clients a 409.
+
+Claims of one process take turns from the start: their commits would anyway, at the counter of the change log, and
+each then decides on what the one before has left.
 """
 
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -59,6 +64,7 @@ class AllocationService:
         self._snapshot = snapshot
         self._writer = writer
         self._clock = clock
+        self._turn = threading.Lock()
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -85,7 +91,11 @@ class AllocationService:
 
     def claim(self, wishes: Collection[Wish], *, single: bool = False) -> None:
         """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
-        self._decided(lambda connection, forest: self._claim(connection, forest, wishes, single=single))
+        self._decided(
+            [wish.consumer_uuid for wish in wishes],
+            {uuid for wish in wishes for uuid in wish.allocations},
+            lambda connection, forest: self._claim(connection, forest, wishes, single=single),
+        )
 
     def release(self, consumer_uuid: str) -> None:
         """Generations of providers stay, as the peer leaves them; revisions move."""
@@ -101,7 +111,7 @@ class AllocationService:
             rows.delete_consumers(connection, [consumer.id for consumer in consumers.values()])
             return Written(None, set(states), states)
 
-        self._decided(work)
+        self._decided((consumer_uuid,), (), work)
 
     def reshape(self, inventories: Mapping[str, NewInventories], wishes: Collection[Wish]) -> None:
         """New inventories and the allocations that go with them, in one transaction.
@@ -117,7 +127,9 @@ class AllocationService:
                 ids[uuid] = _lock_for_reshape(connection, uuid, wanted.generation)
                 if wanted.inventories:
                     self._widen(connection, ids[uuid], wanted, now)
-            involved = set(ids.values()) | self._involved(connection, wishes)
+            consumers = [wish.consumer_uuid for wish in wishes]
+            providers = {uuid for wish in wishes for uuid in wish.allocations}
+            involved = set(ids.values()) | _locked_ids(connection, consumers, providers)
             forest = _overlaid(self._snapshot.held(), store.some_providers(connection, involved))
             written = self._claim(connection, forest, wishes, single=False)
             for uuid, wanted in sorted(inventories.items()):
@@ -125,20 +137,35 @@ class AllocationService:
                 store.bump(connection, ids[uuid], now, generations=1)
             return Written(None, involved | set(written.changed))
 
-        for _ in range(ROUNDS):
-            try:
-                return self._writer.run(work)
-            except _PictureIsOld:
-                self._snapshot.catch_up()
+        with self._turn:
+            for _ in range(ROUNDS):
+                try:
+                    return self._writer.run(work)
+                except _PictureIsOld:
+                    self._snapshot.catch_up()
         raise _concurrent("update conflict: ")
 
-    def _decided(self, work: Callable[[Connection, Forest], Written[None]]) -> None:
-        for _ in range(ROUNDS):
-            forest = self._snapshot.held()
-            try:
-                return self._writer.run(lambda connection, forest=forest: work(connection, forest))  # type: ignore[misc]
-            except _PictureIsOld:
-                self._snapshot.catch_up()
+    def _decided(
+        self,
+        consumers: Collection[str],
+        providers: Collection[str],
+        work: Callable[[Connection, Forest], Written[None]],
+    ) -> None:
+        """`work` on the forest in memory; when that was old, on locked rows. Uuids of whom and what it is about."""
+
+        def on_memory(connection: Connection) -> Written[None]:
+            return work(connection, self._snapshot.held())
+
+        def on_rows(connection: Connection) -> Written[None]:
+            ids = _locked_ids(connection, consumers, providers)
+            return work(connection, _overlaid(self._snapshot.held(), store.some_providers(connection, ids)))
+
+        with self._turn:
+            for attempt in (on_memory, *(on_rows,) * (ROUNDS - 1)):
+                try:
+                    return self._writer.run(attempt)
+                except _PictureIsOld:
+                    self._snapshot.catch_up()
         raise _concurrent("Inventory and/or allocations changed while attempting to allocate: ")
 
     def _claim(
@@ -263,18 +290,19 @@ class AllocationService:
         store.put_inventories(connection, provider_id, by_id, existing, now)
         store.bump(connection, provider_id, now, generations=1)
 
-    def _involved(self, connection: Connection, wishes: Collection[Wish]) -> set[int]:
-        """Ids of providers that the wishes name or that their consumers hold; locked in order of id."""
-        consumers = rows.lock_consumers(connection, [wish.consumer_uuid for wish in wishes])
-        held = rows.held_by(connection, [consumer.id for consumer in consumers.values()])
-        ids = {provider_id for holdings in held.values() for provider_id in holdings}
-        for uuid in sorted({uuid for wish in wishes for uuid in wish.allocations}):
-            row = store.find_provider(connection, uuid)
-            if row is not None:
-                ids.add(row.id)
-        for provider_id in sorted(ids):
-            store.lock_provider_id(connection, provider_id)
-        return ids
+
+def _locked_ids(connection: Connection, consumers: Collection[str], providers: Collection[str]) -> set[int]:
+    """Ids of these providers and of those that the consumers hold something of; all locked, in order of id."""
+    present = rows.lock_consumers(connection, consumers)
+    held = rows.held_by(connection, [consumer.id for consumer in present.values()])
+    ids = {provider_id for holdings in held.values() for provider_id in holdings}
+    for uuid in sorted(providers):
+        row = store.find_provider(connection, uuid)
+        if row is not None:
+            ids.add(row.id)
+    for provider_id in sorted(ids):
+        store.lock_provider_id(connection, provider_id)
+    return ids
 
 
 def _check_generation(wish: Wish, consumer: Consumer | None) -> None:

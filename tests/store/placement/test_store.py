@@ -313,6 +313,7 @@ def test_claims_of_many_threads_in_two_processes_never_exceed_capacity(engine, s
     for provider_id, units in rows:
         used[provider_id] += units
     assert sum(outcomes.values()) == 36, outcomes
+    assert "placement.concurrent_update" not in outcomes, "who competes takes turns"
     assert outcomes["claimed"] == len(rows)
     assert max(used.values()) <= 5
     for placement in (service, other):
