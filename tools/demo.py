@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,7 +54,7 @@ for _line in ("# Describing", "total", "reserved", "min_unit", "max_unit", "step
 
 #: What the file says, and words that the refusal must have: place and remedy.
 BROKEN = {
-    "it is not YAML": (LLC_MAPPING.replace("total: 22", "total: [22"), ("line",)),
+    "it is not YAML": (LLC_MAPPING.replace("total: 22", "total: [22"), (":11:", "YAML")),
     "VCPU is not a custom class": (LLC_MAPPING.replace("CUSTOM_LLC", "VCPU"), ("VCPU", "CUSTOM_")),
     "the same provider twice": (
         LLC_MAPPING + LLC_MAPPING[LLC_MAPPING.index("  - identification") :],
@@ -74,7 +75,12 @@ class Tour:
         self.port = port
         self.config = state / "moorage.conf"
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
-        self.environment |= {"PYTHONWARNINGS": "ignore", "NO_COLOR": "1", "COLUMNS": "118"}
+        self.environment |= {
+            "MOORAGE_CONFIG": str(self.config),
+            "PYTHONWARNINGS": "ignore",
+            "NO_COLOR": "1",
+            "COLUMNS": "118",
+        }
         self.checks = 0
         self.commands = 0
         self._plane: subprocess.Popen[str] | None = None
@@ -91,8 +97,6 @@ class Tour:
         """Run a command as a user would type it; its standard output. `refused`: it must fail."""
         words = shlex.split(line)
         program = {"openstack": self.clients / "openstack", "moorage": self.moorage}[words[0]]
-        if words[0] == "moorage":
-            words += ["--config", str(self.config)]
         done = subprocess.run(
             [str(program), *words[1:]], env=self.environment, capture_output=True, text=True, timeout=120, check=False
         )
@@ -132,9 +136,7 @@ class Tour:
 
     @property
     def up_command(self) -> list[str]:
-        return [
-            str(self.moorage), "up", "--config", str(self.config), "--port", str(self.port), "--adjustable-clock",
-        ]  # fmt: skip
+        return [str(self.moorage), "up", "--port", str(self.port), "--adjustable-clock"]
 
     def start(self) -> None:
         self.say(f"$ moorage up --port {self.port} --adjustable-clock &")
@@ -173,9 +175,11 @@ class Tour:
         self._plane = None
 
     def _answers(self) -> bool:
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/identity/healthcheck", timeout=10) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
 
     # Short questions
 
@@ -295,11 +299,8 @@ def custom_classes(tour: Tour) -> None:
 
 
 def _bad_flavor(tour: Tour) -> None:
-    message = tour.run(
-        "openstack flavor create bad --vcpus 1 --ram 64 --disk 1 --property resources:CUSTOM_LLC=-1", refused=True
-    )
+    message = tour.run("openstack flavor set --property resources:CUSTOM_LLC=-1 llc2", refused=True)
     tour.check("a negative amount is refused when the flavor is made", holds="CUSTOM_LLC" in message, found=message)
-    tour.run("openstack flavor delete bad", shown=False)
 
 
 def _region_id(tour: Tour, region: str) -> str:
@@ -470,6 +471,9 @@ def killed(tour: Tour) -> None:
     region_id = _region_id(tour, _free_region(tour))
     _upload(tour, "fft", FFT, region_id)
     _function_flavor(tour, "fpga.fft", FFT, region_id)
+    control = tour.state / "accelerators" / "simulated" / "control.json"
+    control.write_text('{"latency_s": {"program": 3}}')
+    tour.say(f"   the simulated devices are told to take 3 s ({control.name})")
     tour.run("openstack server create spectrum-1 --flavor fpga.fft --image tiny --nic none -c name")
     _wait_for_programming(tour)
     tour.say("   a region is being programmed: kill -9")
@@ -566,7 +570,7 @@ def main() -> int:
         finally:
             tour.stop()
             if options.keep:
-                shutil.copytree(state, f"{state}-kept")
+                shutil.copytree(state, f"{state}-kept", ignore=shutil.ignore_patterns("*.sock"))
                 tour.say(f"state kept in {state}-kept")
     tour.say(
         f"\nThe tour is done: {tour.checks} checks held, {tour.commands} commands, {time.monotonic() - began:.0f} s."

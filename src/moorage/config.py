@@ -103,6 +103,7 @@ class ComputeOptions:
     provider_config_writable_by_others: bool = option(
         False, "Accept provider configuration files that others than their owner may write."
     )
+    poll_period_s: float = option(5.0, "How often servers to be placed are looked for when no hint came.")
     host_down_after_s: int = option(60, "A host whose agent was silent for longer counts as down.")
 
 
@@ -120,6 +121,7 @@ class AgentOptions:
 @dataclass(frozen=True)
 class AcceleratorOptions:
     bitstream_cache_bytes: int = option(4 << 30, "Bound of the host's cache of bitstreams.")
+    report_period_s: float = option(30.0, "How often a host tells the accelerator service everything again.")
     agent_socket: str = option("", "Unix socket that os_acc reaches the accelerator agent by. Empty: in state_path.")
 
 

@@ -6,6 +6,7 @@ and what must happen at start and stop. Services that another process runs are r
 
 import dataclasses
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -48,6 +49,7 @@ from moorage.identity.policy import RuleTable
 from moorage.identity.service import IdentityService
 from moorage.images import routes as image_routes
 from moorage.images.cache import DigestCache
+from moorage.images.client import ImageLookup
 from moorage.images.directory import ImageDirectory
 from moorage.images.glance import GlanceImages
 from moorage.images.service import ImageService
@@ -57,6 +59,7 @@ from moorage.placement import routes as placement_routes
 from moorage.placement.client import PlacementClient
 from moorage.placement.service import PlacementService
 from moorage.rehearsal import routes as rehearsal_routes
+from moorage.rehearsal.clock import open_clock
 from moorage.reservation import routes as reservation_routes
 from moorage.reservation.service import ReservationService, ReservationSettings
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build, mount
@@ -107,7 +110,7 @@ def build_plane(config: Config, *, clock: Clock | None = None, ids: Ids | None =
 
 
 def _clock(config: Config) -> Clock:
-    return AdjustableClock() if config.plane.clock == "adjustable" else SystemClock()
+    return open_clock(config.state) if config.plane.clock == "adjustable" else SystemClock()
 
 
 class _Builder:
@@ -227,6 +230,10 @@ class _Builder:
         migrations.upgrade(engine, service)
         return engine
 
+    def _worker(self, name: str) -> str:
+        """A name that no other process has and that this one has again after a restart: see `JobStore.claim`."""
+        return f"{socket.gethostname()}:{self.config.state}/{name}"
+
     # One service each
 
     def _build_identity(self) -> None:
@@ -256,13 +263,15 @@ class _Builder:
             self.clock,
             self.ids,
             self.hints,
-            images=GlanceImages(self._client("image")),
+            images=ImageLookup(self._client("image")),
             up_window_s=options.host_down_after_s,
             job_lease_s=self.config.agent.job_lease_s,
         )
         self._serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
         placement = PlacementClient(self._client("placement"))
-        self.plane.duties.append(BuildDuty(engine, self.clock, self.ids, placement, service.hosts, self.hints))
+        self.plane.duties.append(
+            BuildDuty(engine, self.clock, self.ids, placement, service.hosts, self.hints, poll_s=options.poll_period_s)
+        )
 
     def _build_accelerator(self) -> None:
         engine = self._engine("accelerator")
@@ -317,6 +326,7 @@ class _Builder:
                 heartbeat_period_s=options.heartbeat_period_s,
                 update_period_s=options.update_period_s,
                 poll_period_s=options.poll_period_s,
+                keep_alive_period_s=options.job_lease_s / 4,
             ),
         )
         self.plane.starts.append(agent.start)
@@ -336,13 +346,14 @@ class _Builder:
             self.clock,
             reports=AcceleratorClient(self._client("accelerator")),
             changed=lambda: self._accelerators_changed(host),
+            report_every=timedelta(seconds=self.config.accelerator.report_period_s),
         )
-        socket = self.config.accelerator.agent_socket
+        path = self.config.accelerator.agent_socket
         server = SocketServer(
-            agent_api.wsgi_app(agent, self.ids), Path(socket) if socket else self.config.state / "os-acc.sock"
+            agent_api.wsgi_app(agent, self.ids), Path(path) if path else self.config.state / "os-acc.sock"
         )
         self.plane.starts += [agent.start, server.start]
-        self.plane.stops.append(server.stop)
+        self.plane.stops += [agent.close, server.stop]
         return agent
 
     def _accelerators_changed(self, host: str) -> None:

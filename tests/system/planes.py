@@ -71,7 +71,10 @@ class VirtualPlane(PlaneClients):
                 "update_period_s": 24 * 3600.0,
                 "poll_period_s": 24 * 3600.0,
             },
-            compute={"host_down_after_s": 24 * 3600},
+            compute={"host_down_after_s": 24 * 3600, "poll_period_s": 24 * 3600.0},
+            accelerator={"report_period_s": 24 * 3600.0},
+            # Logging in costs 40 ms by design (bcrypt); a service would do it once an hour.
+            identity={"token_lifetime_s": 365 * 24 * 3600},
         )
         self.clock = VirtualClock(start)
         self.plane = build_plane(config, clock=self.clock, ids=SeededIds(seed))
@@ -141,5 +144,11 @@ class VirtualPlane(PlaneClients):
         image = self.image.request(
             "POST", "/v2/images", json={"name": "tiny", "disk_format": "raw", "container_format": "bare"}
         )
-        self.image.upload("PUT", f"/v2/images/{image['id']}/file", [b"tiny"], "application/octet-stream")
+        self.image.upload(
+            "PUT",
+            f"/v2/images/{image['id']}/file",
+            [b"tiny"],
+            "application/octet-stream",
+            {"x-openstack-image-size": "4"},
+        )
         return image["id"]

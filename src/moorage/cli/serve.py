@@ -8,11 +8,15 @@ import sys
 from multiprocessing.util import Finalize
 from pathlib import Path
 
-from moorage.cli.state import CONFIG_VARIABLE
-from moorage.config import load
+import click
+
+from moorage.cli.client import base_url
+from moorage.cli.state import CONFIG_VARIABLE, default_config_path
+from moorage.config import ENDPOINT_PATHS, Config, load
 from moorage.core.errors import MoorageError
 from moorage.telemetry import logs
 from moorage.wire.app import WsgiApp
+from moorage.wire.serving import forget_variables_like_headers
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +28,7 @@ def application() -> WsgiApp:
     from moorage.wiring import build_plane
 
     _die_with_supervisor()
+    forget_variables_like_headers(os.environ)
     config = load(Path(os.environ[CONFIG_VARIABLE]))
     if config.plane.log_file:
         logs.set_up(
@@ -40,10 +45,22 @@ def application() -> WsgiApp:
         log.error("the plane does not start", extra={"reason": error.message})  # noqa: TRY400 - the message says it all
         failed.write_text(error.message, encoding="utf-8")
         os.kill(os.getppid(), signal.SIGTERM)
-        raise
+        raise SystemExit(1) from error
+    click.echo(_banner(config))
     # granian ends its worker through multiprocessing, which runs finalizers but not atexit.
     Finalize(None, plane.stop, exitpriority=10)
     return plane.app
+
+
+def _banner(config: Config) -> str:
+    url = base_url(config)
+    own = config.state / "moorage.conf"
+    option = "" if own == default_config_path().resolve() else f" --config {own}"
+    rows = "\n".join(f"  {name:12} {url}{path}" for name, path in ENDPOINT_PATHS.items() if name in config.runs)
+    return (
+        f"Moorage is up, pid {os.getppid()}. State: {config.state}. Ctrl-C ends it; nothing is lost.\n\n"
+        f'  eval "$(moorage env{option})"     then use the openstack clients\n\n{rows}\n'
+    )
 
 
 def _die_with_supervisor() -> None:

@@ -3,20 +3,13 @@
 import dataclasses
 import os
 import socket
-import threading
 from pathlib import Path
 
 import click
 
-from moorage.cli.client import base_url
-from moorage.cli.state import CONFIG_VARIABLE, config_option, default_config_path, open_or_make_config
-from moorage.config import ENDPOINT_PATHS, Config, render
-from moorage.core.clock import SystemClock
-from moorage.core.errors import StartError, Unavailable
-from moorage.wire.transports import SocketTransport
-
-#: Wait for the first answer this long before saying so; the start itself takes about a second.
-READY_TIMEOUT_S = 60
+from moorage.cli.state import CONFIG_VARIABLE, config_option, open_or_make_config
+from moorage.config import Config, render
+from moorage.core.errors import StartError
 
 
 @click.command()
@@ -48,7 +41,10 @@ def _check_port(config: Config) -> None:
 
 
 def _hand_to_worker(config: Config) -> None:
-    """The worker reads the options in force from a file: command-line options are part of them."""
+    """The worker reads the options in force from a file: command-line options are part of them.
+
+    granian forks its worker: no thread may run in this process before that.
+    """
     running = config.state / "running.conf"
     running.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     running.write_text(render(_rebased(config)), encoding="utf-8")
@@ -79,7 +75,6 @@ def _serve(config: Config) -> None:
         workers_kill_timeout=15,
         log_enabled=False,
     )
-    threading.Thread(target=_announce, args=(config,), daemon=True).start()
     try:
         server.serve()
     except FatalError as error:
@@ -88,31 +83,3 @@ def _serve(config: Config) -> None:
     if failed.exists():
         raise StartError(failed.read_text(encoding="utf-8"))
     click.echo("Moorage ended; its state is kept.", err=True)
-
-
-def _announce(config: Config) -> None:
-    """Say how to reach the plane once it answers."""
-    clock = SystemClock()
-    url = base_url(config)
-    transport = SocketTransport(f"http://{config.server.address}:{config.server.port}", timeout_s=5)
-    until = clock.now().timestamp() + READY_TIMEOUT_S
-    while clock.now().timestamp() < until:
-        try:
-            if transport.send("GET", "/identity/healthcheck", {}).status == 200:
-                break
-        except Unavailable:
-            pass
-        clock.sleep(0.05)
-    else:
-        click.echo(f"moorage: no answer on {url} after {READY_TIMEOUT_S} s; see the log above", err=True)
-        return
-    click.echo(_banner(config, url))
-
-
-def _banner(config: Config, url: str) -> str:
-    option = "" if config.source == default_config_path().resolve() else f" --config {config.source}"
-    rows = "\n".join(f"  {name:12} {url}{path}" for name, path in ENDPOINT_PATHS.items() if name in config.runs)
-    return (
-        f"Moorage is up, pid {os.getpid()}. State: {config.state}. Ctrl-C ends it; nothing is lost.\n\n"
-        f'  eval "$(moorage env{option})"     then use the openstack clients\n\n{rows}\n'
-    )

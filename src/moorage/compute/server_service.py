@@ -94,7 +94,8 @@ class ServerService:
         if self._images is None:
             return {}
         image = self._images.get(image_id)
-        if image is None or (image.visibility == "private" and image.owner and not caller.may_see(image.owner)):
+        # The lookup sees with the eyes of this service, which may see everything; Glance's default is "shared".
+        if image is None or not (image.is_for_everybody or (image.owner and caller.may_see(image.owner))):
             raise Invalid(f"Can not find requested image: {image_id}")
         if image.status != "active":
             raise Invalid(f"Image {image_id} is not active.")

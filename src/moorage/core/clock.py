@@ -35,13 +35,18 @@ class SystemClock:
 class AdjustableClock:
     """The machine's clock plus an offset that may only grow: rehearsals jump to the end of a lease with it.
 
-    `on_advance` callbacks run after each jump, so that whoever waits for a due time looks again.
+    `on_advance` callbacks run after each jump, so that whoever waits for a due time looks again, and whoever keeps
+    `offset` over a restart writes it down: a plane whose time went back would wait for what was already due.
     """
 
-    def __init__(self) -> None:
-        self._offset = timedelta(0)
+    def __init__(self, offset: timedelta = timedelta(0)) -> None:
+        self._offset = offset
         self._lock = threading.Lock()
         self.on_advance: list[Callable[[], None]] = []
+
+    @property
+    def offset(self) -> timedelta:
+        return self._offset
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self._offset

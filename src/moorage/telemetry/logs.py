@@ -40,5 +40,5 @@ def set_up(level: str = "info", stream: IO[str] | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for noisy in ("httpx", "httpcore", "pika"):
+    for noisy in ("alembic", "httpx", "httpcore", "pika"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,33 @@
+"""The adjustable clock of a rehearsal, its offset kept over restarts in ``clock`` in the state directory."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from moorage.core.clock import AdjustableClock
+from moorage.core.errors import StartError
+
+
+def open_clock(state: Path) -> AdjustableClock:
+    """Where it stood, or at the machine's time at the first start. Raises `StartError` for a file that is no offset."""
+    path = state / "clock"
+    try:
+        clock = AdjustableClock(timedelta(seconds=float(path.read_text(encoding="ascii"))))
+    except FileNotFoundError:
+        clock = AdjustableClock()
+    except (OSError, ValueError) as error:
+        raise StartError(
+            f"{path} must hold the seconds that the clock is ahead: {error}; remove it to go back to the machine's time"
+        ) from error
+    clock.on_advance.append(lambda: _keep(path, clock.offset))
+    return clock
+
+
+def _keep(path: Path, offset: timedelta) -> None:
+    """Whole or not at all: a kill in between must not leave half a number."""
+    draft = path.with_name("clock.new")
+    with draft.open("w", encoding="ascii") as file:
+        file.write(f"{offset.total_seconds()}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
