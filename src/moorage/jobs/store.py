@@ -66,11 +66,15 @@ class JobStore:
     ) -> list[Job]:
         """At most `limit` jobs of `queue`, oldest first, for `worker` until `now` + `lease_s`.
 
-        READY ones, and CLAIMED ones whose lease is over. `given_up` is told of each job that had its
-        `max_attempts`, so that its owner can say why. Raises `RetryableConflict` when another process was
-        quicker with the same key: nothing is claimed then, and the transaction is to be run again.
+        READY ones, CLAIMED ones whose lease is over, and what `worker` had claimed before: one that asks again was
+        restarted, or has not seen the answer to its last claim. So a worker's name must be nobody else's.
+        `given_up` is told of each job that had its `max_attempts`, so that its owner can say why. Raises
+        `RetryableConflict` when another process was quicker with the same key: nothing is claimed then, and the
+        transaction is to be run again.
         """
-        rows = connection.execute(self._statements.claimable, {"of_queue": queue, "now": now, "limit": limit}).all()
+        rows = connection.execute(
+            self._statements.claimable, {"of_queue": queue, "now": now, "limit": limit, "by": worker}
+        ).all()
         until = now + timedelta(seconds=lease_s)
         claimed = []
         for row in rows:
@@ -202,7 +206,7 @@ class _Statements:
             .where(
                 in_queue,
                 or_(
-                    and_(job.state == JobState.CLAIMED, lease_over),
+                    and_(job.state == JobState.CLAIMED, or_(lease_over, job.worker == bindparam("by"))),
                     and_(job.state == JobState.READY, or_(job.lease_until.is_(None), lease_over), first_of_key),
                 ),
             )

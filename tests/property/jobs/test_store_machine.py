@@ -25,6 +25,7 @@ FINAL = (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
 
 names = st.integers(0, 9).map(lambda number: f"job-{number}")
 queues = st.sampled_from(["compute-1", "compute-2"])
+workers = st.sampled_from(["compute-1/1", "compute-1/2"])
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Row:
     epoch: int = 0
     attempt: int = 0
     lease_until: datetime | None = None
+    worker: str | None = None
 
 
 class JobsMachine(RuleBasedStateMachine):
@@ -58,10 +60,10 @@ class JobsMachine(RuleBasedStateMachine):
     def is_due(self, row):
         return row.lease_until is None or row.lease_until <= self.now
 
-    def claimable(self, row):
+    def claimable(self, row, worker):
         others = [other for other in self.rows if other.key == row.key and other.state in OPEN and other != row]
         if row.state is JobState.CLAIMED:
-            return row.lease_until <= self.now
+            return row.lease_until <= self.now or row.worker == worker
         if row.state is not JobState.READY or not self.is_due(row):
             return False
         place = self.rows.index(row)
@@ -88,14 +90,14 @@ class JobsMachine(RuleBasedStateMachine):
         if self.find(name) is None:
             self.rows.append(Row(name, queue, f"key-{key}"))
 
-    @rule(queue=queues, limit=st.integers(1, 3), lease_s=st.sampled_from([5, 20]))
-    def claim(self, queue, limit, lease_s):
+    @rule(queue=queues, worker=workers, limit=st.integers(1, 3), lease_s=st.sampled_from([5, 20]))
+    def claim(self, queue, worker, limit, lease_s):
         told = []
         with write(self.engine) as connection:
             claimed = STORE.claim(
-                connection, queue, "w", self.now, lease_s, limit, given_up=lambda _, job: told.append(job.id)
+                connection, queue, worker, self.now, lease_s, limit, given_up=lambda _, job: told.append(job.id)
             )
-        due = [row for row in self.rows if row.queue == queue and self.claimable(row)][:limit]
+        due = [row for row in self.rows if row.queue == queue and self.claimable(row, worker)][:limit]
         worn_out = [row for row in due if row.attempt >= MAX_ATTEMPTS]
         taken = [row for row in due if row.attempt < MAX_ATTEMPTS]
         assert [job.id for job in claimed] == [row.id for row in taken]
@@ -104,7 +106,14 @@ class JobsMachine(RuleBasedStateMachine):
             self.change(row, state=JobState.FAILED, lease_until=None)
         for row in taken:
             until = self.now + timedelta(seconds=lease_s)
-            self.change(row, state=JobState.CLAIMED, epoch=row.epoch + 1, attempt=row.attempt + 1, lease_until=until)
+            self.change(
+                row,
+                state=JobState.CLAIMED,
+                epoch=row.epoch + 1,
+                attempt=row.attempt + 1,
+                lease_until=until,
+                worker=worker,
+            )
 
     @rule(name=names, late=st.integers(0, 1), state=st.sampled_from(FINAL))
     def finish(self, name, late, state):
@@ -177,7 +186,7 @@ class JobsMachine(RuleBasedStateMachine):
         for queue in ("compute-1", "compute-2"):
             with write(self.engine) as connection:
                 due = STORE.next_due(connection, queue)
-            claimable = any(row.queue == queue and self.claimable(row) for row in self.rows)
+            claimable = any(row.queue == queue and self.claimable(row, "another worker") for row in self.rows)
             assert claimable == (due is not None and due <= self.now)
 
     @invariant()

@@ -173,7 +173,7 @@ def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_young
         STORE.enqueue(connection, NewJob("younger", "compute-1", "build", "key", {}), START)
 
     def claim_in_two_halves(connection):
-        values = {"of_queue": "compute-1", "now": START, "limit": 1}
+        values = {"of_queue": "compute-1", "now": START, "limit": 1, "by": "nobody"}
         [row] = connection.execute(STORE._statements.claimable, values).all()
         assert row.id == "younger"
         late_transaction.commit()
@@ -221,7 +221,9 @@ def test_an_empty_poll_reads_no_finished_jobs(jobs):
         if jobs.dialect.name in ("mysql", "mariadb"):
             connection.exec_driver_sql(f"ANALYZE TABLE {table}")
     statement = STORE._statements.claimable.compile(dialect=jobs.dialect, compile_kwargs={"render_postcompile": True})
-    values = statement.construct_params({"of_queue": "compute-1", "now": START.replace(tzinfo=None), "limit": 1})
+    values = statement.construct_params(
+        {"of_queue": "compute-1", "now": START.replace(tzinfo=None), "limit": 1, "by": "nobody"}
+    )
     explain = "EXPLAIN QUERY PLAN " if jobs.dialect.name == "sqlite" else "EXPLAIN "
     with write(jobs) as connection:
         positional = statement.positiontup

@@ -1,6 +1,7 @@
 """The jobs table on all three databases."""
 
 from datetime import timedelta
+from itertools import count
 
 import pytest
 
@@ -16,6 +17,7 @@ STORE = JobStore(jobs_table(METADATA))
 THREE_TIMES = JobStore(STORE.table, max_attempts=3)
 
 LEASE_S = 60.0
+numbers = count()
 
 
 @pytest.fixture
@@ -34,7 +36,9 @@ def enqueue(engine, now, *jobs):
             STORE.enqueue(connection, job, now)
 
 
-def claim(engine, now, *, queue="compute-1", worker="w1", limit=1, store=STORE, given_up=None):
+def claim(engine, now, *, queue="compute-1", worker=None, limit=1, store=STORE, given_up=None):
+    """By a worker that has not claimed anything before, unless one is named."""
+    worker = worker or f"worker {next(numbers)}"
     with write(engine) as connection:
         return store.claim(connection, queue, worker, now, LEASE_S, limit, given_up=given_up)
 
@@ -122,6 +126,26 @@ def test_a_claim_whose_lease_is_over_is_taken_again_with_a_higher_epoch(jobs, cl
     assert (again.id, again.epoch, again.attempt, again.worker) == ("a", 2, 2, "w2")
 
 
+def test_a_worker_that_asks_again_gets_what_it_had_and_its_earlier_life_is_fenced(jobs, clock):
+    """It was killed and started again, or the answer to its claim was lost: no reason to wait for the lease."""
+    enqueue(jobs, clock.now(), new("a"), new("b"), new("c", key="server-2"))
+    [before] = claim(jobs, clock.now(), worker="compute-1/1")
+    assert [job.id for job in claim(jobs, clock.now(), worker="compute-1/2", limit=9)] == ["c"]
+    [again] = claim(jobs, clock.now(), worker="compute-1/1", limit=9)
+    assert (again.id, again.epoch, again.attempt) == ("a", 2, 2)
+    with pytest.raises(Conflict) as caught:
+        finish(jobs, before, clock.now())
+    assert caught.value.error_code == "jobs.fenced"
+    assert finish(jobs, again, clock.now())
+
+
+def test_what_a_worker_finished_it_does_not_get_again(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"))
+    [job] = claim(jobs, clock.now(), worker="compute-1/1")
+    finish(jobs, job, clock.now())
+    assert claim(jobs, clock.now(), worker="compute-1/1") == []
+
+
 def test_a_late_report_is_fenced(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [late] = claim(jobs, clock.now(), worker="w1")
@@ -199,7 +223,7 @@ def test_after_its_attempts_a_job_fails_with_a_reason_and_lets_the_next_one_go(j
     enqueue(jobs, clock.now(), new("a"), new("b"))
     told = []
     for attempt in (1, 2, 3):
-        [job] = claim(jobs, clock.now(), store=THREE_TIMES, given_up=lambda _, job: told.append(job))
+        [job] = claim(jobs, clock.now(), worker="w1", store=THREE_TIMES, given_up=lambda _, job: told.append(job))
         assert (job.id, job.attempt) == ("a", attempt)
         clock.sleep(LEASE_S)
     assert claim(jobs, clock.now(), store=THREE_TIMES, given_up=lambda _, job: told.append(job)) == []
