@@ -158,15 +158,23 @@ def test_the_same_job_enqueued_at_once_is_there_once(jobs):
         assert [job.id for job in STORE.story(connection, "key")] == ["a"]
 
 
-def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_younger_one(jobs, database_url):
+@pytest.fixture
+def other(jobs, database_url):
+    """Another process's engine. Closed before the database is dropped, which waits for open transactions."""
+    other = open_engine(database_url)
+    yield other
+    other.dispose()
+
+
+def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_younger_one(jobs, other, request):
     """A transaction may take its place in the order early and commit late; the key is still one at a time.
 
     The claimer here looked before the late commit; what it saw as first of the key no longer is.
     """
     if jobs.dialect.name == "sqlite":
         pytest.skip("one writer at a time: a late commit cannot happen")
-    other = open_engine(database_url)
     late = other.connect()
+    request.addfinalizer(late.close)
     late_transaction = late.begin()
     STORE.enqueue(late, NewJob("older", "compute-1", "build", "key", {}), START)
     with write(jobs) as connection:
@@ -189,11 +197,9 @@ def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_young
         assert STORE.get(connection, "younger").state is JobState.READY
     with write(jobs) as connection:
         assert STORE.claim(connection, "compute-1", "slow", START, LEASE_S) == []
-    late.close()
-    other.dispose()
 
 
-def test_workers_do_not_wait_for_each_others_rows(jobs, database_url):
+def test_workers_do_not_wait_for_each_others_rows(jobs):
     """While one claim is not yet committed, the next worker gets the next job."""
     if jobs.dialect.name == "sqlite":
         pytest.skip("one writer at a time")
