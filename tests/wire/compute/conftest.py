@@ -72,7 +72,7 @@ class Images:
         return ImageRecord(
             id=image_id,
             name="secret" if is_secret else "tiny",
-            visibility="private" if is_secret else "public",
+            visibility="shared" if is_secret else "public",
             owner="blue" if is_secret else "red",
             status="active",
             size_bytes=1,
