@@ -1,18 +1,16 @@
 # Everything a clone can do. Python 3.11 or newer is needed; the rest is installed here, from requirements/.
 
 PYTHON ?= python3
-# One hash seed in all workers of the tests: names made from sets must be the same in each, and runs repeatable.
-export PYTHONHASHSEED ?= 0
 
 MAKEFLAGS += --no-print-directory
 INSTALL := .venv/bin/python tools/install.py
 # What `make test` installs, two at a time.
-EVERYTHING := .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.done
+EVERYTHING := .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done
 PYTEST := .venv/bin/pytest
 
 .PHONY: help
 help: ## List what there is (the default)
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 .PHONY: demo
 demo: ## From nothing to a finished tour: install, start the whole plane, drive it with the stock clients
@@ -27,6 +25,10 @@ up: .venv/.runtime ## Run the whole plane in the foreground; Ctrl-C ends it, its
 test: ## Run all tests; servers that are not there are installed and started for them
 	@$(MAKE) -s -j2 $(EVERYTHING)
 	@.venv/bin/python -m tests.servers $(PYTEST) -n 2 $(ARGS)
+
+.PHONY: conformance
+conformance: .venv/.dev .venv-conformance/.done ## Placement's own test suite against ours, on all three databases; ARGS="--help" says more
+	@.venv/bin/python -m tests.conformance $(ARGS)
 
 .PHONY: check
 check: .venv/.dev ## Lint, types, import rules and the fast tests
@@ -60,7 +62,7 @@ specs: .venv/.dev ## Fill the tables of docs/specs from the docstrings of the te
 
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware clients keystone glance; do \
+	@for lock in runtime uv dev keystonemiddleware clients keystone glance conformance; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate --no-emit-index-url $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -68,7 +70,7 @@ lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 
 .PHONY: clean
 clean: ## Remove virtual environments, caches and build output (state of a plane stays)
-	rm -rf .venv .venv-clients .venv-keystone .venv-glance build dist src/*.egg-info
+	rm -rf .venv .venv-clients .venv-keystone .venv-glance .venv-conformance build dist src/*.egg-info
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -101,4 +103,8 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 
 .venv-glance/.done: requirements/glance.txt | .venv/.uv
 	@$(INSTALL) --into .venv-glance --name "a Glance to test against" $<
+	@touch $@
+
+.venv-conformance/.done: requirements/conformance.txt | .venv/.uv
+	@$(INSTALL) --into .venv-conformance --name "Placement's test suite and the Placement it is from" $<
 	@touch $@
