@@ -57,6 +57,13 @@ class ServerOptions:
     port: int = option(8778, "Port to listen on; all services share it, each below its prefix.")
     public_url: str = option("", "URL that clients reach this server by, if not what their Host header says.")
     threads: int = option(8, "Requests served at the same time.")
+    cors_origins: str = option(
+        "", "Origins whose web pages may call these APIs from a browser, comma separated (https://console.example.org)."
+    )
+    cors_headers: str = option(
+        "x-auth-token,openstack-api-version,x-openstack-nova-api-version,x-openstack-request-id",
+        "Headers that such pages may send.",
+    )
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,16 @@ class EndpointOptions:
     accelerator: str = option("", "As identity.")
     reservation: str = option("", "As identity.")
     image: str = option("", "As identity; the URL of a Glance here makes the plane use it.")
+
+
+@dataclass(frozen=True)
+class PlacementOptions:
+    policy: str = option(
+        "new",
+        "Who may do what, as OpenStack Placement's new defaults, as its old ones (admins reshape too), or every caller "
+        "with a project everything.",
+        choices=("new", "old", "open"),
+    )
 
 
 @dataclass(frozen=True)
@@ -144,6 +161,7 @@ class Config:
     identity: IdentityOptions = IdentityOptions()
     database: DatabaseOptions = DatabaseOptions()
     endpoints: EndpointOptions = EndpointOptions()
+    placement: PlacementOptions = PlacementOptions()
     compute: ComputeOptions = ComputeOptions()
     agent: AgentOptions = AgentOptions()
     accelerator: AcceleratorOptions = AcceleratorOptions()

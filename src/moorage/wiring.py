@@ -65,6 +65,7 @@ from moorage.reservation.service import ReservationService, ReservationSettings
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build, mount
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
+from moorage.wire.cors import CrossOrigin
 from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
 
 log = logging.getLogger(__name__)
@@ -135,7 +136,15 @@ class _Builder:
             if name in config.runs:
                 getattr(self, f"_build_{name}")()
         self.plane.stops.append(self.hints.close)
+        self.plane.app = self._across_origins(self.plane.app)
         return self.plane
+
+    def _across_origins(self, app: WsgiApp) -> WsgiApp:
+        origins, headers = (
+            frozenset(word.strip() for word in text.split(",") if word.strip())
+            for text in (self.config.server.cors_origins, self.config.server.cors_headers.lower())
+        )
+        return CrossOrigin(origins, headers).around(app) if origins else app
 
     # Who is calling
 
@@ -247,7 +256,8 @@ class _Builder:
         engine = self._engine("placement")
         service = PlacementService(engine, self.clock, self.ids)
         self.plane.starts.append(service.start)
-        self._serve("placement", placement_routes.API, service, placement_routes.RULES, engine)
+        rules = placement_routes.POLICIES[self.config.placement.policy]
+        self._serve("placement", placement_routes.API, service, rules, engine)
 
     def _build_image(self) -> None:
         service = ImageService(

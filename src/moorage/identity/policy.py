@@ -24,6 +24,11 @@ def anyone(caller: Caller) -> bool:
     return True
 
 
+def in_project(caller: Caller) -> bool:
+    """Every caller with a token for a project, whatever the roles: what ``@`` is to the peers."""
+    return not caller.system_scope
+
+
 def has_role(*names: str) -> Rule:
     """Any of `names`, or a role that implies one of them."""
 
@@ -53,3 +58,11 @@ class RuleTable:
 
     def refusal(self, rule: str) -> str:
         return self.refusal_text.format(rule=rule)
+
+    def or_if(self, rule: Rule) -> "RuleTable":
+        """This table, with whoever `rule` allows allowed everywhere too."""
+
+        def either(own: Rule) -> Rule:
+            return lambda caller: own(caller) or rule(caller)
+
+        return RuleTable({name: either(own) for name, own in self.rules.items()}, self.refusal_text)

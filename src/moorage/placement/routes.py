@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from moorage.identity.policy import Rule, RuleTable, admin_or_service, has_role, service
+from moorage.identity.policy import Rule, RuleTable, admin, admin_or_service, has_role, in_project, service
 from moorage.placement.error_shape import error_shape
 from moorage.placement.handlers import (
     aggregates,
@@ -184,3 +184,7 @@ RULES = RuleTable(
     {route.rule: _SPECIAL.get(route.rule, admin_or_service) for route in ROUTES if route.rule is not None} | _SPECIAL,
     refusal_text="Policy does not allow {rule} to be performed.",
 )
+
+#: Who may do what, by the name an operator chooses it by. The peer calls the first two its new and its old defaults:
+#: with the old ones admins reshape too, and with the last everybody does everything.
+POLICIES = {"new": RULES, "old": RULES.or_if(admin), "open": RULES.or_if(in_project)}

@@ -1,7 +1,17 @@
 import pytest
 
 from moorage.core.caller import ANONYMOUS, Caller
-from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone, has_role, member, reader, service
+from moorage.identity.policy import (
+    RuleTable,
+    admin,
+    admin_or_service,
+    anyone,
+    has_role,
+    in_project,
+    member,
+    reader,
+    service,
+)
 
 
 def caller(*roles: str, system: bool = False) -> Caller:
@@ -45,3 +55,17 @@ def test_what_is_not_in_the_table_is_denied_to_everybody():
 def test_a_role_of_ones_own():
     assert has_role("fpga_user")(caller("fpga_user"))
     assert not has_role("fpga_user")(caller("member"))
+
+
+def test_in_project_is_everybody_but_callers_for_the_whole_system():
+    assert in_project(caller())
+    assert not in_project(caller("admin", system=True))
+
+
+def test_a_table_can_be_opened_to_more_callers_and_to_no_more_rules():
+    table = RuleTable({"known": service}, "not {rule}").or_if(admin)
+    assert table.allows("known", caller("service"))
+    assert table.allows("known", caller("admin"))
+    assert not table.allows("known", caller("member"))
+    assert not table.allows("unknown", caller("admin"))
+    assert table.refusal("known") == "not known"

@@ -1,0 +1,28 @@
+"""Options that change what the whole plane answers."""
+
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.wire.transports import InProcessTransport
+from moorage.wiring import build_plane
+from tests.conftest import START
+from tests.system.planes import write_config
+
+PAGE = "https://console.example.org"
+
+
+def headers_for_a_page(directory, **sections):
+    """Of an answer that a page of `PAGE` gets from a plane with these options."""
+    config = write_config(directory, identity={"mode": "none"}, **sections)
+    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+    answer = InProcessTransport(plane.app, "http://127.0.0.1").send("GET", "/compute/", {"origin": PAGE})
+    plane.stop()
+    return answer.headers
+
+
+def test_pages_of_listed_origins_may_call_every_service(tmp_path):
+    server = {"cors_origins": f"https://other.example.org, {PAGE}"}
+    assert headers_for_a_page(tmp_path, server=server)["access-control-allow-origin"] == PAGE
+
+
+def test_pages_of_other_origins_may_not_unless_told_so(tmp_path):
+    assert "access-control-allow-origin" not in headers_for_a_page(tmp_path)
