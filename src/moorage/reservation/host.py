@@ -105,8 +105,10 @@ class ReservedHosts:
         self._set_trait(host, wanted=False)
 
     def _drop_provider(self, host: Host) -> None:
+        """One of that name elsewhere is not ours: see `ensure_reservation_provider`."""
+        root = self._placement.provider_by_name(host.hypervisor_hostname)
         provider = self._placement.provider_by_name(provider_name(host.hypervisor_hostname))
-        if provider is not None:
+        if root is not None and provider is not None and provider.parent_uuid == root.uuid:
             self._placement.delete_provider(provider.uuid)
 
     def _join_freepool(self, host: Host) -> None:

@@ -64,9 +64,28 @@ def test_host_ids_are_decimal_texts(reserved):
 
 
 def test_the_reservation_provider_is_a_child_of_the_compute_node(reserved):
-    """R3 (instance-reservation)."""
+    """R3, A12 (instance-reservation): no trait is needed on it."""
     provider = reserved.placement.provider_by_name("blazar_compute-1")
     assert provider.parent_uuid == reserved.placement.provider_by_name("compute-1").uuid
+    assert reserved.placement.traits(provider.uuid)[1] == frozenset()
+
+
+def test_a_provider_of_that_name_below_the_host_is_adopted(plane):
+    """A8 (instance-reservation)."""
+    root = plane.placement.provider_by_name("compute-1")
+    made = plane.placement.create_provider("blazar_compute-1", parent_uuid=root.uuid)
+    plane.register()
+    assert plane.placement.provider_by_name("blazar_compute-1").uuid == made.uuid
+
+
+def test_a_provider_of_that_name_elsewhere_is_refused_and_left_alone(plane):
+    """A8 (instance-reservation): it is somebody else's, so that undoing must not delete it."""
+    made = plane.placement.create_provider("blazar_compute-1")
+    status, body = plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})
+    assert status == 409
+    assert "it exists and is not below" in body["error_message"]
+    assert plane.placement.provider_by_name("blazar_compute-1").uuid == made.uuid
+    assert rows(plane) == []
 
 
 def test_a_host_joins_the_freepool_and_its_provider_gets_the_trait(reserved):
@@ -76,6 +95,7 @@ def test_a_host_joins_the_freepool_and_its_provider_gets_the_trait(reserved):
 
 
 def test_an_ordinary_server_does_not_land_on_a_reserved_host(reserved):
+    """A13 (instance-reservation): by Placement alone, without a filter of its own."""
     reserved.compute.create_flavor("small", "small", 1, 512, 1, public=True)
     server = reserved.server(reserved.boot("plain", "small"))
     assert server["status"] == "ERROR"
