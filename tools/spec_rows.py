@@ -4,7 +4,8 @@ usage: .venv/bin/python tools/spec_rows.py
 
 A test says what it shows in its docstring, at the start of a sentence: ``R7, R16 (provider-config): ...``, or without
 the page where its directory tells it (`OF_DIRECTORY`). The first `LIMIT` tests of a row are written down; a row with
-a test loses its "to be", so look at its module cell too. Rows whose tests are gone are put back by hand.
+a test loses its "to be", so look at its module cell too. What is still missing of a row that is built in part is
+written by hand behind its tests, ``<br>partly: ...``, and stays. Rows whose tests are gone are put back by hand.
 """
 
 import ast
@@ -27,9 +28,11 @@ OF_DIRECTORY = {
 
 #: `R1, R8 (provider-config):` and `A2:` and a docstring that is nothing but ids.
 CLAIM = re.compile(
-    r"(?:^|(?<=\. ))(?P<ids>[RFA]\d{1,2}(?:(?:, | and )[RFA]\d{1,2})*)(?: \((?P<page>[a-z-]+)\))?(?=:|,|\s*$)",
+    r"(?:^|(?<=\. ))(?P<ids>[RFA]\d{1,2}(?:(?:, | and )[RFA]\d{1,2})*)(?: \((?P<page>[a-z-]+)\))?(?=[:,.]|\s*$)",
     re.MULTILINE,
 )
+#: What is said by hand of a row that is built in part.
+PARTLY = re.compile(r"(<br>partly: .*) \|$")
 
 
 def main() -> None:
@@ -70,7 +73,8 @@ def filled(line: str, page: str, tests: dict[tuple[str, str], list[str]]) -> str
     if not row or (page, row[1]) not in tests:
         return line
     named = "<br>".join(f"`{test}`" for test in tests[page, row[1]][:LIMIT])
-    return f"| {row[1]} | {row[2]} | {row[3]} | {named} |\n"
+    partly = PARTLY.search(line)
+    return f"| {row[1]} | {row[2]} | {row[3]} | {named}{partly[1] if partly else ''} |\n"
 
 
 if __name__ == "__main__":

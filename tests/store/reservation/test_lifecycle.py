@@ -18,7 +18,7 @@ def plane(tmp_path, database_url):
 
 
 def test_a_lease_lives_and_ends(plane):
-    """R6-R32 (instance-reservation)."""
+    """From the request to the last trace, on each database."""
     wanted = instance(2, resource_properties='["=", "$rack", "9"]')
     made = plane.ask("POST", "/v1/leases", lease(wanted), status=201)["lease"]
     reservation = made["reservations"][0]
@@ -39,7 +39,7 @@ def test_a_lease_lives_and_ends(plane):
 
 
 def test_racing_requests_get_what_there_is_and_no_more(plane):
-    """D3, R12 (instance-reservation): eight requests of four slots for eight slots, by four services."""
+    """R12 (instance-reservation), D3: eight requests of four slots for eight slots, by four services."""
     services = [plane.new_service(worker=f"w{number}") for number in range(4)]
     from moorage.core.caller import Caller
     from moorage.core.errors import Conflict

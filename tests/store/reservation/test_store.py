@@ -38,7 +38,7 @@ def slots(ids, lease, host_id, count):
 
 @pytest.mark.parametrize("affinity", [None, True, False])
 def test_a_lease_is_read_as_it_was_written(database, ids, affinity):
-    """R14 (instance-reservation): affinity has three values in the database."""
+    """R14, R35 (instance-reservation): affinity has three values in the database."""
     lease = new_lease(ids, InstanceRequest(Size(1, 2, 3), 4, affinity, '["=", "$rack", "9"]'))
     with write(database) as connection:
         store.insert_lease(connection, lease)

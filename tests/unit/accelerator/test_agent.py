@@ -44,7 +44,7 @@ def agent_of(tmp_path, drivers, clock, images=None) -> AcceleratorAgent:
 
 
 def test_every_deployable_is_a_provider_below_its_numa_node(rig):
-    """R3, R7, R8, R9: one provider per region and per GPU: class, total, traits."""
+    """R3, R7, R8, R9, A13: one provider per region and per GPU: class, total, traits."""
     nodes = {node.name: node for node in rig.agent.nodes()}
     assert len(nodes) == 7
     region = nodes["compute-1_0000:3b:00.0_R1"]

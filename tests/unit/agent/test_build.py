@@ -77,6 +77,7 @@ def alive():
 
 
 def test_devices_are_plugged_before_the_domain_is_defined_and_stand_in_it(builder, driver, bench):
+    """R33 (accelerator-attach)."""
     built = builder.build(order(), alive)
     assert built.devices == ("0000:3b:00.1",)
     assert bench.calls == [

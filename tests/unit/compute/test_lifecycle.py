@@ -96,7 +96,7 @@ def test_status_is_one_word_of_both_states():
 
 
 def test_accelerators_come_with_the_build_and_go_with_the_deletion_only():
-    """R33 to R36, R42 (accelerator-attach): attached at creation, kept over stop, pause and reboot, then released."""
+    """R33, R34, R35, R36, R42 (accelerator-attach): attached at creation, kept over stop, pause and reboot, then released."""
     by_effect = {effect: set() for effect in Accelerators}
     for operation in lifecycle.OPERATIONS:
         by_effect[operation.accelerators].add(operation.name)

@@ -62,7 +62,7 @@ def info(uuid=None) -> dict:
 
 
 def test_the_three_verbs_have_the_specs_signatures():
-    """R12: exactly initialize(), plug(instance_info, selected_rp, flavor_extra_specs), unplug(instance_info)."""
+    """R12, A17: exactly initialize(), plug(instance_info, selected_rp, flavor_extra_specs), unplug(instance_info)."""
     names = {
         name: list(inspect.signature(getattr(os_acc, name)).parameters) for name in ("initialize", "plug", "unplug")
     }
@@ -71,10 +71,11 @@ def test_the_three_verbs_have_the_specs_signatures():
         "plug": ["instance_info", "selected_rp", "flavor_extra_specs"],
         "unplug": ["instance_info"],
     }
+    assert set(os_acc.__all__) == {*names, "configure", "refers_to_accelerators", "Client", "exception"}
 
 
 def test_plug_and_unplug_through_the_socket(served):
-    """R12 positional and keyword, R23, R28, R30: a list of {"pci_id"}; the number released, then 0."""
+    """R12, R23, R28, R30, A7: positional and keyword; a list of {"pci_id"}; the number released, then 0."""
     image_id = served.image(region_uuid=TYPE_R1, function_uuid=AES)
     assert os_acc.initialize() is None
     instance = info()

@@ -43,7 +43,7 @@ def test_a_start_has_one_inventory_per_distinct_host_and_access_last():
 
 
 def test_an_end_takes_down_in_the_order_of_the_spec():
-    """R29-R32 (instance-reservation): inventory once per distinct host."""
+    """R29, R30, R31, R32 (instance-reservation): inventory once per distinct host."""
     steps = plan_end([A], SLOTS, "p")
     assert [step.kind.value for step in steps] == [
         "revoke_access",

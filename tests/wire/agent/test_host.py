@@ -170,6 +170,7 @@ def test_a_deletion_that_the_agent_died_in_is_finished_by_the_next_agent(plane, 
 
 
 def test_servers_run_on_while_the_agent_is_away(plane):
+    """R51 (accelerator-attach): the restart of a host's agent."""
     plane.start_agent()
     server_id = plane.create("web")
     plane.duties.settle()

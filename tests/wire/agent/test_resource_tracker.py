@@ -189,7 +189,7 @@ def test_an_entry_for_a_device_waits_until_it_is_there(host, placement):
 
 
 def test_what_others_wrote_is_left_alone(host, placement):
-    """A host under reservation: foreign trait, class and provider stay through updates, restarts and removals."""
+    """A13 (accelerator-attach): on a host under reservation foreign trait, class and provider stay through updates, restarts and removals."""
     put(host.files, LLC)
     host.grafts = Devices(Device("dev"))
     tracker = host.tracker()

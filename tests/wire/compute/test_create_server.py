@@ -132,6 +132,7 @@ def test_a_failed_build_ends_in_error_and_gives_back(plane, host):
 
 
 def test_a_reserved_host_is_closed_to_ordinary_flavors_and_open_to_reserved_ones(plane, host):
+    """A13 (instance-reservation)."""
     reservation = "CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E"
     host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500, **{reservation: 1})
     plane.builder.tick()  # brings the trait into Placement

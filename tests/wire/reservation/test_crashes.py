@@ -142,7 +142,7 @@ def test_an_end_survives_a_crash_at_every_call(tmp_path, moment):
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_creation_survives_a_crash_at_every_call(tmp_path, moment):
-    """R12 (instance-reservation): the next process finishes what was admitted; nobody is left half created."""
+    """R12, A7 (instance-reservation): the next process finishes what was admitted; nobody is left half created."""
 
     def doomed(service, made):
         from moorage.core.caller import Caller

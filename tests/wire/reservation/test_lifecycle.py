@@ -34,7 +34,7 @@ def traces(plane, reservation, *hosts):
 
 
 def test_creating_makes_the_class_and_a_private_flavor(reserved):
-    """R8, R9 (instance-reservation)."""
+    """R8, R9, A10 (instance-reservation): beside one of the class the flavor has its size as any other."""
     _, reservation = create(reserved, instance(3, vcpus=2, memory_mb=512, disk_gb=5), **LATER)
     assert reserved.has_class(class_of(reservation))
     flavor = reserved.flavor(reservation["id"])
@@ -85,7 +85,7 @@ def test_a_lease_that_cannot_be_created_leaves_nothing(reserved, method):
 
 
 def test_a_lease_starts_when_it_is_due(reserved):
-    """R20, R22 (instance-reservation): total = the number of the reservation's slots on the host."""
+    """R20, R22, A9 (instance-reservation): total = the number of the reservation's slots on the host."""
     made, reservation = create(reserved, instance(3), **LATER)
     reserved.run_until(STARTS)
     inventory = reserved.inventory("compute-1", class_of(reservation))
@@ -102,7 +102,7 @@ def test_a_lease_starts_when_it_is_due(reserved):
 
 
 def test_inventory_comes_before_access(reserved):
-    """R24 (instance-reservation): the peer does it the other way round and has a race."""
+    """R24, A6 (instance-reservation): the peer does it the other way round and has a race."""
     reserved.add_host("compute-2")
     reserved.register("compute-2")
     calls = []
@@ -115,7 +115,7 @@ def test_inventory_comes_before_access(reserved):
 
 
 def test_a_missing_reservation_provider_is_made_at_the_start(reserved):
-    """R21 (instance-reservation): hosts registered before there were reservation providers."""
+    """R21, A11 (instance-reservation): hosts registered before there were reservation providers."""
     _, reservation = create(reserved, instance(2), **LATER)
     reserved.placement.delete_provider(reserved.placement.provider_by_name("blazar_compute-1").uuid)
     reserved.run_until(STARTS)
@@ -135,7 +135,7 @@ def test_inventories_of_other_reservations_survive(reserved):
 
 
 def test_a_concurrent_update_of_the_provider_is_met_by_reading_again(reserved):
-    """R23 (instance-reservation)."""
+    """R23, A3 (instance-reservation)."""
     _, reservation = create(reserved, instance(2), **LATER)
     raced = []
 
@@ -291,7 +291,7 @@ def test_what_is_gone_already_does_not_disturb_the_end(reserved):
 
 
 def test_deleting_a_pending_lease_leaves_nothing(reserved):
-    """R29-R32 (instance-reservation): delete goes the way of the end."""
+    """R29, R30, R31, R32 (instance-reservation): delete goes the way of the end."""
     made, reservation = create(reserved, instance(2), **LATER)
     reserved.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
     assert reserved.answer("GET", f"/v1/leases/{made['id']}")[0] == 404
