@@ -98,7 +98,13 @@ class Tour:
         words = shlex.split(line)
         program = {"openstack": self.clients / "openstack", "moorage": self.moorage}[words[0]]
         done = subprocess.run(
-            [str(program), *words[1:]], env=self.environment, capture_output=True, text=True, timeout=120, check=False
+            [str(program), *words[1:]],
+            env=self.environment,
+            cwd=self.state,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         self.commands += 1
         answer = done.stdout.strip()
@@ -185,6 +191,12 @@ class Tour:
 
     def server(self, name: str) -> dict[str, object]:
         return dict(self.json(f"openstack server show {name}"))  # type: ignore[call-overload]
+
+    def fault(self, name: str) -> str:
+        """Why the server is in ERROR, as its owner reads it."""
+        fault = dict(self.server(name)["fault"])  # type: ignore[call-overload]
+        self.say(f"   fault: {fault['message']}")
+        return str(fault["message"])
 
     def provider(self, name: str) -> str:
         uuid = self.run(f"openstack resource provider list --name {name} -f value -c uuid", shown=False)
@@ -278,7 +290,7 @@ def custom_classes(tour: Tour) -> None:
     tour.title("3. Custom resource classes in flavors")
     (tour.state / "tiny.img").write_bytes(os.urandom(64 * 1024))
     tour.run(
-        f"openstack image create tiny --file {tour.state}/tiny.img --disk-format raw --container-format bare"
+        "openstack image create tiny --file tiny.img --disk-format raw --container-format bare"
         " -c name -c status -c size"
     )
     tour.run(
@@ -316,7 +328,7 @@ def _region_id(tour: Tour, region: str) -> str:
 def _upload(tour: Tour, name: str, function: str, region_id: str) -> None:
     (tour.state / f"{name}.gbs").write_bytes(os.urandom(200_000))
     tour.run(
-        f"openstack image create {name} --file {tour.state}/{name}.gbs --disk-format raw --container-format bare"
+        f"openstack image create {name} --file {name}.gbs --disk-format raw --container-format bare"
         f" --property function_uuid={function} --property region_uuid={region_id} --tag FPGA --public"
         " -c name -c status -c size"
     )
@@ -326,7 +338,7 @@ def _function_flavor(tour: Tour, name: str, function: str, region_id: str) -> No
     trait = f"trait:CUSTOM_FPGA_INTEL_REGION_{region_id.upper().replace('-', '_')}"
     tour.run(
         f"openstack flavor create {name} --vcpus 1 --ram 256 --disk 1 --property resources:CUSTOM_ACCELERATOR_FPGA=1"
-        f" --property {trait}=required --property accel:function_id={function} -c name -c properties"
+        f" --property {trait}=required --property accel:function_id={function} -c name"
     )
 
 
@@ -388,8 +400,7 @@ def _two_bitstreams(tour: Tour, region_id: str) -> None:
         lambda: ((found := tour.server("crypto-2"))["status"] == "ERROR", found["status"]),
     )
     server = tour.server("crypto-2")
-    tour.say(json.dumps(server.get("fault"), indent=2))
-    fault = str(server.get("fault"))
+    fault = tour.fault("crypto-2")
     images = [str(dict(tour.json(f"openstack image show {name}"))["id"]) for name in ("aes-128", "aes-128-again")]  # type: ignore[call-overload]
     tour.check("the error names both", holds=all(image in fault for image in images), found=fault)
     held = tour.allocation(str(server["id"]))
@@ -425,8 +436,7 @@ def reservation(tour: Tour) -> None:
     tour.until(
         "the fourth gets no valid host", lambda: ((s := tour.server("team-4"))["status"] == "ERROR", s["status"])
     )
-    fault = str(tour.server("team-4").get("fault"))
-    tour.say(fault)
+    fault = tour.fault("team-4")
     tour.check("with the reason", holds="No valid host" in fault and name in fault, found=fault)
     tour.run("openstack flavor create plain --vcpus 1 --ram 64 --disk 1 -c name")
     tour.run("openstack server create stray --flavor plain --image tiny --nic none -c name")
@@ -434,7 +444,7 @@ def reservation(tour: Tour) -> None:
         "an ordinary server does not land on reserved capacity",
         lambda: ((s := tour.server("stray"))["status"] == "ERROR", s["status"]),
     )
-    tour.say(str(tour.server("stray").get("fault")))
+    tour.fault("stray")
     for stray in ("stray", "team-4"):
         tour.run(f"openstack server delete {stray} --wait", shown=False)
     _lease_end(tour, rid, name, host)
