@@ -1,13 +1,12 @@
 """What is plugged where, on disk: one JSON file per host, replaced as a whole.
 
-A write is durable before it counts: written beside, fsync, rename, fsync of the directory. So after a kill at any
-moment the file is either the old or the new one, never half of one. What the contents mean is `holdings`.
+A write is durable before it counts (`moorage.durable`). So after a kill at any moment the file is either the old or
+the new one, never half of one. What the contents mean is `holdings`.
 A lock beside it keeps a second process away: two agents over one file would hand out the same devices.
 Spec: docs/specs/accelerator-attach.md
 """
 
 import fcntl
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import msgspec
 
 from moorage.accelerator.holdings import Holdings
 from moorage.core.errors import StartError
+from moorage.durable import write_durably
 
 VERSION = 1
 
@@ -97,18 +97,3 @@ def _locked_for_this_process(path: Path) -> IO[bytes]:
             "another directory"
         ) from error
     return file
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """`path` has its old content or `content`, whatever happens in between; private to this user."""
-    part = path.with_name(path.name + ".part")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

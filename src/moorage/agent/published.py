@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from moorage.agent.changes import Published, PublishedProvider
-from moorage.agent.durable import write_durably
 from moorage.core.errors import StartError
+from moorage.durable import write_durably
 
 
 class _Provider(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,6 +33,7 @@ class PublishedFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._content = self._read()
 
     @property

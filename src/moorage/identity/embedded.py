@@ -7,7 +7,6 @@ themselves. All three are 0600; whoever can read them is admin.
 
 import base64
 import fcntl
-import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.ids import Ids
+from moorage.durable import write_durably
 from moorage.identity.model import Accounts, Project, User, caller_for
 from moorage.identity.tokens import Claims, TokenSigner
 from moorage.identity.users import UsersFile, hash_password, password_fits
@@ -184,13 +184,13 @@ def _make_first_accounts(
             for name, roles in FIRST_USERS.items()
         },
     }
-    _write(credentials_file, orjson.dumps(notes, option=orjson.OPT_INDENT_2))
-    _write(users_file, (_HEADER + yaml.safe_dump(document, sort_keys=False)).encode())
+    write_durably(credentials_file, orjson.dumps(notes, option=orjson.OPT_INDENT_2))
+    write_durably(users_file, (_HEADER + yaml.safe_dump(document, sort_keys=False)).encode())
 
 
 def _key(path: Path, random_bytes: RandomBytes) -> bytes:
     if not path.exists():
-        _write(path, random_bytes(32))
+        write_durably(path, random_bytes(32))
     try:
         status = path.stat()
         if status.st_mode & 0o077:
@@ -201,17 +201,6 @@ def _key(path: Path, random_bytes: RandomBytes) -> bytes:
     if len(key) < 32:
         raise StartError(f"{path} holds {len(key)} bytes instead of 32; remove it, and users log in again")
     return key
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, for us alone."""
-    draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)
 
 
 def _plain(ids: Ids) -> str:

@@ -26,9 +26,10 @@ import orjson
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound, TooLarge
 from moorage.core.ids import Ids
+from moorage.durable import sync_directory, write_durably
 from moorage.images.base import CHUNK_BYTES, ImageRecord
 from moorage.images.document import from_kept, kept
-from moorage.images.files import Stripes, is_locked, private_directory, sync_directory, write_whole
+from moorage.images.files import Stripes, is_locked, private_directory
 from moorage.images.model import Image, ImageStatus, broken_off, saved, saving
 from moorage.images.query import carries
 
@@ -248,7 +249,7 @@ class ImageDirectory:
 
     def _write(self, image: Image) -> None:
         self._read.pop(image.id, None)
-        write_whole(self._json(image.id), orjson.dumps(kept(image), option=orjson.OPT_INDENT_2))
+        write_durably(self._json(image.id), orjson.dumps(kept(image), option=orjson.OPT_INDENT_2))
 
     def _json(self, image_id: str) -> Path:
         return self._directory / f"{image_id}.json"

@@ -60,24 +60,3 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The new content or the old one, whatever happens in between. One writer at a time: the caller's lock."""
-    draft = path.with_name(f"{path.name}.new")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes a rename in it last."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

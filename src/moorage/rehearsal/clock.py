@@ -1,11 +1,11 @@
 """The adjustable clock of a rehearsal, its offset kept over restarts in ``clock`` in the state directory."""
 
-import os
 from datetime import timedelta
 from pathlib import Path
 
 from moorage.core.clock import AdjustableClock
 from moorage.core.errors import StartError
+from moorage.durable import write_durably
 
 
 def open_clock(state: Path) -> AdjustableClock:
@@ -19,15 +19,5 @@ def open_clock(state: Path) -> AdjustableClock:
         raise StartError(
             f"{path} must hold the seconds that the clock is ahead: {error}; remove it to go back to the machine's time"
         ) from error
-    clock.on_advance.append(lambda: _keep(path, clock.offset))
+    clock.on_advance.append(lambda: write_durably(path, f"{clock.offset.total_seconds()}\n".encode("ascii")))
     return clock
-
-
-def _keep(path: Path, offset: timedelta) -> None:
-    """Whole or not at all: a kill in between must not leave half a number."""
-    draft = path.with_name("clock.new")
-    with draft.open("w", encoding="ascii") as file:
-        file.write(f"{offset.total_seconds()}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)

@@ -20,11 +20,11 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from moorage.accelerator.checkpoint import write_durably
 from moorage.accelerator.drivers.base import DriverError, Identified
 from moorage.accelerator.model import Bitstream, Device, Health, RegionState
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
+from moorage.durable import write_durably
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from moorage.agent.durable import write_durably
 from moorage.agent.tree import Inventory, ProviderNode, ProviderTree
 from moorage.agent.virt.domain_xml import parse, render
 from moorage.agent.virt.driver import (
@@ -28,6 +27,7 @@ from moorage.agent.virt.script import Script
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
 from moorage.core.ids import is_uuid
+from moorage.durable import write_durably
 
 HYPERVISOR_VERSION = 1_000_000
 
