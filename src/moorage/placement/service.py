@@ -3,8 +3,10 @@
 import os_resource_classes
 import os_traits
 from sqlalchemy import Connection, Engine, insert
+from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import Clock
+from moorage.core.errors import RetryableConflict
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction
 from moorage.placement import changes, store_names
@@ -54,4 +56,7 @@ def _ensure_counter(connection: Connection) -> None:
     """The one row of the counter, which then serialises the rest of this transaction among processes."""
     statement = change_sequence.select().where(change_sequence.c.id == 1).with_for_update()
     if connection.execute(statement).first() is None:
-        connection.execute(insert(change_sequence).values(id=1, last=0, trimmed=0))
+        try:
+            connection.execute(insert(change_sequence).values(id=1, last=0, trimmed=0))
+        except IntegrityError as error:
+            raise RetryableConflict("another process starts on this new database at this moment") from error

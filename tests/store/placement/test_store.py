@@ -257,6 +257,26 @@ def test_standard_names_are_those_of_the_libraries_and_stay(service, other):
         service.names.delete_trait("HW_CPU_X86_AVX2")
 
 
+def test_processes_may_start_on_a_new_database_at_once(engine, clock):
+    upgrade(engine, "placement")
+    services = [PlacementService(engine, clock, SeededIds(number)) for number in range(4)]
+    barrier = threading.Barrier(len(services))
+    started = []
+
+    def start(service):
+        barrier.wait()
+        service.start()
+        started.append(service)
+
+    threads = [threading.Thread(target=start, args=(service,)) for service in services]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(started) == len(services)
+    assert len({len(service.names.traits()) for service in services}) == 1
+
+
 def test_custom_names_come_and_go(service, other):
     assert service.names.ensure_class("CUSTOM_GOLD") is True
     assert other.names.ensure_class("CUSTOM_GOLD") is False

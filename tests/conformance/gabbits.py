@@ -1,0 +1,42 @@
+"""The files of the suite, as they lie in the installed openstack-placement; nothing of them is in this repository."""
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import gabbi.utils
+
+from tests.conformance.variants import variant_of
+from tests.conformance.worlds import WORLDS
+
+
+@dataclass(frozen=True)
+class Gabbit:
+    """One file. `suite` is its content, which gabbi may change: load it again to run it again."""
+
+    path: Path
+    fixture: str
+    suite: dict
+
+    @property
+    def variant(self) -> str:
+        return variant_of(self.fixture)
+
+
+def gabbits() -> Iterator[Gabbit]:
+    """All files, by name."""
+    spec = importlib.util.find_spec("placement")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("openstack-placement is not installed here; make .venv-conformance/.done")
+    directory = Path(next(iter(spec.submodule_search_locations))) / "tests" / "functional" / "gabbits"
+    for path in sorted(directory.glob("*.yaml")):
+        yield _load(path)
+
+
+def _load(path: Path) -> Gabbit:
+    suite = gabbi.utils.load_yaml(yaml_file=str(path))
+    fixtures = suite.get("fixtures") or []
+    if len(fixtures) != 1 or fixtures[0] not in WORLDS:
+        raise SystemExit(f"{path.name}: worlds.py has no world for the fixtures {fixtures}")
+    return Gabbit(path, fixtures[0], suite)

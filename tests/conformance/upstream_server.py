@@ -1,0 +1,47 @@
+"""The real Placement, to compare with: run by .venv-conformance, on a SQLite file in DIRECTORY.
+
+usage: python -W ignore -m tests.conformance.upstream_server VARIANT PORT DIRECTORY
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from placement import policies, wsgi
+
+from tests.conformance.literal_server import serve
+from tests.conformance.variants import CORS_HEADER, CORS_ORIGIN, VARIANTS, Variant
+
+
+def write_configuration(variant: Variant, directory: Path) -> None:
+    """``placement.conf`` and ``policy.yaml``, in the peer's syntax."""
+    sections = {
+        "api": {"auth_strategy": "noauth2"},
+        "placement_database": {"connection": f"sqlite:///{directory}/placement.db", "sync_on_startup": "true"},
+        "oslo_policy": {
+            "enforce_new_defaults": str(variant.policy == "new").lower(),
+            "policy_file": f"{directory}/policy.yaml",
+        },
+        "oslo_concurrency": {"lock_path": str(directory)},
+    }
+    if variant.cors:
+        sections["cors"] = {"allowed_origin": CORS_ORIGIN, "allow_headers": CORS_HEADER}
+    lines = []
+    for section, options in sections.items():
+        lines += [f"[{section}]", *(f"{name} = {value}" for name, value in options.items())]
+    (directory / "placement.conf").write_text("\n".join(lines) + "\n")
+    open_rules = {rule.name: "@" for rule in policies.list_rules() if hasattr(rule, "operations")}
+    # JSON is YAML.
+    (directory / "policy.yaml").write_text(json.dumps(open_rules if variant.policy == "open" else {}))
+
+
+def main() -> None:
+    variant, port, directory = VARIANTS[sys.argv[1]], int(sys.argv[2]), Path(sys.argv[3])
+    write_configuration(variant, directory)
+    os.environ["OS_PLACEMENT_CONFIG_DIR"] = str(directory)
+    serve(wsgi.init_application(), port)
+
+
+if __name__ == "__main__":
+    main()
