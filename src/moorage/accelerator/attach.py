@@ -213,7 +213,7 @@ class AttachEngine:
         try:
             self._clean(pci_id, deployable)
         except (DriverError, BadRequest) as error:
-            log.error("handle is quarantined", extra={"handle": pci_id, "reason": error.message})  # noqa: TRY400
+            log.error("handle is quarantined", extra={"handle": pci_id, "reason": error.message})  # noqa: TRY400 - the reason is the whole story
             self._checkpoint.step(partial(h.clean, pci_id=pci_id))
             self._checkpoint.step(partial(h.quarantine, pci_id=pci_id, reason=error.message))
             return [f"{pci_id} ({error.message})"]

@@ -120,7 +120,8 @@ class Programmer:
             except ConflictingBitstreams:
                 log.debug("region stays as it is while it is in use", extra={"region": deployable})
             except (ProgramFailed, BadRequest) as error:  # BadRequest: its card is gone
-                log.error("region cannot be mended", extra={"region": deployable, "reason": error.message})  # noqa: TRY400
+                why = {"region": deployable, "reason": error.message}
+                log.error("region cannot be mended", extra=why)  # noqa: TRY400 - the reason is the whole story
 
     def recover(self, deployable: str) -> None:
         """At a start, or when a card is back: believe the device where it can tell, else mend the region."""

@@ -250,7 +250,6 @@ class _Reader:
 class _Writer:
     def __init__(self, placement: PlacementClient) -> None:
         self._placement = placement
-        self._ensured: set[str] = set()
 
     def write(self, steps: Sequence[Step], seen: Iterable[SeenProvider]) -> None:
         """Raises `Conflict` when a provider changed since it was seen, or a class came into use."""

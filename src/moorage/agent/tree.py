@@ -120,10 +120,6 @@ class ProviderTree:
             return ProviderTree(node if old.name == node.name else old for old in self)
         return ProviderTree([*self, node])
 
-    def with_inventories(self, name: str, inventories: Mapping[str, Inventory]) -> "ProviderTree":
-        """`inventories` in the place of all that `name` had."""
-        return self.with_node(replace(self[name], inventories=dict(inventories)))
-
     def with_traits(self, name: str, traits: Iterable[str]) -> "ProviderTree":
         return self.with_node(replace(self[name], traits=frozenset(traits)))
 

@@ -58,9 +58,9 @@ class HostService:
 
     def hosts(self) -> list[HostDetails]:
         with read(self._engine) as connection:
-            return self.details(connection)
+            return self._details(connection)
 
-    def details(self, connection: Connection) -> list[HostDetails]:
+    def _details(self, connection: Connection) -> list[HostDetails]:
         zones = host_store.zones(connection)
         on_hosts = store.servers_on_hosts(connection)
         return [
@@ -100,7 +100,7 @@ class HostService:
                 host_store.set_service(connection, host.name, **changes)
             if is_enabled is not None:
                 self._enqueue_status(connection, host.name)
-            return next(one for one in self.details(connection) if one.host.name == host.name)
+            return next(one for one in self._details(connection) if one.host.name == host.name)
 
         details = in_transaction(self._engine, work)
         self._hints.send(BUILD_QUEUE)

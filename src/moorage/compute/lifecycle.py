@@ -28,7 +28,6 @@ class Operation:
     """One operation that a host carries out."""
 
     name: str  #: in refusals and in ``os-instance-actions``
-    body_key: str | None  #: in the body of ``POST /servers/{id}/action``; None for the two that have a route
     kind: str  #: of the host's job
     event: str  #: in ``os-instance-actions``
     allowed: frozenset[VmState]
@@ -46,40 +45,40 @@ _ANY = frozenset(VmState) - {VmState.DELETED}
 _REBOOTS = frozenset({TaskState.REBOOTING, TaskState.REBOOTING_HARD})
 
 CREATE = Operation(
-    "create", None, "build", "compute__do_build_and_run_instance",
+    "create", "build", "compute__do_build_and_run_instance",
     frozenset({VmState.BUILDING}), TaskState.SPAWNING, VmState.ACTIVE, PowerState.RUNNING,
     Accelerators.ATTACHED, fails=VmState.ERROR,
 )  # fmt: skip
 DELETE = Operation(
-    "delete", None, "destroy", "compute_terminate_instance",
+    "delete", "destroy", "compute_terminate_instance",
     _ANY, TaskState.DELETING, VmState.DELETED, PowerState.NONE,
     Accelerators.RELEASED, tolerates=frozenset(TaskState), fails=VmState.ERROR,
 )  # fmt: skip
 # A stopped server keeps its accelerators: what was attached is not attached again when it starts, and nobody
 # else may get them meanwhile.
 START = Operation(
-    "start", "os-start", "start", "compute_start_instance",
+    "start", "start", "compute_start_instance",
     frozenset({VmState.STOPPED}), TaskState.POWERING_ON, VmState.ACTIVE, PowerState.RUNNING, Accelerators.KEPT,
 )  # fmt: skip
 STOP = Operation(
-    "stop", "os-stop", "stop", "compute_stop_instance",
+    "stop", "stop", "compute_stop_instance",
     frozenset({VmState.ACTIVE, VmState.ERROR}), TaskState.POWERING_OFF, VmState.STOPPED, PowerState.SHUTDOWN,
     Accelerators.KEPT,
 )  # fmt: skip
 PAUSE = Operation(
-    "pause", "pause", "pause", "compute_pause_instance",
+    "pause", "pause", "compute_pause_instance",
     frozenset({VmState.ACTIVE}), TaskState.PAUSING, VmState.PAUSED, PowerState.PAUSED, Accelerators.KEPT,
 )  # fmt: skip
 UNPAUSE = Operation(
-    "unpause", "unpause", "unpause", "compute_unpause_instance",
+    "unpause", "unpause", "compute_unpause_instance",
     frozenset({VmState.PAUSED}), TaskState.UNPAUSING, VmState.ACTIVE, PowerState.RUNNING, Accelerators.KEPT,
 )  # fmt: skip
 REBOOT = Operation(
-    "reboot", "reboot", "reboot", "compute_reboot_instance",
+    "reboot", "reboot", "compute_reboot_instance",
     frozenset({VmState.ACTIVE}), TaskState.REBOOTING, VmState.ACTIVE, PowerState.RUNNING, Accelerators.KEPT,
 )  # fmt: skip
 REBOOT_HARD = Operation(
-    "reboot", "reboot", "reboot", "compute_reboot_instance",
+    "reboot", "reboot", "compute_reboot_instance",
     frozenset({VmState.ACTIVE, VmState.STOPPED, VmState.PAUSED, VmState.ERROR}),
     TaskState.REBOOTING_HARD, VmState.ACTIVE, PowerState.RUNNING, Accelerators.KEPT, tolerates=_REBOOTS,
 )  # fmt: skip

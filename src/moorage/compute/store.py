@@ -57,10 +57,10 @@ _PRESENT = servers.c.vm_state != VmState.DELETED
 _ON_HOSTS = select(servers.c.host, servers.c.id, servers.c.name, servers.c.flavor).where(
     _PRESENT, servers.c.host.is_not(None)
 )
-_COUNT_OF_FLAVORS = select(servers.c.project_id, servers.c.flavor).where(
+_FLAVORS_IN_USE = select(servers.c.project_id, servers.c.flavor).where(
     _PRESENT, servers.c.project_id == bindparam("of_project")
 )
-_USAGE = select(servers).where(
+_RUNNING_IN = select(servers).where(
     servers.c.launched_at < bindparam("until", type_=servers.c.launched_at.type),
     or_(
         servers.c.deleted_at.is_(None),
@@ -159,12 +159,12 @@ def servers_on_hosts(connection: Connection) -> dict[str, list[tuple[str, str, F
 
 def flavors_in_use(connection: Connection, project_id: str) -> list[Flavor]:
     """One entry for each server of the project that is there."""
-    return [Flavor(**row.flavor) for row in connection.execute(_COUNT_OF_FLAVORS, {"of_project": project_id})]
+    return [Flavor(**row.flavor) for row in connection.execute(_FLAVORS_IN_USE, {"of_project": project_id})]
 
 
 def servers_running_in(connection: Connection, since: datetime, until: datetime) -> Iterator[Server]:
     """Servers that were there at some time in ``[since, until)``, deleted ones too."""
-    for row in connection.execute(_USAGE, {"since": since, "until": until}):
+    for row in connection.execute(_RUNNING_IN, {"since": since, "until": until}):
         yield _server(row)
 
 

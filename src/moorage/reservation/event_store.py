@@ -50,7 +50,6 @@ _OF_LEASE = _ORDERED.where(events.c.lease_id == bindparam("lease_id"))
 _OF_PROJECT = _ORDERED.join(leases, leases.c.id == events.c.lease_id).where(
     leases.c.project_id == bindparam("project_id")
 )
-_ONE = select(events).where(events.c.id == bindparam("event_id"))
 
 _UNFINISHED = (
     select(events, leases.c.status.label("lease_status"), leases.c.start_date, leases.c.end_date)
@@ -97,11 +96,6 @@ def insert_event(connection: Connection, event: Event) -> None:
             "created_at": event.created_at,
         },
     )
-
-
-def find_event(connection: Connection, event_id: str) -> Event | None:
-    row = connection.execute(_ONE, {"event_id": event_id}).one_or_none()
-    return None if row is None else _event(row)
 
 
 def of_lease(connection: Connection, lease_id: str) -> list[Event]:

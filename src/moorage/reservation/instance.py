@@ -20,11 +20,8 @@ from moorage.compute.client import ComputeClient
 from moorage.core.errors import ConcurrentUpdate, Conflict
 from moorage.core.names import reservation_class
 from moorage.placement.client import Inventory, PlacementClient
-from moorage.reservation.host import ensure_reservation_provider, provider_name
+from moorage.reservation.host import MAX_RACES, ensure_reservation_provider, provider_name
 from moorage.reservation.model import Reservation, ReservationStatus, Size
-
-#: Somebody else changed a provider's inventories between our read and our write: read again, at most so often (R23).
-MAX_RACES = 5
 
 
 class StepKind(StrEnum):

@@ -219,13 +219,7 @@ class Operations:
                 store.move(connection, lease, status_after_update(lease), now)
             else:
                 store.move(connection, lease, LeaseStatus.ERROR, now)
-                store.set_reservation_status(
-                    connection,
-                    lease.id,
-                    ReservationStatus.ERROR,
-                    now,
-                    before=(ReservationStatus.PENDING, ReservationStatus.ACTIVE),
-                )
+                store.move_reservations(connection, lease.id, ReservationStatus.ERROR, now)
 
         log.error("gave up an event of a lease", extra={"lease_id": claim.lease_id, "reason": reason})
         in_transaction(self._engine, work)
@@ -258,14 +252,12 @@ class Operations:
                 store.move(connection, lease, LeaseStatus.PENDING, now)
             case EventType.START:
                 store.move(connection, lease, LeaseStatus.ACTIVE, now)
-                store.set_reservation_status(
-                    connection, lease.id, ReservationStatus.ACTIVE, now, before=(ReservationStatus.PENDING,)
-                )
+                store.move_reservations(connection, lease.id, ReservationStatus.ACTIVE, now)
             case EventType.UPDATE:
                 store.move(connection, lease, status_after_update(lease), now)
             case EventType.END:
                 store.move(connection, lease, LeaseStatus.TERMINATED, now)
-                store.set_reservation_status(connection, lease.id, ReservationStatus.DELETED, now, before=_LIVE)
+                store.move_reservations(connection, lease.id, ReservationStatus.DELETED, now)
                 host_store.delete_allocations_of(connection, ids)
                 _close(connection, lease, claim.event_id, now)
             case EventType.DELETE:
@@ -273,9 +265,6 @@ class Operations:
                 store.delete_lease(connection, lease.id)
             case EventType.BEFORE_END:
                 pass  # instance reservations do nothing then; the event is there for those who watch
-
-
-_LIVE = (ReservationStatus.PENDING, ReservationStatus.ACTIVE, ReservationStatus.ERROR)
 
 
 def slots_of(connection: Connection, lease: Lease) -> Slots:

@@ -15,6 +15,7 @@ from moorage.core.errors import Conflict
 from moorage.reservation import event_store
 from moorage.reservation.model import (
     LEASE_STATES,
+    RESERVATION_STATES,
     Event,
     InstanceRequest,
     Lease,
@@ -121,13 +122,12 @@ def change(connection: Connection, lease_id: str, now: datetime, **values: str |
     connection.execute(_UPDATE, {"lease_id": lease_id, "updated_at": now, **values})
 
 
-def set_reservation_status(
-    connection: Connection, lease_id: str, status: ReservationStatus, now: datetime, *, before: Iterable[str]
-) -> None:
-    """All reservations of the lease that are in a state of `before`."""
+def move_reservations(connection: Connection, lease_id: str, status: ReservationStatus, now: datetime) -> None:
+    """All reservations of the lease from whose state that is a step (`RESERVATION_STATES`); others stay."""
+    before = RESERVATION_STATES.before(status)
     connection.execute(
         update(reservations)
-        .where(reservations.c.lease_id == lease_id, reservations.c.status.in_(list(before)))
+        .where(reservations.c.lease_id == lease_id, reservations.c.status.in_(before))
         .values(status=status, updated_at=now)
     )
 

@@ -103,7 +103,7 @@ def test_an_event_is_claimed_once(database, ids):
         assert event_store.claim(connection, start.id, 0, "a", until, START) == 1
         assert event_store.claim(connection, start.id, 0, "b", until, START) is None
     with read(database) as connection:
-        taken = event_store.find_event(connection, start.id)
+        taken = store.find_lease(connection, lease.id).event(EventType.START)
     assert (taken.status, taken.claimed_by, taken.claim_until, taken.attempt) == (
         EventStatus.IN_PROGRESS,
         "a",
@@ -146,7 +146,7 @@ def test_an_operation_fences_the_other_events_of_its_lease(database, ids):
         event_store.hold(connection, start.id, epoch, END)
     with write(database) as connection:
         event_store.drop_claim(connection, start.id, "a")
-        assert event_store.find_event(connection, start.id).claim_until is None
+        assert store.find_lease(connection, lease.id).event(EventType.START).claim_until is None
 
 
 def test_coming_events_are_told_in_order(database, ids):
@@ -179,11 +179,11 @@ def test_hosts_that_are_not_ready_give_nothing_out(database):
         assert host_store.capacities(connection) == []
 
 
-def test_reservations_change_state_only_from_the_states_named(database, ids):
+def test_reservations_change_state_only_by_the_table(database, ids):
     lease = new_lease(ids)
     with write(database) as connection:
         store.insert_lease(connection, lease)
-        store.set_reservation_status(connection, lease.id, ReservationStatus.ACTIVE, NOW, before=("pending",))
-        store.set_reservation_status(connection, lease.id, ReservationStatus.ERROR, NOW, before=("pending",))
+        store.move_reservations(connection, lease.id, ReservationStatus.ERROR, NOW)
+        store.move_reservations(connection, lease.id, ReservationStatus.ACTIVE, NOW)
     with read(database) as connection:
-        assert store.find_lease(connection, lease.id).reservations[0].status is ReservationStatus.ACTIVE
+        assert store.find_lease(connection, lease.id).reservations[0].status is ReservationStatus.ERROR

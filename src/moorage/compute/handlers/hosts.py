@@ -1,5 +1,6 @@
 """Hypervisors, compute services and availability zones."""
 
+import json
 from typing import Any
 
 from moorage.compute.handlers.views import ComputeCall, flag, microseconds, next_link, page
@@ -7,6 +8,12 @@ from moorage.compute.host_service import HostDetails
 from moorage.compute.model import COMPUTE_BINARY, DEFAULT_ZONE
 from moorage.core.errors import Invalid, NotFound
 from moorage.wire.call import Reply
+
+#: What `_capacity` tells of a host, and the statistics of all together.
+_CAPACITY_NAMES = (
+    "vcpus", "memory_mb", "local_gb", "vcpus_used", "memory_mb_used", "local_gb_used", "free_ram_mb",
+    "free_disk_gb", "current_workload", "running_vms", "disk_available_least",
+)  # fmt: skip
 
 # ------------------------------------------------------------------------------------------ hypervisors
 
@@ -32,8 +39,7 @@ def statistics(call: ComputeCall) -> Reply:
     for details in hosts:
         for name, value in _capacity(details).items():
             total[name] = total.get(name, 0) + value
-    zero = dict.fromkeys(_capacity_names(), 0)
-    return Reply(body={"hypervisor_statistics": zero | total})
+    return Reply(body={"hypervisor_statistics": dict.fromkeys(_CAPACITY_NAMES, 0) | total})
 
 
 def search_hypervisors(call: ComputeCall, hypervisor_id: str) -> Reply:
@@ -129,21 +135,10 @@ def _capacity(details: HostDetails) -> dict[str, int]:
     }
 
 
-def _capacity_names() -> tuple[str, ...]:
-    return (
-        "vcpus", "memory_mb", "local_gb", "vcpus_used", "memory_mb_used", "local_gb_used", "free_ram_mb",
-        "free_disk_gb", "current_workload", "running_vms", "disk_available_least",
-    )  # fmt: skip
-
-
 def _cpu_info(call: ComputeCall, details: HostDetails) -> object:
     """An object from 2.28 on, before that its text."""
     info = dict(details.host.report.cpu_info)
-    if call.version >= (2, 28):
-        return info
-    import json
-
-    return json.dumps(info)
+    return info if call.version >= (2, 28) else json.dumps(info)
 
 
 # --------------------------------------------------------------------------------------------- services
