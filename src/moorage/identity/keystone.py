@@ -10,12 +10,11 @@ from typing import Any
 
 from moorage.core.caller import Caller
 from moorage.core.errors import StartError, Unauthorized
+from moorage.identity.authenticators import REQUIRED
 from moorage.wire.app import WsgiApp
 
 #: Without the prefix ``HTTP_`` no client can set it.
 _PASSED = "moorage.keystone"
-
-REQUIRED = "The request you have made requires authentication."
 
 
 class KeystoneTokens:

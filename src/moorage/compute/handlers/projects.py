@@ -1,12 +1,13 @@
 """What belongs to users and projects: keypairs, limits, quotas, usage. No quota is enforced: all limits are -1."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from moorage.compute.handlers.views import ComputeCall, microseconds, moment, require
 from moorage.compute.model import Flavor, Keypair, Server
 from moorage.compute.server_service import MAX_METADATA_ITEMS
-from moorage.core.errors import Invalid, NotBuilt
+from moorage.compute.usage import hours, period_of, usage
+from moorage.core.errors import NotBuilt
 from moorage.wire.call import Reply
 
 UNLIMITED = -1
@@ -147,36 +148,28 @@ def show_usage(call: ComputeCall, project_id: str) -> Reply:
     servers = [one for one in call.service.servers.running_in(since, until) if one.project_id == project_id]
     if not servers:
         return Reply(body={"tenant_usage": {}})
-    usage = _usage(project_id, servers, since, until)
-    usage["server_usages"] = [_server_usage(server, since, until) for server in servers]
-    return Reply(body={"tenant_usage": usage})
+    shown = _usage(project_id, servers, since, until)
+    shown["server_usages"] = [_server_usage(server, since, until) for server in servers]
+    return Reply(body={"tenant_usage": shown})
 
 
 def _period(call: ComputeCall) -> tuple[datetime, datetime]:
-    """``[start, end)``; the last four weeks where nothing is said. What is to come is not used yet."""
     end, start = call.query.first("end"), call.query.first("start")
-    now = call.service.clock.now()
-    until = now if end is None else min(now, moment(end, "end"))
-    since = until - timedelta(weeks=4) if start is None else moment(start, "start")
-    if since >= until:
-        raise Invalid("Invalid start time. The start time cannot occur after the end time.")
-    return since, until
-
-
-def _hours(server: Server, since: datetime, until: datetime) -> float:
-    begin = max(since, server.launched_at or until)
-    end = min(until, server.deleted_at or until)
-    return max(0.0, (end - begin).total_seconds() / 3600)
+    return period_of(
+        None if start is None else moment(start, "start"),
+        None if end is None else moment(end, "end"),
+        call.service.clock.now(),
+    )
 
 
 def _usage(project_id: str, servers: list[Server], since: datetime, until: datetime) -> dict[str, Any]:
-    hours = [(server.flavor, _hours(server, since, until)) for server in servers]
+    used = usage(servers, since, until)
     return {
         "tenant_id": project_id,
-        "total_hours": sum(time for _, time in hours),
-        "total_vcpus_usage": sum(flavor.vcpus * time for flavor, time in hours),
-        "total_memory_mb_usage": sum(flavor.ram_mb * time for flavor, time in hours),
-        "total_local_gb_usage": sum((flavor.disk_gb + flavor.ephemeral_gb) * time for flavor, time in hours),
+        "total_hours": used.hours,
+        "total_vcpus_usage": used.vcpus,
+        "total_memory_mb_usage": used.memory_mb,
+        "total_local_gb_usage": used.local_gb,
         "start": microseconds(since),
         "stop": microseconds(until),
     }
@@ -192,7 +185,7 @@ def _server_usage(server: Server, since: datetime, until: datetime) -> dict[str,
         "vcpus": server.flavor.vcpus,
         "memory_mb": server.flavor.ram_mb,
         "local_gb": server.flavor.disk_gb + server.flavor.ephemeral_gb,
-        "hours": _hours(server, since, until),
+        "hours": hours(server, since, until),
         "started_at": microseconds(begun),
         "ended_at": microseconds(server.deleted_at),
         "state": server.vm_state,
