@@ -288,11 +288,21 @@ def _send_error(
         error = e.Invalid(error.description or error.title or "the request cannot be read")
     problem = problem_of(error, req.context.request_id, req.get_header("Accept") or "*/*", req.context.version)
     if problem.status >= 500:
-        log.error("request failed", exc_info=error, extra={"method": req.method, "path": req.path})
+        _log_failure(error, problem.message, {"method": req.method, "path": req.path})
     reply = api.error_shape(problem)
     if isinstance(error, e.MethodNotAllowed):
         reply.headers.setdefault("allow", str(error.fields["allowed"]))
     _send(resp, reply)
+
+
+def _log_failure(error: BaseException, message: str, where: dict[str, str]) -> None:
+    """A stack trace only for what may be a bug of ours."""
+    if isinstance(error, e.NotBuilt):
+        log.info("not built", extra=where | {"reason": message})
+    elif isinstance(error, e.Unavailable):
+        log.warning("request failed", extra=where | {"reason": message})
+    else:
+        log.error("request failed", exc_info=error, extra=where)
 
 
 class _Healthcheck:

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from moorage.telemetry.logs import request_context
-from tests.wire.kernel.harbour import MAX_JSON_BYTES
+from moorage.wire.transports import InProcessTransport
+from tests.wire.kernel.harbour import MAX_JSON_BYTES, application
 
 TOKEN = {"x-auth-token": "ada/member"}
 ADMIN = {"x-auth-token": "eve/admin"}
@@ -191,6 +192,20 @@ def test_bytes_in_a_path_that_are_no_text_are_refused_or_not_found(send):
 def test_errors_of_the_house_have_their_status_and_code(send, how, status, code):
     got, body, _ = send("GET", f"/fail/{how}")
     assert (got, body["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("how", "level", "traced"), [("not-built", "INFO", False), ("away", "WARNING", False), ("bug", "ERROR", True)]
+)
+def test_a_stack_trace_is_logged_only_for_what_may_be_a_bug(caplog, how, level, traced):
+    """In process: the log of the other process is not ours to read."""
+    caplog.set_level("INFO", "moorage.wire.app")
+    transport = InProcessTransport(application())
+    assert transport.send("GET", f"/harbour/fail/{how}", TOKEN).status >= 500
+    (record,) = caplog.records
+    assert (record.levelname, bool(record.exc_info)) == (level, traced)
+    assert record.path == f"/fail/{how}"
+    assert traced or record.reason
 
 
 def test_a_bug_is_500_and_shows_only_where_to_look(send):
