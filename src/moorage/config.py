@@ -147,6 +147,7 @@ class ReservationOptions:
     freepool: str = option("freepool", "Name of the aggregate that holds the hosts under reservation.")
     minutes_before_end: int = option(60, "When before_end_lease is due, where a lease gives no time.")
     cleaning_time_s: int = option(0, "A host stays taken for so long after each lease.")
+    poll_period_s: float = option(5.0, "How often leases are looked for that another process wrote.")
     start_deadline_s: int = option(
         3600, "A start that fails is repeated for so long, and never beyond the lease's end."
     )
@@ -172,6 +173,12 @@ class Config:
     def state(self) -> Path:
         """`state_path`, absolute."""
         return (self.source.parent / self.plane.state_path).resolve()
+
+    @property
+    def url(self) -> str:
+        """Where this process is reached from its own machine; `public_url` is for everybody else."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.server.address, self.server.address)  # noqa: S104
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.server.port}"
 
     @property
     def runs(self) -> frozenset[str]:

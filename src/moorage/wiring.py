@@ -35,13 +35,20 @@ from moorage.compute.client import ComputeClient
 from moorage.compute.service import ComputeService
 from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.clock import AdjustableClock, Clock, SystemClock
-from moorage.core.errors import MoorageError, StartError
+from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.core.ids import Ids, RandomIds
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.transactions import read
 from moorage.identity import routes as identity_routes
-from moorage.identity.authenticators import EmbeddedTokens, HttpBasic, NoAuth, TokensOrBasic, refuse_beyond_loopback
+from moorage.identity.authenticators import (
+    EmbeddedTokens,
+    HttpBasic,
+    NoAuth,
+    Nobody,
+    TokensOrBasic,
+    refuse_beyond_loopback,
+)
 from moorage.identity.client import PasswordTokens
 from moorage.identity.embedded import EmbeddedIdentity, credentials, open_or_create
 from moorage.identity.keystone import KeystoneTokens
@@ -149,9 +156,15 @@ class _Builder:
     # Who is calling
 
     def _identity(self) -> EmbeddedIdentity | None:
-        identity = self.config.identity
-        if identity.mode not in ("embedded", "http_basic"):
+        identity, runs = self.config.identity, self.config.runs
+        if identity.mode not in ("embedded", "http_basic") or runs == {"agent"}:
             return None
+        if "identity" not in runs:
+            raise StartError(
+                f"{self.config.source}: with [identity] mode = {identity.mode} the process that serves "
+                f"{', '.join(sorted(runs - {'agent'}))} must run identity too, for tokens are signed with a key in its "
+                "state directory; add it to [plane] services, or use mode = keystone"
+            )
         return open_or_create(
             self.config.state,
             clock=self.clock,
@@ -167,6 +180,8 @@ class _Builder:
             if identity.mode == "embedded":
                 return tokens
             return TokensOrBasic(tokens, HttpBasic(self.identity, self.clock))
+        if identity.mode in ("embedded", "http_basic"):
+            return Nobody()
         if identity.mode == "none":
             if not identity.allow_none_beyond_loopback:
                 refuse_beyond_loopback(self.config.server.address)
@@ -221,8 +236,7 @@ class _Builder:
             raise StartError(
                 f"{self.config.source}: {service} is neither in [plane] services nor has it a URL in [endpoints]"
             )
-        server = self.config.server
-        return InProcessTransport(self.plane.app, f"http://{server.address}:{server.port}{prefix}")
+        return InProcessTransport(self.plane.app, f"{self.config.url}{prefix}")
 
     def _client(self, service: str, version: str | None = None) -> ServiceClient:
         return ServiceClient(
@@ -236,7 +250,13 @@ class _Builder:
     def _engine(self, service: str) -> Engine:
         engine = open_engine(self.config.database_url(service))
         self.plane.stops.append(engine.dispose)
-        migrations.upgrade(engine, service)
+        try:
+            migrations.upgrade(engine, service)
+        except Unavailable as error:
+            where = engine.url.render_as_string(hide_password=True)
+            raise StartError(
+                f"the database of {service} at {where} does not answer; start it, or correct [database] {service}"
+            ) from error
         return engine
 
     def _worker(self, name: str) -> str:
@@ -248,9 +268,15 @@ class _Builder:
     def _build_identity(self) -> None:
         if self.identity is None:
             return  # Keystone serves it, or nobody needs it
-        endpoints = {name: getattr(self.config.endpoints, name) or path for name, path in ENDPOINT_PATHS.items()}
+        endpoints = {name: self._public_endpoint(name) for name in ENDPOINT_PATHS}
         service = IdentityService(self.identity, endpoints, region=self.config.plane.region)
         self._serve("identity", identity_routes.API, service, identity_routes.RULES)
+
+    def _public_endpoint(self, service: str) -> str:
+        """For the catalogue: below this process, or the URL of [endpoints] with the version that clients expect."""
+        elsewhere: str = getattr(self.config.endpoints, service)
+        _, _, version = ENDPOINT_PATHS[service][1:].partition("/")
+        return f"{elsewhere.rstrip('/')}/{version}".rstrip("/") if elsewhere else ENDPOINT_PATHS[service]
 
     def _build_placement(self) -> None:
         engine = self._engine("placement")
@@ -280,7 +306,16 @@ class _Builder:
         self._serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
         placement = PlacementClient(self._client("placement"))
         self.plane.duties.append(
-            BuildDuty(engine, self.clock, self.ids, placement, service.hosts, self.hints, poll_s=options.poll_period_s)
+            BuildDuty(
+                engine,
+                self.clock,
+                self.ids,
+                placement,
+                service.hosts,
+                self.hints,
+                worker=self._worker("builder"),
+                poll_s=options.poll_period_s,
+            )
         )
 
     def _build_accelerator(self) -> None:
@@ -290,7 +325,8 @@ class _Builder:
 
     def _build_reservation(self) -> None:
         engine = self._engine("reservation")
-        options = self.config.reservation
+        options = dataclasses.asdict(self.config.reservation)
+        poll_s: float = options.pop("poll_period_s")
         service = ReservationService(
             engine,
             self.clock,
@@ -298,9 +334,9 @@ class _Builder:
             PlacementClient(self._client("placement")),
             ComputeClient(self._client("compute")),
             self.wakeups,
-            settings=ReservationSettings(**dataclasses.asdict(options)),
+            settings=ReservationSettings(**options),
         )
-        self.plane.duties.append(service.runner())
+        self.plane.duties.append(service.runner(poll_s=poll_s))
         self._serve("reservation", reservation_routes.API, service, reservation_routes.RULES, engine)
 
     # The host

@@ -1,21 +1,36 @@
-"""Planes for tests: built by the wiring like any other, in process, with a virtual or the real clock."""
+"""Planes for tests: in this process under a virtual clock, or `moorage up` in processes of their own."""
 
 import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from moorage.config import Config, render
 from moorage.config import load as load_config
-from moorage.core.clock import Clock, VirtualClock
+from moorage.core.clock import Clock, SystemClock, VirtualClock
 from moorage.core.errors import NotFound
 from moorage.core.ids import SeededIds
 from moorage.identity.client import PasswordTokens
 from moorage.identity.embedded import credentials
 from moorage.jobs.duties import DutiesInTurn
-from moorage.wire.client import ServiceClient
-from moorage.wire.transports import InProcessTransport
+from moorage.wire.client import ServiceClient, TokenSource
+from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
 from moorage.wiring import build_plane
+
+MOORAGE = Path(sys.executable).with_name("moorage")
+DEADLINE_S = 30
+
+#: A function of the bitstreams that tests upload.
+AES = "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21"
 
 
 def write_config(directory: Path, **sections: dict[str, object]) -> Config:
@@ -35,65 +50,21 @@ def write_config(directory: Path, **sections: dict[str, object]) -> Config:
 
 
 class PlaneClients:
-    """The admin's clients of a plane in this process."""
+    """Clients of a plane, and short words for what tests ask of it."""
 
-    def __init__(self, app, state: Path, clock: Clock, user: str = "admin") -> None:
-        password, project = credentials(state, user)
-        tokens = PasswordTokens(
-            InProcessTransport(app, "http://127.0.0.1/identity"),
-            username=user,
-            password=password,
-            project=project,
-            clock=clock,
-        )
+    def __init__(self, transport: Callable[[str], Transport], credentials: TokenSource, clock: Clock) -> None:
+        """`transport` leads to a path below the plane's address."""
 
-        def client(prefix: str, service_type: str, version: str | None = None) -> ServiceClient:
-            transport = InProcessTransport(app, f"http://127.0.0.1/{prefix}")
-            return ServiceClient(transport, service_type=service_type, version=version, credentials=tokens, clock=clock)
+        def client(path: str, service_type: str, version: str | None = None) -> ServiceClient:
+            return ServiceClient(
+                transport(path), service_type=service_type, version=version, credentials=credentials, clock=clock
+            )
 
-        self.placement = client("placement", "placement", "1.39")
-        self.compute = client("compute/v2.1", "compute", "2.96")
-        self.accelerator = client("accelerator/v2", "accelerator", "2.3")
-        self.reservation = client("reservation", "reservation")
-        self.image = client("image", "image")
-
-
-class VirtualPlane(PlaneClients):
-    """All services and the agent under a virtual clock; nothing happens but in `settle` and `run_until`."""
-
-    def __init__(self, directory: Path, start: datetime, *, seed: int = 1) -> None:
-        config = write_config(
-            directory,
-            # Periods of real hosts would be most of the work of thirty days.
-            agent={
-                "workers": 1,
-                "heartbeat_period_s": 6 * 3600.0,
-                "update_period_s": 24 * 3600.0,
-                "poll_period_s": 24 * 3600.0,
-            },
-            compute={"host_down_after_s": 24 * 3600, "poll_period_s": 24 * 3600.0},
-            accelerator={"report_period_s": 24 * 3600.0},
-            # Logging in costs 40 ms by design (bcrypt); a service would do it once an hour.
-            identity={"token_lifetime_s": 365 * 24 * 3600},
-        )
-        self.clock = VirtualClock(start)
-        self.plane = build_plane(config, clock=self.clock, ids=SeededIds(seed))
-        super().__init__(self.plane.app, config.state, self.clock)
-        self.plane.prepare()
-        self._duties = DutiesInTurn(self.clock, self.plane.wakeups, self.plane.duties)
-        self.settle()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.plane.stop()
-
-    def settle(self) -> None:
-        self._duties.settle()
-
-    def run_until(self, moment: datetime) -> None:
-        self._duties.run_until(moment)
+        self.placement = client("/placement", "placement", "1.39")
+        self.compute = client("/compute/v2.1", "compute", "2.96")
+        self.accelerator = client("/accelerator/v2", "accelerator", "2.3")
+        self.reservation = client("/reservation", "reservation")
+        self.image = client("/image", "image")
 
     def create_lease(self, *, start: datetime, end: datetime, amount: int) -> str:
         reservation = {
@@ -122,7 +93,7 @@ class VirtualPlane(PlaneClients):
         return self.lease(lease_id)["reservations"][0]["id"]
 
     def create_server(self, *, flavor: str, name: str = "server", image: str | None = None) -> str:
-        body = {"name": name, "flavorRef": flavor, "imageRef": image or self._image(), "networks": "none"}
+        body = {"name": name, "flavorRef": flavor, "imageRef": image or self.create_image(), "networks": "none"}
         return self.compute.request("POST", "/servers", json={"server": body})["server"]["id"]
 
     def server(self, server_id: str) -> dict | None:
@@ -130,6 +101,119 @@ class VirtualPlane(PlaneClients):
             return self.compute.get(f"/servers/{server_id}")["server"]
         except NotFound:
             return None
+
+    def create_image(self, content: bytes = b"tiny", **properties: object) -> str:
+        """In our own service or in the Glance that `self.image` leads to."""
+        body = {"name": "image", "disk_format": "raw", "container_format": "bare", **properties}
+        image = self.image.request("POST", "/v2/images", json=body)
+        self.image.upload(
+            "PUT",
+            f"/v2/images/{image['id']}/file",
+            [content],
+            "application/octet-stream",
+            {"x-openstack-image-size": str(len(content))},
+        )
+        return image["id"]
+
+    def create_flavor(self, name: str, **extra_specs: str) -> str:
+        body = {"id": name, "name": name, "vcpus": 1, "ram": 64, "disk": 1}
+        self.compute.request("POST", "/flavors", json={"flavor": body})
+        if extra_specs:
+            self.compute.request("POST", f"/flavors/{name}/os-extra_specs", json={"extra_specs": extra_specs})
+        return name
+
+    def create_fpga_flavor(self, name: str = "fpga", function: str = AES) -> str:
+        """A flavor with a function for the first region of the host, and the bitstream that has it."""
+        providers = self.placement.get("/resource_providers")["resource_providers"]
+        region = min((row["name"], row["uuid"]) for row in providers if "_R" in row["name"])[1]
+        traits = self.placement.get(f"/resource_providers/{region}/traits")["traits"]
+        trait = next(trait for trait in traits if "_REGION_" in trait)
+        region_id = trait.partition("_REGION_")[2].replace("_", "-").lower()
+        self.create_image(
+            b"bits" * 1000, function_uuid=function, region_uuid=region_id, tags=["FPGA"], visibility="public"
+        )
+        return self.create_flavor(
+            name,
+            **{"resources:CUSTOM_ACCELERATOR_FPGA": "1", f"trait:{trait}": "required", "accel:function_id": function},
+        )
+
+    def accelerators_of(self, server_id: str) -> list[str]:
+        """PCI addresses that are attached to the server."""
+        rows = self.accelerator.get("/accelerator_requests")["arqs"]
+        handles = [row["attach_handle_info"] for row in rows if row["instance_uuid"] == server_id]
+        return [f"{at['domain']}:{at['bus']}:{at['device']}.{at['function']}" for at in handles]
+
+    def allocations(self, consumer: str) -> dict[str, int]:
+        """What the consumer holds, summed over providers."""
+        held: dict[str, int] = {}
+        for row in self.placement.get(f"/allocations/{consumer}")["allocations"].values():
+            for name, amount in row["resources"].items():
+                held[name] = held.get(name, 0) + amount
+        return held
+
+    def wait_for_status(self, server_id: str, *wanted: str) -> str:
+        return until(lambda: (server := self.server(server_id)) and server["status"] in wanted and server["status"])
+
+    def wait_until_gone(self, server_id: str) -> None:
+        until(lambda: self.server(server_id) is None)
+
+
+def embedded_credentials(transport: Transport, state: Path, clock: Clock, user: str = "admin") -> PasswordTokens:
+    """A first user's password, for a plane with users of its own; `transport` leads to its identity service."""
+    password, project = credentials(state, user)
+    return PasswordTokens(transport, username=user, password=password, project=project, clock=clock)
+
+
+def until(probe: Callable[[], object], *, timeout_s: float = DEADLINE_S):
+    """The first true answer of `probe`."""
+    deadline = time.monotonic() + timeout_s
+    while not (answer := probe()):
+        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        time.sleep(0.02)
+    return answer
+
+
+class VirtualPlane(PlaneClients):
+    """All services and the agent under a virtual clock; nothing happens but in `settle` and `run_until`."""
+
+    def __init__(self, directory: Path, start: datetime, *, seed: int = 1) -> None:
+        config = write_config(
+            directory,
+            # Periods of real hosts would be most of the work of thirty days.
+            agent={
+                "workers": 1,
+                "heartbeat_period_s": 6 * 3600.0,
+                "update_period_s": 24 * 3600.0,
+                "poll_period_s": 24 * 3600.0,
+            },
+            compute={"host_down_after_s": 24 * 3600, "poll_period_s": 24 * 3600.0},
+            accelerator={"report_period_s": 24 * 3600.0},
+            reservation={"poll_period_s": 24 * 3600.0},
+            # Logging in costs 40 ms by design (bcrypt); a service would do it once an hour.
+            identity={"token_lifetime_s": 365 * 24 * 3600},
+        )
+        self.clock = VirtualClock(start)
+        self.plane = build_plane(config, clock=self.clock, ids=SeededIds(seed))
+
+        def transport(path: str) -> InProcessTransport:
+            return InProcessTransport(self.plane.app, f"http://127.0.0.1{path}")
+
+        super().__init__(transport, embedded_credentials(transport("/identity"), config.state, self.clock), self.clock)
+        self.plane.prepare()
+        self._duties = DutiesInTurn(self.clock, self.plane.wakeups, self.plane.duties)
+        self.settle()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.plane.stop()
+
+    def settle(self) -> None:
+        self._duties.settle()
+
+    def run_until(self, moment: datetime) -> None:
+        self._duties.run_until(moment)
 
     def story(self) -> list[object]:
         """What there is to see, for comparing two runs."""
@@ -140,15 +224,102 @@ class VirtualPlane(PlaneClients):
             self.reservation.get("/v1/leases")["leases"],
         ]
 
-    def _image(self) -> str:
-        image = self.image.request(
-            "POST", "/v2/images", json={"name": "tiny", "disk_format": "raw", "container_format": "bare"}
-        )
-        self.image.upload(
-            "PUT",
-            f"/v2/images/{image['id']}/file",
-            [b"tiny"],
-            "application/octet-stream",
-            {"x-openstack-image-size": "4"},
-        )
-        return image["id"]
+
+class PlaneProcess:
+    """`moorage up` with the configuration file `config`, which the first start makes where it is not there."""
+
+    def __init__(self, config: Path, *options: str) -> None:
+        self.config = config
+        self.state = config.parent
+        self._options = options
+        self._out = self.state.with_name(f"{self.state.name}.out")
+        self._err = self.state.with_name(f"{self.state.name}.err")
+        self.process: subprocess.Popen | None = None
+
+    def __enter__(self) -> Self:
+        return self if self.process else self.start()
+
+    def __exit__(self, *_error: object) -> None:
+        self.kill()
+
+    def launch(self) -> Self:
+        """Do not wait for anything."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
+        with self._out.open("w") as out, self._err.open("w") as err:
+            self.process = subprocess.Popen(
+                [MOORAGE, "up", "--config", self.config, *self._options],
+                stdout=out,
+                stderr=err,
+                env=inherited,
+                start_new_session=True,
+            )
+        return self
+
+    def start(self) -> Self:
+        """Wait until it says that it is up."""
+        self.launch()
+        until(lambda: "Moorage is up" in self.out or self.process.poll() is not None)
+        if self.process.poll() is not None:
+            pytest.fail(f"the plane did not start: {self.err}\n{self.log[-3000:]}", pytrace=False)
+        return self
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> int:
+        """As Ctrl-C does it; the exit code."""
+        self.process.send_signal(how)
+        return self.process.wait(10)
+
+    def kill(self) -> None:
+        """All of it with SIGKILL, as when the machine loses power."""
+        if self.process is not None:
+            for pid in self.members():
+                os.kill(pid, signal.SIGKILL)
+            self.process.wait(10)
+            until(lambda: not self.members())
+
+    def members(self) -> list[int]:
+        """The processes that still run."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(group) == self.process.pid and state != "Z":
+                found.append(int(path.parent.name))
+        return found
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    @property
+    def log(self) -> str:
+        path = self.state / "moorage.log"
+        return path.read_text() if path.exists() else ""
+
+    @property
+    def url(self) -> str:
+        return load_config(self.state / "running.conf").url
+
+    def transport(self, path: str = "") -> SocketTransport:
+        return SocketTransport(f"{self.url}{path}")
+
+    def clients(self, user: str = "admin") -> PlaneClients:
+        """For a plane with users of its own."""
+        clock = SystemClock()
+        tokens = embedded_credentials(self.transport("/identity"), self.state, clock, user)
+        return PlaneClients(self.transport, tokens, clock)
+
+    def slow_down(self, **latency_s: float) -> None:
+        """How long the simulated accelerators of this process take for a verb, from now on."""
+        path = self.state / "accelerators" / "simulated" / "control.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"latency_s": latency_s}))
+
+    def wait_for_programming(self) -> None:
+        path = self.state / "accelerators" / "simulated" / "devices.json"
+        until(lambda: path.exists() and '"programming"' in path.read_text())

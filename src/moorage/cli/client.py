@@ -2,28 +2,38 @@
 
 from moorage.config import Config
 from moorage.core.clock import SystemClock
+from moorage.core.errors import StartError
 from moorage.identity.client import PasswordTokens
 from moorage.identity.embedded import credentials
-from moorage.wire.client import ServiceClient
+from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import SocketTransport
 
 
 def base_url(config: Config) -> str:
-    return (config.server.public_url or f"http://{config.server.address}:{config.server.port}").rstrip("/")
+    return (config.server.public_url or config.url).rstrip("/")
 
 
 def identity_url(config: Config) -> str:
+    """Where clients log in. Raises `StartError` where nobody does, or not with passwords that we know."""
+    if config.identity.mode == "none":
+        raise StartError("identity mode 'none' knows no users: every caller on this machine is admin, without a token")
+    if config.identity.mode == "keystone":
+        raise StartError(f"the users of this plane are in Keystone at {config.identity.keystone_url}; log in there")
     return config.endpoints.identity or f"{base_url(config)}/identity"
 
 
 def plane_client(config: Config) -> ServiceClient:
     """A client for the plane's own routes (`/moorage`), with the admin's token."""
+    tokens = NoCredentials() if config.identity.mode == "none" else _admin_tokens(config)
+    return ServiceClient(SocketTransport(base_url(config)), service_type="moorage", credentials=tokens)
+
+
+def _admin_tokens(config: Config) -> PasswordTokens:
     password, project = credentials(config.state, "admin")
-    tokens = PasswordTokens(
+    return PasswordTokens(
         SocketTransport(identity_url(config)),
         username="admin",
         password=password,
         project=project,
         clock=SystemClock(),
     )
-    return ServiceClient(SocketTransport(base_url(config)), service_type="moorage", credentials=tokens)

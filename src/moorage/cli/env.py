@@ -16,9 +16,10 @@ from moorage.identity.embedded import credentials
 def env(config_path: Path | None, user: str) -> None:
     """Print the OS_* variables for the openstack clients: eval "$(moorage env)"."""
     config = open_config(config_path)
+    auth_url = identity_url(config)
     password, project = credentials(config.state, user)
     variables = {
-        "OS_AUTH_URL": identity_url(config),
+        "OS_AUTH_URL": auth_url,
         "OS_USERNAME": user,
         "OS_PASSWORD": password,
         "OS_PROJECT_NAME": project,

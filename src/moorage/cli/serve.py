@@ -1,33 +1,32 @@
 """The worker process of `moorage up`: granian calls `application` once and serves what it answers."""
 
-import ctypes
 import logging
 import os
-import signal
-import sys
+import shlex
 from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from moorage.cli.client import base_url
-from moorage.cli.state import CONFIG_VARIABLE, default_config_path
+from moorage.cli.state import CONFIG_VARIABLE, STARTED_FROM_VARIABLE, default_config_path
 from moorage.config import ENDPOINT_PATHS, Config, load
 from moorage.core.errors import MoorageError
 from moorage.telemetry import logs
 from moorage.wire.app import WsgiApp
 from moorage.wire.serving import forget_variables_like_headers
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from moorage.wiring import Plane
 
-_PR_SET_PDEATHSIG = 1
+log = logging.getLogger(__name__)
 
 
 def application() -> WsgiApp:
     """The started plane. What keeps it from starting is left in ``failed`` in the state directory."""
     from moorage.wiring import build_plane
 
-    _die_with_supervisor()
     forget_variables_like_headers(os.environ)
     config = load(Path(os.environ[CONFIG_VARIABLE]))
     if config.plane.log_file:
@@ -36,34 +35,41 @@ def application() -> WsgiApp:
         )
     else:
         logs.set_up(config.plane.log_level)
-    failed = config.state / "failed"
-    failed.unlink(missing_ok=True)
     try:
         plane = build_plane(config)
         plane.start()
     except MoorageError as error:
         log.error("the plane does not start", extra={"reason": error.message})  # noqa: TRY400 - the message says it all
-        failed.write_text(error.message, encoding="utf-8")
-        os.kill(os.getppid(), signal.SIGTERM)
-        raise SystemExit(1) from error
+        raise _refused(config, error.message) from error
+    except Exception as error:  # the top of a process; people get a sentence, the log has the rest
+        log.exception("the plane does not start")
+        raise _refused(config, f"{type(error).__name__}: {error}; the log says where") from error
     click.echo(_banner(config))
     # granian ends its worker through multiprocessing, which runs finalizers but not atexit.
-    Finalize(None, plane.stop, exitpriority=10)
+    Finalize(None, _end, args=(plane,), exitpriority=10)
     return plane.app
+
+
+def _end(plane: "Plane") -> None:
+    """What still works then (a region that is being programmed, say) must not keep the process: it is cut off as by a
+    kill, and taken up again at the next start.
+    """
+    plane.stop()
+    logging.shutdown()
+    os._exit(0)
+
+
+def _refused(config: Config, message: str) -> SystemExit:
+    (config.state / "failed").write_text(message, encoding="utf-8")
+    return SystemExit(1)
 
 
 def _banner(config: Config) -> str:
     url = base_url(config)
-    own = config.state / "moorage.conf"
-    option = "" if own == default_config_path().resolve() else f" --config {own}"
+    given = Path(os.environ[STARTED_FROM_VARIABLE])
+    option = "" if given == default_config_path().resolve() else f" --config {shlex.quote(str(given))}"
     rows = "\n".join(f"  {name:12} {url}{path}" for name, path in ENDPOINT_PATHS.items() if name in config.runs)
     return (
         f"Moorage is up, pid {os.getppid()}. State: {config.state}. Ctrl-C ends it; nothing is lost.\n\n"
         f'  eval "$(moorage env{option})"     then use the openstack clients\n\n{rows}\n'
     )
-
-
-def _die_with_supervisor() -> None:
-    """A supervisor killed with SIGKILL must not leave a worker behind that holds the port and the databases."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,9 +1,11 @@
-"""Where a plane keeps its state, and the configuration file that its first start writes there."""
+"""Where a plane keeps its state, the configuration file that its first start writes there, and who uses it now."""
 
 import dataclasses
+import fcntl
 import os
 import re
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -12,6 +14,9 @@ from moorage.core.errors import StartError
 
 #: Set for the worker process by `moorage up`; also read by `moorage env` and the others.
 CONFIG_VARIABLE = "MOORAGE_CONFIG"
+
+#: For the worker process: the file that people named, for what it tells them.
+STARTED_FROM_VARIABLE = "MOORAGE_STARTED_FROM"
 
 config_option = click.option(
     "--config",
@@ -28,11 +33,49 @@ def default_config_path() -> Path:
 
 
 def open_config(path: Path | None) -> Config:
-    """The configuration of a plane that was started before."""
+    """The configuration of a plane that was started before: while it runs, with the options of its command line."""
     path = path or default_config_path()
     if not path.exists():
         raise StartError(f"{path} does not exist; start a plane with `moorage up`, or name its file with --config")
-    return load(path)
+    config = load(path)
+    running = running_path(config)
+    return load(running) if _is_in_use(config.state) and running.exists() else config
+
+
+def running_path(config: Config) -> Path:
+    """The options in force, in a file: what the command line said is in it."""
+    return config.state / "running.conf"
+
+
+def take_state(state: Path) -> IO[str]:
+    """The state directory, for the process that holds the answer open and for those that it forks.
+
+    Raises `StartError` where another plane has it.
+    """
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = (state / "lock").open("a+", encoding="ascii")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.seek(0)
+        raise StartError(
+            f"{state} is in use by another plane, pid {lock.read().strip()}: stop that one, or name another "
+            "configuration with --config"
+        ) from error
+    lock.truncate(0)
+    print(os.getpid(), file=lock, flush=True)
+    return lock
+
+
+def _is_in_use(state: Path) -> bool:
+    try:
+        with (state / "lock").open(encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def open_or_make_config(path: Path | None, *, port: int | None, clock: str | None) -> Config:

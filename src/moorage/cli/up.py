@@ -1,15 +1,27 @@
 """`moorage up`: a supervisor that serves the plane's WSGI application with granian, in the foreground."""
 
+import ctypes
 import dataclasses
 import os
+import signal
 import socket
+import sys
 from pathlib import Path
 
 import click
 
-from moorage.cli.state import CONFIG_VARIABLE, config_option, open_or_make_config
+from moorage.cli.state import (
+    CONFIG_VARIABLE,
+    STARTED_FROM_VARIABLE,
+    config_option,
+    open_or_make_config,
+    running_path,
+    take_state,
+)
 from moorage.config import Config, render
 from moorage.core.errors import StartError
+
+_PR_SET_PDEATHSIG = 1
 
 
 @click.command()
@@ -21,10 +33,13 @@ def up(config_path: Path | None, port: int | None, *, adjustable_clock: bool) ->
 
     The first start makes a configuration with a simulated host, SQLite databases and users with random passwords.
     """
+    # What is written here from now on, databases and logs too, is for this user alone.
+    os.umask(0o077)
     config = open_or_make_config(config_path, port=port, clock="adjustable" if adjustable_clock else None)
-    _check_port(config)
-    _hand_to_worker(config)
-    _serve(config)
+    with take_state(config.state):
+        _check_port(config)
+        _hand_to_worker(config)
+        _serve(config)
 
 
 def _check_port(config: Config) -> None:
@@ -45,15 +60,21 @@ def _hand_to_worker(config: Config) -> None:
 
     granian forks its worker: no thread may run in this process before that.
     """
-    running = config.state / "running.conf"
-    running.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    running = running_path(config)
     running.write_text(render(_rebased(config)), encoding="utf-8")
     os.environ[CONFIG_VARIABLE] = str(running)
+    os.environ[STARTED_FROM_VARIABLE] = str(config.source)
+    _failed(config).unlink(missing_ok=True)
 
 
 def _rebased(config: Config) -> Config:
     """`config` for a file that lies in the state directory itself."""
     return dataclasses.replace(config, plane=dataclasses.replace(config.plane, state_path=str(config.state)))
+
+
+def _failed(config: Config) -> Path:
+    """Where the worker leaves what keeps it from starting."""
+    return config.state / "failed"
 
 
 def _serve(config: Config) -> None:
@@ -75,11 +96,30 @@ def _serve(config: Config) -> None:
         workers_kill_timeout=15,
         log_enabled=False,
     )
+    supervisor = os.getpid()
+    os.register_at_fork(after_in_child=lambda: _become_worker(supervisor))
     try:
         server.serve()
     except FatalError as error:
         raise StartError(f"the server could not be started: {error}") from error
-    failed = config.state / "failed"
-    if failed.exists():
-        raise StartError(failed.read_text(encoding="utf-8"))
+    except SystemExit as ended:  # granian's way to say that the worker ended by itself
+        failed = _failed(config)
+        log = config.plane.log_file and f"; see {config.state / config.plane.log_file}"
+        message = failed.read_text(encoding="utf-8") if failed.exists() else f"the worker process has died{log}"
+        raise StartError(message) from ended
     click.echo("Moorage ended; its state is kept.", err=True)
+
+
+def _become_worker(supervisor: int) -> None:
+    """Right after the fork: until granian takes over, some 0.5 s later, signals must not end in handlers that were
+    meant for the supervisor; and a supervisor killed with SIGKILL must not leave a worker behind that holds the port
+    and the databases.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Ctrl-C in a terminal goes to both, and the supervisor sends SIGTERM then. Blocked, not ignored: granian sets
+    # handlers of its own, and one signal that comes while the other is handled leaves its worker hanging (measured).
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != supervisor:
+            os._exit(1)

@@ -131,6 +131,13 @@ class NoAuth:
         return self._caller
 
 
+class Nobody:
+    """For a process that serves no API and keeps no users, such as a host agent of its own."""
+
+    def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
+        raise Unauthorized("this process has no users")
+
+
 def refuse_beyond_loopback(address: str) -> None:
     """Raises `StartError` when a server without authentication would listen on `address`."""
     if not _is_loopback(address):

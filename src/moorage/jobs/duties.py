@@ -6,6 +6,7 @@ duty runs under a `VirtualClock`, where thirty days pass in the time the work it
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -78,12 +79,16 @@ class DutyThreads:
             self._threads.append(thread)
             thread.start()
 
-    def stop(self, timeout_s: float = 10.0) -> None:
-        """Ask all to end after their current tick and wait for them."""
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Ask all to end after their current tick and wait for them, for so long together.
+
+        A tick that takes longer ends with the process: whatever a duty does may be cut off and is taken up again.
+        """
         self._stopping.set()
         self._wakeups.wake_all()
+        deadline = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self, duty: Duty, woken: threading.Event) -> None:
         while not self._stopping.is_set():

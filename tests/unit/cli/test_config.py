@@ -72,3 +72,16 @@ def test_every_option_is_documented_and_used():
             # Sections whose options are read by name: getattr(config.database, service), asdict(options).
             if section not in ("database", "endpoints", "reservation"):
                 assert re.search(rf"\.{item.name}\b", code), f"nobody reads [{section}] {item.name}"
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:9000"),
+        ("0.0.0.0", "http://127.0.0.1:9000"),
+        ("::", "http://[::1]:9000"),
+        ("fd00::7", "http://[fd00::7]:9000"),
+    ],
+)
+def test_the_url_of_a_plane_can_be_called_from_its_own_machine(tmp_path, address, url):
+    assert load(write(tmp_path, f"[server]\nport = 9000\naddress = {address}\n")).url == url

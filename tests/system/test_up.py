@@ -1,0 +1,307 @@
+"""`moorage up` as people start it: a process of its own, ended by Ctrl-C, by SIGKILL, or by what is wrong at its start."""
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from moorage.config import load
+from moorage.core.clock import SystemClock
+from moorage.core.errors import NotFound, Unauthorized
+from moorage.identity.client import PasswordTokens
+from moorage.wire.transports import SocketTransport
+from tests.system.identity.processes import free_port
+from tests.system.planes import MOORAGE, PlaneProcess, until
+
+pytestmark = pytest.mark.slow
+
+SERVICES = ("identity", "placement", "compute", "accelerator", "reservation", "image")
+
+OWN = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+
+
+def moorage(*words, **variables):
+    return subprocess.run(
+        [MOORAGE, *map(str, words)], capture_output=True, text=True, timeout=60, check=False, env=OWN | variables
+    )
+
+
+def a_plane(directory, *options):
+    """Not started yet; its state directory and configuration are not there yet either."""
+    return PlaneProcess(directory / "moorage.conf", "--port", str(free_port()), *options)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """For tests that only look; its state directory has a space in its name."""
+    with a_plane(tmp_path_factory.mktemp("plane") / "the state") as plane:
+        yield plane
+
+
+def refused(plane):
+    """The one message that `moorage up` ends with."""
+    plane.launch()
+    assert plane.process.wait(30) == 1
+    until(lambda: not plane.members())
+    assert plane.err.startswith("moorage: ")
+    assert plane.err.count("moorage: ") == 1
+    assert "Traceback" not in plane.err
+    return plane.err
+
+
+# ---------------------------------------------------------------------------------------------- while it runs
+
+
+def test_every_service_says_that_it_is_well(running):
+    for service in SERVICES:
+        assert running.transport(f"/{service}").send("GET", "/healthcheck", {}).status == 200
+
+
+def test_the_banner_names_every_url_and_the_next_command(running):
+    for service in SERVICES:
+        assert f"{running.url}/{service}" in running.out
+    assert f"""eval "$(moorage env --config '{running.config}')\"""" in running.out
+
+
+def variables_of(answer):
+    lines = answer.stdout.splitlines()
+    assert all(line.startswith("export ") for line in lines), answer
+    return dict(shlex.split(line)[1].split("=", 1) for line in lines)
+
+
+@pytest.mark.parametrize("user", ["admin", "demo"])
+def test_env_prints_six_variables_that_let_a_client_in(running, user):
+    variables = variables_of(moorage("env", "--config", running.config, "--user", user))
+    assert set(variables) == {
+        "OS_AUTH_URL",
+        "OS_USERNAME",
+        "OS_PASSWORD",
+        "OS_PROJECT_NAME",
+        "OS_USER_DOMAIN_ID",
+        "OS_PROJECT_DOMAIN_ID",
+    }
+    tokens = PasswordTokens(
+        SocketTransport(variables["OS_AUTH_URL"]),
+        username=variables["OS_USERNAME"],
+        password=variables["OS_PASSWORD"],
+        project=variables["OS_PROJECT_NAME"],
+        clock=SystemClock(),
+    )
+    assert tokens.endpoint("placement") == f"{running.url}/placement"
+    wrong = PasswordTokens(
+        SocketTransport(variables["OS_AUTH_URL"]), username=user, password="x", project="demo", clock=SystemClock()
+    )
+    with pytest.raises(Unauthorized):
+        wrong.headers()
+
+
+def test_env_is_taken_in_by_a_shell_as_the_banner_says(running):
+    line = next(line for line in running.out.splitlines() if "eval" in line).split(')"')[0].strip() + ')"'
+    shell = f'{line}; echo "$OS_AUTH_URL $OS_USERNAME"'
+    done = subprocess.run(
+        ["sh", "-c", shell],
+        env=OWN | {"PATH": f"{MOORAGE.parent}:{OWN['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [f"{running.url}/identity", "admin"]
+
+
+def test_what_the_first_start_writes_is_for_this_user_alone(running):
+    for path in [running.state, *running.state.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+    for name in ("users.yaml", "token.key", "credentials.json", "moorage.conf", "running.conf"):
+        assert (running.state / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_with_the_system_clock_nothing_can_move_it(running):
+    assert running.transport("/moorage/v1").send("GET", "/clock", {}).status == 404
+    done = moorage("clock", "advance", "1h", "--config", running.config)
+    assert done.returncode != 0
+    done = moorage("clock", "--config", running.config, "advance", "1h")
+    assert done.returncode == 1
+    assert "nothing is served at /moorage" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+# --------------------------------------------------------------------------------------------------- its end
+
+
+def a_lease(clients):
+    clients.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+    reservation = {
+        "resource_type": "virtual:instance",
+        "vcpus": 1,
+        "memory_mb": 64,
+        "disk_gb": 1,
+        "amount": 1,
+        "affinity": "None",
+        "resource_properties": "",
+    }
+    body = {"name": "later", "start_date": "2999-01-01 10:00", "end_date": "2999-01-01 11:00", "events": []}
+    lease = clients.reservation.request("POST", "/v1/leases", json=body | {"reservations": [reservation]})
+    return lease["lease"]["id"]
+
+
+def test_everything_is_still_there_after_ctrl_c_and_another_start(tmp_path):
+    plane = a_plane(tmp_path)
+    with plane:
+        clients = plane.clients()
+        flavor = clients.create_flavor("kept", **{"resources:CUSTOM_KEPT": "1"})
+        image = clients.create_image(b"kept")
+        provider = clients.placement.request("POST", "/resource_providers", json={"name": "kept"})["uuid"]
+        lease = a_lease(clients)
+        server = clients.create_server(flavor=clients.create_flavor("plain"), image=image)
+        clients.wait_for_status(server, "ERROR")  # the only host is under reservation
+        address = (load(plane.state / "running.conf").server.address, load(plane.state / "running.conf").server.port)
+        assert plane.stop() == 0
+        assert plane.members() == []
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+        assert "its state is kept" in plane.err
+
+        plane.start()
+        clients = plane.clients()
+        assert clients.compute.get(f"/flavors/{flavor}")["flavor"]["name"] == "kept"
+        with clients.image.download(f"/v2/images/{image}/file") as chunks:
+            assert b"".join(chunks) == b"kept"
+        assert clients.placement.get(f"/resource_providers/{provider}")["name"] == "kept"
+        assert clients.lease(lease)["status"] == "PENDING"
+        assert clients.server(server)["status"] == "ERROR"
+
+
+def test_ctrl_c_in_a_terminal_reaches_all_processes_and_does_no_harm(tmp_path):
+    with a_plane(tmp_path) as plane:
+        os.killpg(plane.process.pid, signal.SIGINT)
+        assert plane.process.wait(10) == 0
+        assert plane.members() == []
+
+
+def test_ctrl_c_during_the_start_ends_it_at_once(tmp_path):
+    with a_plane(tmp_path).launch() as plane:
+        until(lambda: len(plane.members()) == 2)
+        os.killpg(plane.process.pid, signal.SIGINT)
+        assert plane.process.wait(10) == 0
+        assert plane.members() == []
+
+
+def test_ctrl_c_waits_for_no_job_longer_than_10_seconds(tmp_path):
+    with a_plane(tmp_path) as plane:
+        plane.slow_down(program=60)
+        clients = plane.clients()
+        clients.create_server(flavor=clients.create_fpga_flavor())
+        plane.wait_for_programming()
+        plane.process.send_signal(signal.SIGINT)
+        assert plane.process.wait(15) == 0
+        assert plane.members() == []
+
+
+@pytest.mark.parametrize("when", ["at its start", "when it is up"])
+def test_a_killed_supervisor_takes_its_worker_along(tmp_path, when):
+    plane = a_plane(tmp_path)
+    with plane.launch() if when == "at its start" else plane.start():
+        until(lambda: len(plane.members()) == 2)
+        plane.process.kill()
+        plane.process.wait(10)
+        until(lambda: not plane.members())
+
+
+def test_a_worker_that_dies_ends_the_plane_and_says_where_to_look(tmp_path):
+    with a_plane(tmp_path) as plane:
+        (worker,) = set(plane.members()) - {plane.process.pid}
+        os.kill(worker, signal.SIGKILL)
+        assert plane.process.wait(10) == 1
+        assert plane.err == f"moorage: the worker process has died; see {plane.state}/moorage.log\n"
+
+
+# ------------------------------------------------------------------------------------------- what keeps it from starting
+
+
+def test_a_port_in_use_is_named(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        message = refused(PlaneProcess(tmp_path / "moorage.conf", "--port", str(port)))
+    assert f"127.0.0.1:{port}" in message
+    assert "--port" in message
+
+
+def test_a_state_directory_has_one_plane(running):
+    running_out, running_err = running.out, running.err
+    second = subprocess.run(
+        [MOORAGE, "up", "--config", running.config, "--port", str(free_port())],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        env=OWN,
+    )
+    assert second.returncode == 1
+    assert second.stderr == (
+        f"moorage: {running.state} is in use by another plane, pid {running.process.pid}: stop that one, or name "
+        "another configuration with --config\n"
+    )
+    assert (running.out, running.err) == (running_out, running_err)
+    assert running.transport("/placement").send("GET", "/healthcheck", {}).status == 200
+    # The refused one changed nothing of what the running one is reached by.
+    assert variables_of(moorage("env", "--config", running.config))["OS_AUTH_URL"] == f"{running.url}/identity"
+
+
+def test_an_unknown_option_is_named_with_its_file(tmp_path):
+    plane = a_plane(tmp_path)
+    plane.config.write_text("[plane]\nsevices = placement\n")
+    message = refused(plane)
+    assert f"{plane.config}: [plane] has no option 'sevices'" in message
+
+
+def test_a_broken_provider_configuration_is_named(tmp_path):
+    plane = a_plane(tmp_path)
+    folder = tmp_path / "provider_config"
+    folder.mkdir(mode=0o700)
+    (folder / "10-broken.yaml").write_text("meta: {schema_version: '1.0'}\nproviders: [\n")
+    message = refused(plane)
+    assert "10-broken.yaml" in message
+    assert "YAML" in message
+    # Mended, it starts: nothing of the refusal is left behind.
+    (folder / "10-broken.yaml").unlink()
+    plane.start()
+    assert plane.stop() == 0
+
+
+def test_a_database_that_does_not_answer_is_named(tmp_path):
+    plane = a_plane(tmp_path)
+    port = free_port()
+    plane.config.write_text(
+        "[plane]\nstate_path = .\nlog_file = moorage.log\n"
+        f"[database]\nplacement = postgresql://me:secret@127.0.0.1:{port}/x\n"
+    )
+    message = refused(plane)
+    assert str(port) in message
+    assert "secret" not in message
+
+
+# ------------------------------------------------------------------------------------------------ a rehearsal's clock
+
+
+def test_a_rehearsals_clock_moves_and_stays_moved_after_a_restart(tmp_path):
+    plane = a_plane(tmp_path, "--adjustable-clock")
+
+    def clock(*words):
+        done = moorage("clock", "--config", plane.config, *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    with plane:
+        before = clock()
+        after = clock("advance", "400d")
+        assert int(after[:4]) > int(before[:4])
+        assert plane.stop() == 0
+        plane.start()
+        assert clock()[:10] >= after[:10]
+        token = plane.clients("demo").placement
+        with pytest.raises(NotFound):
+            token.get("/nowhere")  # its token, from before the jump, is renewed
