@@ -24,6 +24,8 @@ _STOCK = {
     503: "The server is currently unavailable. Please try again at a later time.",
 }
 _TAG = re.compile(r"<[^>]*>")
+#: These have templates of their own, without blanks after the message.
+_UNPADDED = (405, 406, 415)
 
 
 def error_shape(problem: Problem) -> Reply:
@@ -31,15 +33,9 @@ def error_shape(problem: Problem) -> Reply:
     html_quality = quality(problem.accept, "text/html")
     if json_quality and json_quality >= html_quality:
         return Reply(problem.status, {"errors": [_error(problem)]})
-    status = f"{problem.status} {problem.title}"
     if html_quality:
-        text = html.escape(_detail(problem)).replace("\n\n", "<br /><br />\n")
-        page = (
-            f"<html>\n <head>\n  <title>{status}</title>\n </head>\n <body>\n  <h1>{status}</h1>\n  {text}\n </body>\n"
-            "</html>"
-        )
-        return Reply(problem.status, page.encode(), content_type="text/html; charset=UTF-8")
-    plain = f"{status}\n\n{_detail(problem)}"
+        return Reply(problem.status, _page(problem).encode(), content_type="text/html; charset=UTF-8")
+    plain = f"{problem.status} {problem.title}\n\n{_detail(problem)}"
     return Reply(problem.status, plain.encode(), content_type="text/plain; charset=UTF-8")
 
 
@@ -56,16 +52,41 @@ def _error(problem: Problem) -> dict[str, object]:
 
 
 def _detail(problem: Problem) -> str:
-    message = _TAG.sub("", problem.message.replace("\n", " "))
+    explanation = _explanation(problem).replace("\n", " ")
+    message = _TAG.sub("", _message(problem).replace("\n", " "))
+    return f"{explanation}\n\n {message}{'' if problem.status in _UNPADDED else '  '}"
+
+
+def _page(problem: Problem) -> str:
+    status = f"{problem.status} {problem.title}"
+    explanation, message = html.escape(_explanation(problem)), html.escape(_message(problem))
+    padding = "" if problem.status in _UNPADDED else "\n\n"
+    return (
+        f"<html>\n <head>\n  <title>{status}</title>\n </head>\n <body>\n  <h1>{status}</h1>\n"
+        f"  {explanation}<br /><br />\n{message}\n{padding} </body>\n</html>"
+    )
+
+
+def _explanation(problem: Problem) -> str:
     match problem.status:
         case 405:
-            return f"{message} \n\n The method specified is not allowed for this resource."
+            return f"{problem.message} "
         case 406:
-            start = "The resource could not be generated that was acceptable to your browser (content of type"
-            return f"{start} {problem.accept}. \n\n {message}"
+            # Who accepts anything is told what it would have been.
+            accept = "application/json" if problem.accept == "*/*" else problem.accept
+            return (
+                f"The resource could not be generated that was acceptable to your browser\n(content of type {accept}. "
+            )
         case 415:
             media_type = problem.error.fields.get("media_type") if problem.error is not None else None
-            return f"The request media type {media_type} is not supported by this server. \n\n {message}"
-        case 404 if message == _STOCK[404]:
-            message = ""
-    return f"{_STOCK.get(problem.status, problem.title)}\n\n {message}  "
+            return f"The request media type {media_type} is not supported by this server.\n"
+    return _STOCK.get(problem.status, problem.title)
+
+
+def _message(problem: Problem) -> str:
+    if problem.status == 405:
+        return "The method specified is not allowed for this resource."
+    if problem.code == "moorage.microversion":
+        # The range that the house's sentence goes on with stands in fields of its own here.
+        return f"Invalid microversion: {problem.message.partition('. ')[0]}"
+    return "" if problem.message == _STOCK[404] else problem.message

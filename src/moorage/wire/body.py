@@ -4,6 +4,7 @@ jsonschema-rs decides "accept" in microseconds; only a rejection is looked at ag
 has the last word and words the refusal as the peers do (their texts are python-jsonschema's texts).
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,15 +72,24 @@ NUL_REFUSED = "The NUL character (U+0000) is not allowed."
 
 
 def decode_json(raw: bytes) -> Any:
-    """The document in `raw`. Raises `Invalid` with the decoder's own words, and for a NUL in any text."""
+    """The document in `raw`. Raises `Invalid` in the words of Python's own decoder, and for a NUL in any text."""
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise Invalid(f"Malformed JSON: {error}", code="moorage.json") from error
+        raise Invalid(f"Malformed JSON: {_fault_in_json(raw) or error}", code="moorage.json") from error
     # JSON can only spell it so; the spelling may also be an escaped backslash and five characters, so we look.
     if b"\\u0000" in raw and _has_nul(document):
         raise Invalid(NUL_REFUSED, code="moorage.json")
     return document
+
+
+def _fault_in_json(raw: bytes) -> str | None:
+    """What the peers say is wrong with `raw`; None where their decoder is content (with NaN, for example)."""
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        return str(error)
+    return None
 
 
 def _has_nul(document: Any) -> bool:

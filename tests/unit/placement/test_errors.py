@@ -5,8 +5,9 @@ import pytest
 from moorage.core import errors as e
 from moorage.placement.accept import quality
 from moorage.placement.error_shape import error_shape
+from moorage.placement.schemas.allocation import POST
 from moorage.wire.errors import problem_of
-from moorage.wire.microversion import Version
+from moorage.wire.microversion import Version, VersionRange
 
 NEWEST = Version(1, 39)
 
@@ -33,8 +34,36 @@ def test_405_and_406_are_worded_differently():
         "The method PUT is not allowed for this resource. \n\n The method specified is not allowed for this resource."
     )
     assert detail(e.NotAcceptable("no")) == (
-        "The resource could not be generated that was acceptable to your browser (content of type */*. \n\n no"
+        "The resource could not be generated that was acceptable to your browser (content of type application/json. \n\n no"
     )
+    assert detail(e.UnsupportedMedia("use JSON", media_type="text/csv")) == (
+        "The request media type text/csv is not supported by this server. \n\n use JSON"
+    )
+
+
+def test_a_version_out_of_range_has_the_range_in_fields_of_its_own():
+    versions = VersionRange("placement", Version(1, 0), NEWEST, loose=True)
+    with pytest.raises(e.NotAcceptable) as caught:
+        versions.negotiate("placement 0.5")
+    error = shape(caught.value).body["errors"][0]
+    assert error["detail"].endswith("\n\n Invalid microversion: Unacceptable version header: 0.5")
+    assert (error["min_version"], error["max_version"]) == ("1.0", "1.39")
+    with pytest.raises(e.Invalid) as caught:
+        versions.negotiate("placement 1.2.3")
+    assert detail(caught.value).endswith("\n\n Invalid microversion: invalid version string: 1.2.3  ")
+
+
+def test_a_page_keeps_the_lines_of_a_message():
+    body = shape(e.Invalid("a\nb"), accept="text/html").body.decode()
+    assert body.endswith("otherwise incorrect.<br /><br />\na\nb\n\n\n </body>\n</html>")
+    body = shape(e.NotAcceptable("no"), accept="text/html,<script>").body.decode()
+    assert body.endswith("browser\n(content of type text/html,&lt;script&gt;. <br /><br />\nno\n </body>\n</html>")
+
+
+def test_the_first_of_two_faults_in_an_allocation_is_the_field_too_many():
+    schema = POST.at(NEWEST)
+    with pytest.raises(e.Invalid, match="'cow' was unexpected"):
+        schema.check({"01234567-89ab-4def-8123-456789abcdef": {"cow": 1}}, str)
 
 
 def test_only_codes_of_the_peer_leave_the_house():

@@ -60,6 +60,26 @@ def test_of_several_schemas_the_newest_not_newer_than_the_request_applies():
 
 
 @pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"", "Expecting value: line 1 column 1 (char 0)"),
+        (b'{"a" 1}', "Expecting ':' delimiter: line 1 column 6 (char 5)"),
+        (b'{"a": \n x}', "Expecting value: line 2 column 2 (char 8)"),
+    ],
+)
+def test_malformed_json_is_told_as_the_peers_tell_it(raw, words):
+    with pytest.raises(Invalid) as caught:
+        decode_json(raw)
+    assert caught.value.message == f"Malformed JSON: {words}"
+
+
+@pytest.mark.parametrize("raw", [b"[NaN]", b"\xff", b"[" * 100_000, b'["\\ud800"]'])
+def test_what_only_one_decoder_refuses_is_refused(raw):
+    with pytest.raises(Invalid, match="Malformed JSON: "):
+        decode_json(raw)
+
+
+@pytest.mark.parametrize(
     ("place", "bad"), list(product(["[%s]", '{"a": {"b": [%s]}}', "{%s: 1}", "%s"], ['"x\\u0000"']))
 )
 def test_a_nul_is_found_wherever_it_is(place, bad):

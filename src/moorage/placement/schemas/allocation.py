@@ -1,6 +1,15 @@
 """/allocations and /reshaper: five generations of one body"""
 
-from moorage.placement.schemas.common import NAME, SUFFIX, UUID, UUID_KEY, JsonSchema, body, closed
+from moorage.placement.schemas.common import (
+    NAME,
+    SUFFIX,
+    UUID,
+    UUID_KEY,
+    JsonSchema,
+    body,
+    closed,
+    closed_before_required,
+)
 from moorage.placement.schemas.inventory import SET_DOCUMENT
 from moorage.wire.body import Schema, Versioned
 from moorage.wire.microversion import Version
@@ -19,7 +28,7 @@ _LIST: JsonSchema = {
         "type": "array",
         "minItems": 1,
         "items": closed(
-            {"resource_provider": closed({"uuid": UUID}, required=("uuid",)), "resources": _RESOURCES},
+            {"resource_provider": closed_before_required({"uuid": UUID}, required=("uuid",)), "resources": _RESOURCES},
             required=("resource_provider", "resources"),
         ),
     }
@@ -55,11 +64,13 @@ _COUNTED = (*_OWNED, "consumer_generation")
 
 _V1_0 = closed(_LIST, required=("allocations",))
 _V1_8 = closed({**_LIST, **_OWNER}, required=_OWNED)
-_V1_12 = closed(_by_provider(1), required=_OWNED)
-_V1_13 = closed(_by_provider(0), required=_OWNED)
-_V1_28 = closed({**_by_provider(0), **_GENERATION}, required=_COUNTED)
-_V1_34 = closed({**_by_provider(0), **_GENERATION, **_MAPPINGS}, required=_COUNTED)
-_V1_38 = closed({**_by_provider(0), **_GENERATION, **_MAPPINGS, **_TYPE}, required=(*_COUNTED, "consumer_type"))
+_V1_12 = closed_before_required(_by_provider(1), required=_OWNED)
+_V1_13 = closed_before_required(_by_provider(0), required=_OWNED)
+_V1_28 = closed_before_required({**_by_provider(0), **_GENERATION}, required=_COUNTED)
+_V1_34 = closed_before_required({**_by_provider(0), **_GENERATION, **_MAPPINGS}, required=_COUNTED)
+_V1_38 = closed_before_required(
+    {**_by_provider(0), **_GENERATION, **_MAPPINGS, **_TYPE}, required=(*_COUNTED, "consumer_type")
+)
 
 PUT = Versioned(
     [
