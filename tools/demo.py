@@ -83,6 +83,8 @@ class Tour:
         }
         self.checks = 0
         self.commands = 0
+        self.region_id = ""  #: type of the FPGA regions, as bitstreams name it
+        self._providers: dict[str, dict[str, object]] = {}
         self._plane: subprocess.Popen[str] | None = None
 
     # What a step is made of
@@ -199,14 +201,21 @@ class Tour:
         return str(fault["message"])
 
     def provider(self, name: str) -> str:
-        uuid = self.run(f"openstack resource provider list --name {name} -f value -c uuid", shown=False)
-        if not uuid:
+        """Its uuid. Asked for once; providers keep theirs."""
+        if name not in self._providers:
+            self.generations()
+        if name not in self._providers:
             raise Failed(f"there is no resource provider {name}")
-        return uuid
+        return str(self._providers[name]["uuid"])
 
     def generations(self) -> dict[str, int]:
         rows = self.json("openstack resource provider list")
-        return {row["name"]: row["generation"] for row in rows}  # type: ignore[attr-defined]
+        self._providers = {row["name"]: row for row in rows}  # type: ignore[attr-defined]
+        return {name: int(str(row["generation"])) for name, row in self._providers.items()}
+
+    def regions(self) -> list[str]:
+        """The FPGA regions of the host, by name."""
+        return sorted(name for name in self._providers or self.generations() if "_R" in name)
 
     def allocation(self, consumer: str) -> dict[str, int]:
         """What `consumer` holds, summed over providers."""
@@ -264,8 +273,8 @@ def discovery(tour: Tour) -> None:
         "two FPGAs with three regions, four GPUs, a NUMA pair", holds=_devices(tour, before) == (3, 4, 2), found=before
     )
     tour.run("openstack accelerator device list -c type -c vendor -c hostname")
-    region = _free_region(tour)
-    tour.run(f"openstack resource provider trait list {tour.provider(region)} -f value")
+    traits = tour.run(f"openstack resource provider trait list {tour.provider(tour.regions()[0])} -f value")
+    tour.region_id = _region_id(traits)
     tour.stop()
     (tour.state / "provider_config" / "10-llc.yaml").write_text(LLC_LIST)
     tour.say("   restarted, with the other spelling of `additional` (a list, as in files for Nova)")
@@ -279,11 +288,6 @@ def _devices(tour: Tour, names: dict[str, int]) -> tuple[int, int, int]:
     numa = sum("_NUMA_" in name for name in names)
     root = 1
     return regions, len(names) - regions - numa - root, numa
-
-
-def _free_region(tour: Tour) -> str:
-    """The first FPGA region of the host, by name."""
-    return min(name for name in tour.generations() if "_R" in name)
 
 
 def custom_classes(tour: Tour) -> None:
@@ -315,27 +319,26 @@ def _bad_flavor(tour: Tour) -> None:
     tour.check("a negative amount is refused when the flavor is made", holds="CUSTOM_LLC" in message, found=message)
 
 
-def _region_id(tour: Tour, region: str) -> str:
+def _region_id(traits: str) -> str:
     """The type of a region, as bitstreams name it: from the trait that the region carries."""
-    traits = tour.run(f"openstack resource provider trait list {tour.provider(region)} -f value", shown=False).split()
-    for trait in traits:
+    for trait in traits.split():
         head, found, tail = trait.partition("_REGION_")
         if found and head.startswith("CUSTOM_FPGA_"):
             return tail.replace("_", "-").lower()
-    raise Failed(f"{region} carries no region trait, only {traits}")
+    raise Failed(f"the region carries no region trait, only {traits}")
 
 
-def _upload(tour: Tour, name: str, function: str, region_id: str) -> None:
+def _upload(tour: Tour, name: str, function: str) -> None:
     (tour.state / f"{name}.gbs").write_bytes(os.urandom(200_000))
     tour.run(
         f"openstack image create {name} --file {name}.gbs --disk-format raw --container-format bare"
-        f" --property function_uuid={function} --property region_uuid={region_id} --tag FPGA --public"
+        f" --property function_uuid={function} --property region_uuid={tour.region_id} --tag FPGA --public"
         " -c name -c status -c size"
     )
 
 
-def _function_flavor(tour: Tour, name: str, function: str, region_id: str) -> None:
-    trait = f"trait:CUSTOM_FPGA_INTEL_REGION_{region_id.upper().replace('-', '_')}"
+def _function_flavor(tour: Tour, name: str, function: str) -> None:
+    trait = f"trait:CUSTOM_FPGA_INTEL_REGION_{tour.region_id.upper().replace('-', '_')}"
     tour.run(
         f"openstack flavor create {name} --vcpus 1 --ram 256 --disk 1 --property resources:CUSTOM_ACCELERATOR_FPGA=1"
         f" --property {trait}=required --property accel:function_id={function} -c name"
@@ -344,10 +347,8 @@ def _function_flavor(tour: Tour, name: str, function: str, region_id: str) -> No
 
 def programmed_accelerator(tour: Tour) -> None:
     tour.title("4. A server gets an FPGA function: programmed, attached, cleaned")
-    region = _free_region(tour)
-    region_id = _region_id(tour, region)
-    _upload(tour, "aes-128", AES, region_id)
-    _function_flavor(tour, "fpga.aes", AES, region_id)
+    _upload(tour, "aes-128", AES)
+    _function_flavor(tour, "fpga.aes", AES)
     tour.run("openstack server create crypto-1 --flavor fpga.aes --image tiny --nic none --wait -c name -c status")
     server = tour.server("crypto-1")
     tour.check("the server is ACTIVE", holds=server["status"] == "ACTIVE", found=server)
@@ -362,7 +363,7 @@ def programmed_accelerator(tour: Tour) -> None:
     tour.check("the region's provider carries the function's trait", holds=function in traits, found=traits)
     tour.run("openstack server delete crypto-1 --wait")
     _check_freed(tour, str(server["id"]))
-    _two_bitstreams(tour, region_id)
+    _two_bitstreams(tour)
 
 
 def _attached_address(tour: Tour, server_id: str) -> str:
@@ -392,8 +393,8 @@ def _check_freed(tour: Tour, server_id: str) -> None:
     tour.check("the domain is gone", holds=not _domain(tour, server_id), found=_domain(tour, server_id))
 
 
-def _two_bitstreams(tour: Tour, region_id: str) -> None:
-    _upload(tour, "aes-128-again", AES, region_id)
+def _two_bitstreams(tour: Tour) -> None:
+    _upload(tour, "aes-128-again", AES)
     tour.run("openstack server create crypto-2 --flavor fpga.aes --image tiny --nic none -c name")
     tour.until(
         "with two bitstreams for one function the create fails",
@@ -478,9 +479,8 @@ def _minutes_after(iso: str, minutes: int) -> str:
 
 def killed(tour: Tour) -> None:
     tour.title("6. The whole plane is killed while a region is being programmed")
-    region_id = _region_id(tour, _free_region(tour))
-    _upload(tour, "fft", FFT, region_id)
-    _function_flavor(tour, "fpga.fft", FFT, region_id)
+    _upload(tour, "fft", FFT)
+    _function_flavor(tour, "fpga.fft", FFT)
     control = tour.state / "accelerators" / "simulated" / "control.json"
     control.write_text('{"latency_s": {"program": 3}}')
     tour.say(f"   the simulated devices are told to take 3 s ({control.name})")
@@ -526,7 +526,7 @@ def _all_free(tour: Tour) -> tuple[bool, object]:
     rows = tour.json("openstack accelerator arq list")
     devices = _devices(tour, {name: 0 for name in generations if not name.startswith("blazar_")})
     reserved = {}
-    for name in sorted(name for name in generations if "_R" in name):
+    for name in tour.regions():
         for row in tour.json(f"openstack resource provider inventory list {tour.provider(name)}"):  # type: ignore[attr-defined]
             reserved[name] = (row["reserved"], row["used"])
     free = all(pair == (0, 0) for pair in reserved.values())
