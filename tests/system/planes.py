@@ -92,9 +92,12 @@ class PlaneClients:
     def reservation_id(self, lease_id: str) -> str:
         return self.lease(lease_id)["reservations"][0]["id"]
 
-    def create_server(self, *, flavor: str, name: str = "server", image: str | None = None) -> str:
+    def create_server(
+        self, *, flavor: str, name: str = "server", image: str | None = None, request_id: str | None = None
+    ) -> str:
         body = {"name": name, "flavorRef": flavor, "imageRef": image or self.create_image(), "networks": "none"}
-        return self.compute.request("POST", "/servers", json={"server": body})["server"]["id"]
+        headers = {"x-openstack-request-id": request_id} if request_id else None
+        return self.compute.request("POST", "/servers", json={"server": body}, headers=headers)["server"]["id"]
 
     def server(self, server_id: str) -> dict | None:
         try:

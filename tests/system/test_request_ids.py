@@ -1,0 +1,43 @@
+"""One request id through all services: what an operator greps for."""
+
+import io
+import json
+import logging
+from datetime import UTC, datetime
+
+import pytest
+
+from moorage.telemetry.logs import JsonLines
+from tests.system.planes import VirtualPlane
+
+GIVEN = "req-00000000-0000-4000-8000-0000000000aa"
+
+
+@pytest.fixture
+def log():
+    """What would be in the log file, as it is written."""
+    lines = io.StringIO()
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel("INFO")
+    yield lambda: [json.loads(line) for line in lines.getvalue().splitlines()]
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def test_the_id_of_a_create_is_in_the_lines_of_every_part_that_worked_for_it(tmp_path, log):
+    with VirtualPlane(tmp_path, datetime(2026, 3, 1, tzinfo=UTC)) as plane:
+        specs = {"resources:CUSTOM_ACCELERATOR_GPU": "1"}
+        flavor = {"name": "gpu", "vcpus": 1, "ram": 64, "disk": 1, "id": "gpu"}
+        plane.compute.request("POST", "/flavors", json={"flavor": flavor})
+        plane.compute.request("POST", "/flavors/gpu/os-extra_specs", json={"extra_specs": specs})
+        server = plane.create_server(flavor="gpu", request_id=GIVEN)
+        plane.settle()
+        assert plane.server(server)["status"] == "ACTIVE"
+    loggers = {line["logger"] for line in log() if line.get("request_id") == GIVEN}
+    assert loggers >= {"moorage.compute.build", "moorage.agent.jobs_duty", "moorage.accelerator.attach"}
+    for line in log():
+        assert {"time", "level", "logger", "event"} <= line.keys()
