@@ -28,7 +28,7 @@ from moorage.reservation.model import HOST_PROPERTIES, Allocation, Host
 log = logging.getLogger(__name__)
 
 MAX_KEY_LENGTH = 64
-#: Somebody else changed a provider between our read and our write: read again, at most so often (R23).
+#: Somebody else changed a provider between our read and our write: read again, at most so often.
 MAX_RACES = 5
 
 #: Columns of the host: an extra capability of that name could never be asked for.

@@ -17,10 +17,10 @@ from enum import StrEnum
 from typing import Any
 
 from moorage.compute.client import ComputeClient
-from moorage.core.errors import ConcurrentUpdate, Conflict
+from moorage.core.errors import Conflict
 from moorage.core.names import reservation_class
 from moorage.placement.client import Inventory, PlacementClient
-from moorage.reservation.host import MAX_RACES, ensure_reservation_provider, provider_name
+from moorage.reservation.host import ensure_reservation_provider, provider_name
 from moorage.reservation.model import Reservation, ReservationStatus, Size
 
 
@@ -168,16 +168,7 @@ class InstanceSteps:
         # A host that was registered before reservation providers existed gets its own here (R21).
         provider = ensure_reservation_provider(self._placement, step.host)
         wanted = Inventory(total=step.total, min_unit=1, max_unit=1, step_size=1, allocation_ratio=1.0)
-        for _ in range(MAX_RACES):
-            generation, inventories = self._placement.inventories(provider.uuid)
-            if inventories.get(step.resource_class) == wanted:
-                return
-            try:
-                self._placement.set_inventories(provider.uuid, generation, {**inventories, step.resource_class: wanted})
-            except ConcurrentUpdate:
-                continue
-            return
-        raise ConcurrentUpdate(f"the inventories of {provider.name} changed {MAX_RACES} times while they were written")
+        self._placement.put_inventory(provider.uuid, step.resource_class, wanted)  # the others stay (R22, R23)
 
     def _grant_access(self, step: Step) -> None:
         self._compute.add_flavor_access(step.reservation_id, step.project_id)

@@ -208,7 +208,7 @@ def test_a_worker_that_was_slow_writes_nothing_when_it_comes_back(tmp_path):
     other = plane.new_service(worker="other").runner()
 
     def hang(name):
-        if name == "set_inventories":
+        if name == "put_inventory":
             plane.clock.sleep(300)
             other.tick()
             check_active(plane, made)

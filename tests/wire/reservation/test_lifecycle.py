@@ -6,6 +6,7 @@ import pytest
 
 from moorage.core.errors import RemoteError, Unavailable
 from moorage.db.transactions import read
+from moorage.placement.client import Inventory, PlacementClient
 from moorage.reservation import event_store, host_store
 from moorage.reservation.model import EventStatus, EventType
 from tests.wire.reservation.plane import class_of, instance, lease
@@ -110,8 +111,8 @@ def test_inventory_comes_before_access(reserved):
     create(reserved, instance(12), **LATER)
     reserved.clock.advance_to(STARTS)
     runner.tick()
-    effects = [name for name, _ in calls if name in ("set_inventories", "add_flavor_access")]
-    assert effects == ["set_inventories", "set_inventories", "add_flavor_access"]
+    effects = [name for name, _ in calls if name in ("put_inventory", "add_flavor_access")]
+    assert effects == ["put_inventory", "put_inventory", "add_flavor_access"]
 
 
 def test_a_missing_reservation_provider_is_made_at_the_start(reserved):
@@ -134,25 +135,44 @@ def test_inventories_of_other_reservations_survive(reserved):
     assert traces(reserved, second) == []
 
 
+class Racing(PlacementClient):
+    """Somebody else writes to the provider between our reading and our writing, `races` times."""
+
+    def __init__(self, placement, races):
+        super().__init__(placement._http)
+        self.other, self.races = placement, races
+
+    def set_inventories(self, uuid, generation, inventories):
+        if self.races:
+            self.other.ensure_class(f"CUSTOM_RACE_{self.races}")
+            self.other.put_inventory(uuid, f"CUSTOM_RACE_{self.races}", Inventory(5))
+            self.races -= 1
+        return super().set_inventories(uuid, generation, inventories)
+
+
 def test_a_concurrent_update_of_the_provider_is_met_by_reading_again(reserved):
     """R23, A3 (instance-reservation)."""
     _, reservation = create(reserved, instance(2), **LATER)
-    raced = []
-
-    def race(client, name, arguments):
-        if name == "set_inventories" and len(raced) < 2:
-            raced.append(name)
-            client.ensure_class(f"CUSTOM_RACE_{len(raced)}")
-            client.put_inventory(
-                arguments[0], f"CUSTOM_RACE_{len(raced)}", type(arguments[2][class_of(reservation)])(5)
-            )
-
-    runner = reserved.new_service(Recorded(reserved.placement, [], before=race)).runner()
+    racing = Racing(reserved.placement, races=2)
+    runner = reserved.new_service(racing).runner()
     reserved.clock.advance_to(STARTS)
     runner.tick()
-    assert len(raced) == 2
+    assert racing.races == 0
     assert reserved.inventory("compute-1", class_of(reservation)).total == 2
     assert reserved.inventory("compute-1", "CUSTOM_RACE_2").total == 5
+
+
+def test_a_provider_that_others_write_to_again_and_again_is_left_for_later(reserved):
+    """R23, A3 (instance-reservation): reading again is bounded; the step then waits for its next turn."""
+    made, reservation = create(reserved, instance(2), **LATER)
+    racing = Racing(reserved.placement, races=20)
+    runner = reserved.new_service(racing).runner()
+    reserved.clock.advance_to(STARTS)
+    runner.tick()
+    assert racing.races == 15
+    assert reserved.lease(made["id"])["status"] == "STARTING"
+    reserved.run_for(60)
+    assert reserved.inventory("compute-1", class_of(reservation)).total == 2
 
 
 def test_reserved_slots_are_what_can_be_launched(reserved):
@@ -325,7 +345,7 @@ def test_deleting_a_lease_that_has_ended_touches_nothing_outside(reserved):
 def test_a_start_that_fails_once_is_repeated(reserved):
     """D8: one 503 of Placement puts the peer's lease into ERROR for good."""
     made, reservation = create(reserved, instance(2), **LATER)
-    wrapped = Wrapped(reserved, {"set_inventories": Unavailable("away")}, times=3)
+    wrapped = Wrapped(reserved, {"put_inventory": Unavailable("away")}, times=3)
     runner = wrapped.service.runner()
     reserved.clock.advance_to(STARTS)
     for _ in range(3):

@@ -243,7 +243,7 @@ def test_an_ended_lease_can_only_be_renamed(reserved):
 def test_an_update_that_cannot_finish_now_goes_on_behind_the_answer(reserved):
     made, reservation = create(reserved, instance(2))
     reserved.settle()
-    wrapped = Wrapped(reserved, {"set_inventories": Unavailable("away")}, times=1)
+    wrapped = Wrapped(reserved, {"put_inventory": Unavailable("away")}, times=1)
     reserved.use(wrapped.service)
     assert update(reserved, made, reservations=change(reservation, amount=4))["status"] == "UPDATING"
     assert "is UPDATING" in update(reserved, made, 409, name="x")
