@@ -135,10 +135,6 @@ class ComputeClient:
         """Of all projects."""
         return [_server(row) for row in self._servers({"flavor": flavor_id})]
 
-    def servers_on_host(self, host: str) -> list[Server]:
-        """Of all projects."""
-        return [_server(row) for row in self._servers({"host": host})]
-
     def delete_server(self, server_id: str) -> None:
         """Answered before it is gone: ask again until it is not found."""
         self._delete(f"/v2.1/servers/{_quoted(server_id)}")
@@ -207,7 +203,7 @@ class ComputeClient:
         self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}", json=body)
 
     def claim_jobs(self, host: str, worker: str, limit: int = 1) -> list[AgentJob]:
-        """Not repeated by itself: jobs whose answer is lost come again when their lease is over."""
+        """Not repeated by itself: a worker whose answer was lost asks again, and gets the same jobs."""
         body = {"worker": worker, "limit": limit}
         rows = self._http.request("POST", f"/agent/v1/hosts/{_quoted(host)}/jobs", json=body)["jobs"]
         return [
