@@ -133,7 +133,7 @@ class PlaneClients:
         trait = next(trait for trait in traits if "_REGION_" in trait)
         region_id = trait.partition("_REGION_")[2].replace("_", "-").lower()
         self.create_image(
-            b"bits" * 1000, function_uuid=function, region_uuid=region_id, tags=["FPGA"], visibility="public"
+            function.encode() * 100, function_uuid=function, region_uuid=region_id, tags=["FPGA"], visibility="public"
         )
         return self.create_flavor(
             name,

@@ -1,0 +1,208 @@
+"""One plane in two processes: everything but the host agent in one, the agent in the other, with its own state."""
+
+import contextlib
+import uuid
+from pathlib import Path
+
+import pytest
+
+from moorage.core.clock import SystemClock
+from moorage.core.errors import StartError
+from moorage.identity.embedded import credentials
+from moorage.wire.transports import InProcessTransport
+from moorage.wiring import build_plane
+from tests.servers import temporary_database, temporary_vhost
+from tests.system.identity.processes import free_port
+from tests.system.planes import PlaneProcess, embedded_credentials, until, write_config
+
+pytestmark = pytest.mark.slow
+
+DATABASES = ("placement", "compute", "accelerator", "reservation")
+SERVICES = ("identity", *DATABASES, "image")
+
+#: Longer than any test: what must be quick is quick by its hint, not by the poll.
+NEVER_S = 600.0
+
+
+def services_process(directory, databases, hints=""):
+    write_config(
+        directory,
+        plane={"services": ",".join(SERVICES), "hints": hints, "log_file": "moorage.log"},
+        server={"port": free_port()},
+        database=databases,
+        compute={"poll_period_s": NEVER_S if hints else 0.5},
+    )
+    return PlaneProcess(directory / "moorage.conf")
+
+
+def agent_process(directory, services: PlaneProcess, hints=""):
+    password, project = credentials(services.state, "moorage")
+    write_config(
+        directory,
+        plane={"services": "agent", "hints": hints, "log_file": "moorage.log"},
+        server={"port": free_port()},
+        identity={"username": "moorage", "password": password, "project": project},
+        endpoints={name: f"{services.url}/{name}" for name in SERVICES},
+        agent={"poll_period_s": NEVER_S if hints else 0.2, "heartbeat_period_s": 1.0},
+    )
+    return PlaneProcess(directory / "moorage.conf")
+
+
+@contextlib.contextmanager
+def hints_by(kind, databases):
+    if kind == "rabbit":
+        with temporary_vhost() as url:
+            yield url
+    elif kind == "notify":
+        yield databases["compute"]
+    else:
+        yield ""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            ("postgresql", "rabbit"), id="postgresql-rabbit", marks=[pytest.mark.postgresql, pytest.mark.rabbit]
+        ),
+        pytest.param(("postgresql", "notify"), id="postgresql-notify", marks=pytest.mark.postgresql),
+        pytest.param(("mariadb", "poll"), id="mariadb-poll", marks=pytest.mark.mariadb),
+    ],
+)
+def plane(request, tmp_path_factory):
+    """(services, agent), both up."""
+    database, hints = request.param
+    directory: Path = tmp_path_factory.mktemp("spread-out")
+    with contextlib.ExitStack() as stack:
+        databases = {name: stack.enter_context(temporary_database(database)) for name in DATABASES}
+        url = stack.enter_context(hints_by(hints, databases))
+        services = stack.enter_context(services_process(directory / "services", databases, url))
+        agent = stack.enter_context(agent_process(directory / "agent", services, url))
+        yield services, agent
+
+
+@pytest.fixture
+def clients(plane):
+    return plane[0].clients()
+
+
+@pytest.fixture
+def flavor(clients):
+    """With a function of its own: a region that has the function already is not programmed again."""
+    function = str(uuid.uuid4())
+    return clients.create_fpga_flavor(function, function)
+
+
+def gone(clients, server):
+    clients.compute.request("DELETE", f"/servers/{server}")
+    clients.wait_until_gone(server)
+    until(lambda: not clients.allocations(server))
+    until(lambda: not clients.accelerators_of(server))
+    return True
+
+
+def test_a_server_is_built_on_the_other_process_and_freed_there(plane, clients, flavor):
+    _, agent = plane
+    agent.slow_down(program=0.05)
+    server = clients.create_server(flavor=flavor)
+    clients.wait_for_status(server, "ACTIVE")
+    (address,) = until(lambda: clients.accelerators_of(server))
+    domain = (agent.state / "host" / "domains" / f"{server}.xml").read_text()
+    assert f"function='0x{address[-1]}'" in domain.replace('"', "'")
+    assert clients.allocations(server)["CUSTOM_ACCELERATOR_FPGA"] == 1
+    assert gone(clients, server)
+    assert not (agent.state / "host" / "domains" / f"{server}.xml").exists()
+
+
+def test_the_agents_process_keeps_no_users_and_serves_no_api(plane):
+    _, agent = plane
+    for name in ("users.yaml", "token.key", "credentials.json"):
+        assert not (agent.state / name).exists()
+    assert agent.transport("/compute").send("GET", "/", {}).status == 404
+
+
+def test_an_agent_killed_in_the_middle_of_a_build_finishes_it_after_its_start(plane, clients, flavor):
+    _, agent = plane
+    agent.slow_down(program=60)
+    server = clients.create_server(flavor=flavor)
+    agent.wait_for_programming()
+    agent.kill()
+    agent.slow_down(program=0.05)
+    agent.start()
+    clients.wait_for_status(server, "ACTIVE", "ERROR")
+    assert clients.server(server)["status"] == "ACTIVE"
+    assert clients.allocations(server)["CUSTOM_ACCELERATOR_FPGA"] == 1
+    assert gone(clients, server)
+
+
+def test_services_killed_while_the_agent_works_miss_nothing(plane, clients, flavor):
+    services, agent = plane
+    agent.slow_down(program=2)
+    server = clients.create_server(flavor=flavor)
+    agent.wait_for_programming()
+    services.kill()
+    services.start()
+    clients.wait_for_status(server, "ACTIVE", "ERROR")
+    assert clients.server(server)["status"] == "ACTIVE"
+    agent.slow_down(program=0.05)
+    assert gone(clients, server)
+
+
+def test_both_end_by_ctrl_c_in_any_order(plane):
+    services, agent = plane
+    assert services.stop() == 0
+    assert agent.stop() == 0
+    assert services.members() == agent.members() == []
+
+
+def test_a_report_that_finds_nobody_is_made_when_compute_is_back(tmp_path):
+    with (
+        services_process(tmp_path / "services", {}) as services,
+        agent_process(tmp_path / "agent", services) as agent,
+    ):
+        clients = services.clients()
+        agent.slow_down(program=0.5)
+        server = clients.create_server(flavor=clients.create_fpga_flavor())
+        agent.wait_for_programming()
+        services.kill()
+        until(lambda: "no job to be had" in agent.log)
+        services.start()
+        clients.wait_for_status(server, "ACTIVE", "ERROR")
+        assert clients.server(server)["status"] == "ACTIVE"
+        assert len(clients.accelerators_of(server)) == 1
+
+
+def test_an_agent_waits_for_the_services_at_its_start(tmp_path):
+    with services_process(tmp_path / "services", {}) as services:
+        agent = agent_process(tmp_path / "agent", services)
+        services.stop()
+        with agent.launch():
+            until(lambda: "waiting for a service" in agent.log)
+            services.start()
+            until(lambda: "Moorage is up" in agent.out)
+
+
+def test_with_users_of_its_own_each_process_that_serves_an_api_runs_identity(tmp_path):
+    config = write_config(
+        tmp_path, plane={"services": "placement"}, endpoints={"identity": "http://127.0.0.1:1/identity"}
+    )
+    with pytest.raises(StartError, match=r"serves placement must run identity too.*mode = keystone"):
+        build_plane(config)
+
+
+def test_the_catalogue_names_services_of_other_processes_with_their_version(tmp_path):
+    endpoints = {name: f"http://other:1/{name}" for name in SERVICES if name != "identity"}
+    config = write_config(tmp_path, plane={"services": "identity"}, endpoints=endpoints)
+    plane = build_plane(config)
+    transport = InProcessTransport(plane.app, "http://127.0.0.1:8778/identity")
+    tokens = embedded_credentials(transport, config.state, SystemClock())
+    assert tokens.endpoint("reservation") == "http://other:1/reservation/v1"
+    assert tokens.endpoint("compute") == "http://other:1/compute/v2.1"
+    assert tokens.endpoint("image") == "http://other:1/image"
+    assert tokens.endpoint("identity") == "http://127.0.0.1:8778/identity/v3"
+
+
+def test_a_service_that_is_nowhere_is_named(tmp_path):
+    config = write_config(tmp_path, plane={"services": "identity,compute,image"})
+    with pytest.raises(StartError, match=r"moorage\.conf: placement is neither in \[plane\] services"):
+        build_plane(config)
