@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.conformance.compare import Difference, differences
 from tests.conformance.variants import VARIANTS
 from tests.conformance.wire import send
 from tests.servers import temporary_database
@@ -89,6 +90,19 @@ def run_suite(urls: Mapping[str, str], *options: str) -> Report:
         return Report(**json.loads(report.read_text()), text=done.stdout)
 
 
+def compare() -> list[Difference]:
+    """Run the suite against the real Placement and against ours, on SQLite: all that differs in their answers."""
+    with tempfile.TemporaryDirectory(prefix="conformance") as directory:
+        records = {}
+        for name, servers in (("upstream", upstream_servers()), ("ours", our_servers("sqlite"))):
+            records[name] = Path(directory, f"{name}.jsonl")
+            with servers as urls:
+                report = run_suite(urls, "--seed", "moorage", "--record", str(records[name]))
+            if report.others:
+                raise RuntimeError(f"{name}: {report.text}")
+        return list(differences(records["upstream"], records["ours"]))
+
+
 @contextlib.contextmanager
 def _running(commands: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
     """The servers of `commands` ({variant: [..., variant, port, ...]}), from when all of them answer."""
@@ -131,7 +145,8 @@ def _wait(url: str, started: tuple[subprocess.Popen, Path]) -> None:
 
 def _environment() -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "PYTHON"))}
-    return own | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    # The peer's lists come in the order of its sets: with one hash seed, in the same one each time.
+    return own | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONHASHSEED": "0"}
 
 
 def _free_port() -> int:

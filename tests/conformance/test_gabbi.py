@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.conformance.conform import FILES, TESTS, our_servers, run_suite
+from tests.conformance.conform import FILES, TESTS, compare, our_servers, run_suite
+from tests.conformance.explained import EXPLAINED, explanation_of
 from tests.conftest import DATABASES
 
 pytestmark = [pytest.mark.slow, pytest.mark.conformance]
@@ -21,3 +22,11 @@ def test_the_whole_suite_passes_behind_the_front_end_that_users_have():
         report = run_suite(urls, "--relax-malformed-http")
     assert not report.others, report.text
     assert (report.files, report.passed) == (FILES, TESTS)
+
+
+def test_every_answer_is_the_peers_or_its_difference_is_explained():
+    found = [(difference, explanation_of(difference)) for difference in compare()]
+    unexplained = [str(difference) for difference, explanation in found if explanation is None]
+    assert not unexplained, "\n".join(unexplained)
+    seen = {explanation.heading for _, explanation in found}
+    assert {one.heading for one in EXPLAINED if not one.by_chance} <= seen, "an explanation of nothing"

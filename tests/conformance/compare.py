@@ -1,0 +1,142 @@
+"""Two records of the suite, exchange by exchange: every difference in status, headers and body.
+
+The suite asserts only a part of each answer; this sees the rest. Masked: request ids, dates, the server's address.
+Uuids that a server made up (they are in one record only) are numbered in the order they come up in a file. Lists count
+as multisets: the peer's order changes from one of its processes to the next.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_HEADERS = (
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+    "access-control-expose-headers",
+    "access-control-max-age",
+    "allow",
+    "cache-control",
+    "content-type",
+    "last-modified",
+    "location",
+    "openstack-api-version",
+    "vary",
+    "www-authenticate",
+    "x-openstack-request-id",
+)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MASKS = (
+    (re.compile(rf"req-{_UUID.pattern}"), "req-ID"),
+    (re.compile(r'https?://[^/\s"]+:\d+'), "http://SERVER"),
+    (re.compile(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT"), "DATE"),
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`what` is ``status``, ``body`` or the name of a header; `upstream` and `ours` are its values (None: absent)."""
+
+    file: str
+    test: str
+    method: str
+    target: str
+    version: str | None
+    status: int  #: upstream's
+    what: str
+    upstream: object
+    ours: object
+
+    def __str__(self) -> str:
+        head = f"{self.file}::{self.test}\n  {self.method} {self.target} ({self.version}): {self.what}"
+        return f"{head}\n    - {json.dumps(self.upstream)[:1500]}\n    + {json.dumps(self.ours)[:1500]}"
+
+
+def differences(upstream: Path, ours: Path) -> Iterator[Difference]:
+    """Of two records (``run_gabbits --record``) with the same seed. Raises `ValueError` if the requests differ."""
+    theirs, own = _load(upstream), _load(ours)
+    for file in sorted(theirs.keys() | own.keys()):
+        lefts, rights = _number_uuids(theirs[file], own[file]), _number_uuids(own[file], theirs[file])
+        if [_request(exchange) for exchange in lefts] != [_request(exchange) for exchange in rights]:
+            raise ValueError(f"{file}: the two servers were not asked the same")
+        for left, right in zip(lefts, rights, strict=True):
+            yield from _between(file, left, right)
+
+
+def _load(path: Path) -> dict[str, list[dict]]:
+    """{file: exchanges}, masked."""
+    files = defaultdict(list)
+    for line in path.read_text().splitlines():
+        exchange = json.loads(line)
+        exchange["headers"] = exchange["headers"].get("openstack-api-version")
+        exchange["response_headers"] = {
+            name: value for name, value in exchange["response_headers"].items() if name in _HEADERS
+        }
+        masked = {name: _mask(value) for name, value in exchange.items()}
+        files[exchange["file"]].append(masked)
+    return files
+
+
+def _mask(value):
+    if isinstance(value, dict):
+        return {name: _mask(one) for name, one in value.items()}
+    if isinstance(value, str):
+        for pattern, replacement in _MASKS:
+            value = pattern.sub(replacement, value)
+    return value
+
+
+def _number_uuids(exchanges: list[dict], others: list[dict]) -> list[dict]:
+    """`exchanges` with the uuids that are not in `others` replaced by NEW-1, NEW-2, ..."""
+    shared = set(_UUID.findall(json.dumps(others)))
+    numbers: dict[str, int] = {}
+
+    def name(match: re.Match[str]) -> str:
+        if match[0] in shared:
+            return match[0]
+        return f"NEW-{numbers.setdefault(match[0], len(numbers) + 1)}"
+
+    return [json.loads(_UUID.sub(name, json.dumps(exchange))) for exchange in exchanges]
+
+
+def _request(exchange: dict) -> tuple[object, ...]:
+    """What was asked. Some tests send what an earlier answer listed, in that answer's order."""
+    return exchange["test"], exchange["method"], exchange["target"], json.dumps(_document(exchange["body"]))
+
+
+def _document(text: str) -> object:
+    try:
+        return _unordered(json.loads(text))
+    except ValueError:
+        return text
+
+
+def _unordered(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _unordered(value[name]) for name in sorted(value)}
+    if isinstance(value, list):
+        return sorted((_unordered(one) for one in value), key=json.dumps)
+    return value
+
+
+def _between(file: str, left: dict, right: dict) -> Iterator[Difference]:
+    pairs = {name: (left["response_headers"].get(name), right["response_headers"].get(name)) for name in _HEADERS}
+    pairs["status"] = (left["status"], right["status"])
+    pairs["body"] = (_document(left["response_body"]), _document(right["response_body"]))
+    for what, (upstream, ours) in pairs.items():
+        if upstream != ours:
+            yield Difference(
+                file,
+                left["test"],
+                left["method"],
+                left["target"],
+                left["headers"],
+                left["status"],
+                what,
+                upstream,
+                ours,
+            )
