@@ -184,6 +184,11 @@ class Config:
     def runs(self) -> frozenset[str]:
         return frozenset(name.strip() for name in self.plane.services.split(",") if name.strip())
 
+    @property
+    def has_users(self) -> bool:
+        """Whether people log in here: with Keystone they do so there, with mode none nowhere."""
+        return self.identity.mode in ("embedded", "http_basic") and "identity" in self.runs
+
     def database_url(self, service: str) -> str:
         given: str = getattr(self.database, service)
         return given or f"sqlite:///{self.state / service}.db"

@@ -29,9 +29,10 @@ def plane_client(config: Config) -> ServiceClient:
 
 
 def _admin_tokens(config: Config) -> PasswordTokens:
+    auth_url = identity_url(config)
     password, project = credentials(config.state, "admin")
     return PasswordTokens(
-        SocketTransport(identity_url(config)),
+        SocketTransport(auth_url),
         username="admin",
         password=password,
         project=project,

@@ -65,11 +65,18 @@ def _refused(config: Config, message: str) -> SystemExit:
 
 
 def _banner(config: Config) -> str:
-    url = base_url(config)
-    given = Path(os.environ[STARTED_FROM_VARIABLE])
-    option = "" if given == default_config_path().resolve() else f" --config {shlex.quote(str(given))}"
-    rows = "\n".join(f"  {name:12} {url}{path}" for name, path in ENDPOINT_PATHS.items() if name in config.runs)
-    return (
-        f"Moorage is up, pid {os.getppid()}. State: {config.state}. Ctrl-C ends it; nothing is lost.\n\n"
-        f'  eval "$(moorage env{option})"     then use the openstack clients\n\n{rows}\n'
-    )
+    state = f"Moorage is up, pid {os.getppid()}. State: {config.state}. Ctrl-C ends it; nothing is lost."
+    served = config.runs if config.has_users else config.runs - {"identity"}
+    rows = [f"  {name:12} {base_url(config)}{path}" for name, path in ENDPOINT_PATHS.items() if name in served]
+    return "\n\n".join(filter(None, (state, _way_in(config), "\n".join(rows)))) + "\n"
+
+
+def _way_in(config: Config) -> str:
+    if config.has_users:
+        given = Path(os.environ[STARTED_FROM_VARIABLE])
+        option = "" if given == default_config_path().resolve() else f" --config {shlex.quote(str(given))}"
+        return f'  eval "$(moorage env{option})"     then use the openstack clients'
+    return {
+        "keystone": f"  Log in to Keystone at {config.identity.keystone_url}",
+        "none": "  Everybody who can reach it is admin, without a password",
+    }.get(config.identity.mode, "")

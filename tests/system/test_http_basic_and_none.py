@@ -1,0 +1,133 @@
+"""The two modes for machines of one's own: HTTP Basic with the users file, and nobody asked at all."""
+
+import base64
+import json
+
+import pytest
+
+from moorage.core.errors import RemoteError
+from moorage.identity.embedded import credentials
+from moorage.wire.client import NoCredentials, ServiceClient
+from moorage.wire.transports import SocketTransport
+from tests.system.identity.processes import free_port
+from tests.system.planes import PlaneClients, PlaneProcess, SystemClock, write_config
+from tests.system.test_up import SERVICES, moorage
+
+pytestmark = pytest.mark.slow
+
+
+class Basic:
+    """As clients with ``OS_AUTH_TYPE=http_basic`` do it: name and password with each request."""
+
+    def __init__(self, user, password):
+        self._header = base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    def headers(self, *, renew=False):
+        return {"authorization": f"Basic {self._header}"}
+
+
+def a_plane(directory, mode, *, address="127.0.0.1", clock="system", **identity):
+    write_config(
+        directory,
+        plane={"log_file": "moorage.log", "clock": clock},
+        server={"port": free_port(), "address": address},
+        identity={"mode": mode, **identity},
+    )
+    return PlaneProcess(directory / "moorage.conf")
+
+
+def clients_of(plane, credentials):
+    return PlaneClients(plane.transport, credentials, SystemClock())
+
+
+def refusal_of(request):
+    with pytest.raises(RemoteError) as refusal:
+        request()
+    return refusal.value.status
+
+
+def a_server_with_a_function(clients):
+    server = clients.create_server(flavor=clients.create_fpga_flavor())
+    clients.wait_for_status(server, "ACTIVE", "ERROR")
+    assert clients.server(server)["status"] == "ACTIVE", clients.server(server).get("fault")
+    assert len(clients.accelerators_of(server)) == 1
+    clients.compute.request("DELETE", f"/servers/{server}")
+    clients.wait_until_gone(server)
+
+
+@pytest.fixture(scope="module")
+def basic_plane(tmp_path_factory):
+    with a_plane(tmp_path_factory.mktemp("basic"), "http_basic") as plane:
+        yield plane
+
+
+def test_with_http_basic_a_server_is_built(basic_plane):
+    password, _ = credentials(basic_plane.state, "admin")
+    a_server_with_a_function(clients_of(basic_plane, Basic("admin", password)))
+
+
+def test_with_http_basic_rules_hold_as_with_tokens(basic_plane):
+    password, _ = credentials(basic_plane.state, "demo")
+    demo = clients_of(basic_plane, Basic("demo", password))
+    assert demo.compute.get("/servers") == {"servers": []}
+    assert refusal_of(lambda: demo.placement.get("/resource_providers")) == 403
+    assert refusal_of(lambda: demo.create_flavor("mine")) == 403
+
+
+@pytest.mark.parametrize("wrong", [NoCredentials(), Basic("admin", "wrong"), Basic("nobody", "x"), Basic("", "")])
+def test_with_http_basic_wrong_credentials_are_401_everywhere(basic_plane, wrong):
+    clients = clients_of(basic_plane, wrong)
+    assert refusal_of(lambda: clients.placement.get("/resource_providers")) == 401
+    assert refusal_of(lambda: clients.compute.get("/servers")) == 401
+    assert refusal_of(lambda: clients.accelerator.get("/devices")) == 401
+    assert refusal_of(lambda: clients.reservation.get("/v1/leases")) == 401
+    assert refusal_of(lambda: clients.image.get("/v2/images")) == 401
+
+
+def test_with_http_basic_the_six_variables_work_too(basic_plane):
+    assert moorage("env", "--config", basic_plane.config).returncode == 0
+    basic_plane.clients().placement.get("/resource_providers")
+
+
+@pytest.fixture(scope="module")
+def open_plane(tmp_path_factory):
+    with a_plane(tmp_path_factory.mktemp("open"), "none", clock="adjustable") as plane:
+        yield plane
+
+
+def test_with_none_everybody_on_this_machine_may_do_everything(open_plane):
+    a_server_with_a_function(clients_of(open_plane, NoCredentials()))
+
+
+def test_with_none_there_is_nothing_to_log_in_to(open_plane):
+    assert not (open_plane.state / "credentials.json").exists()
+    assert open_plane.transport("/identity").send("GET", "/v3", {}).status == 404
+    done = moorage("env", "--config", open_plane.config)
+    assert done.returncode == 1
+    assert "mode 'none' knows no users" in done.stderr
+
+
+def test_with_none_the_banner_names_what_is_served(open_plane):
+    for service in SERVICES:
+        assert (f"{open_plane.url}/{service}" in open_plane.out) == (service != "identity")
+    assert "moorage env" not in open_plane.out
+    assert "Everybody who can reach it is admin" in open_plane.out
+
+
+def test_with_none_the_clock_is_moved_without_a_password(open_plane):
+    done = moorage("clock", "--config", open_plane.config, "advance", "1s")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_none_listens_beyond_this_machine_only_when_told(tmp_path, address):
+    plane = a_plane(tmp_path / "refused", "none", address=address)
+    plane.launch()
+    assert plane.process.wait(30) == 1
+    assert plane.err.startswith("moorage: identity mode 'none' makes everybody admin")
+    assert "allow_none_beyond_loopback" in plane.err
+    with a_plane(tmp_path / "told", "none", address=address, allow_none_beyond_loopback=True) as told:
+        answer = SocketTransport(f"{told.url}/placement").send("GET", "/resource_providers", {})
+        assert answer.status == 200
+        assert json.loads(answer.body)["resource_providers"]
+        assert ServiceClient(told.transport("/compute/v2.1"), service_type="compute").get("/servers") == {"servers": []}
