@@ -565,6 +565,8 @@ def main() -> int:
     parser.add_argument("--moorage", type=Path, default=Path(sys.executable).with_name("moorage"))
     parser.add_argument("--keep", action="store_true", help="leave the state directory behind")
     options = parser.parse_args()
+    # Whoever ends the tour (make, a CI job) ends the plane with it: sys.exit runs what `finally` says below.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = time.monotonic()
     with plane_directory() as state:
         tour = Tour(options.clients.resolve(), options.moorage, state, free_port())
@@ -578,6 +580,7 @@ def main() -> int:
                 tour.say("\nThe end of the plane's log:\n" + "\n".join(log.read_text().splitlines()[-30:]))
             return 1
         finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             tour.stop()
             if options.keep:
                 shutil.copytree(state, f"{state}-kept", ignore=shutil.ignore_patterns("*.sock"))
