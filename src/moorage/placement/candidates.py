@@ -1,6 +1,7 @@
 """Allocation candidates: which providers could together give what a request wants.
 
-    forest + Request -> anchors (roots of trees where every group could be served, by array operations)
+    forest + Request -> trees with only one way: those are candidates (`moorage.placement.only_ways`)
+                     -> other anchors (roots of trees where every group could be served, by array operations)
                      -> per anchor: Choices (each class of the unsuffixed group and each granular group is one
                         choice with the slots that could serve it)
                      -> depth-first over the choices, pruned by capacity, policy and subtree -> Candidates
@@ -17,24 +18,83 @@ the depth-first search from getting lost among equal devices:
 Source: placement API reference, "Allocation candidates"; where it is silent, Placement 16.0.0 measured.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from moorage.placement.forest import Forest
 from moorage.placement.model import Provider
+from moorage.placement.only_ways import Mask, Ways, divide, roots_with
 from moorage.placement.query import in_aggregates, meets
 from moorage.placement.request import Request, RequestGroup
 from moorage.placement.tree_search import MAX_STEPS, Budget, Candidate, Choice, TreeSearch
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Candidates of one search, at most as many as the limit says."""
+
+    #: Slots of providers that alone give all of the unsuffixed group, which is all that is wanted.
+    alone: list[int]
+    others: list[Candidate]
+
+
 def search(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> list[Candidate]:
+    """The candidates of `find`, in one form."""
+    found = find(forest, request, max_steps=max_steps)
+    return [*(alone(forest, request, slot) for slot in found.alone), *found.others]
+
+
+def alone(forest: Forest, request: Request, slot: int) -> Candidate:
+    """The candidate that one slot of `Found.alone` stands for."""
+    return Candidate(forest.root_of(slot), {slot: request.groups[0].resources}, {"": (slot,)})
+
+
+def find(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> Found:
     """At most `request.limit` candidates. Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`."""
-    budget = Budget(max_steps)
+    ways = divide(forest, request)
+    if ways is None:
+        seen: set[object] = set()
+        return Found([], _searched(forest, request, anchors(forest, request), request.limit, seen, Budget(max_steps)))
+    found, seen = _only(forest, request, ways)
+    left = None if request.limit is None else request.limit - len(found.alone) - len(found.others)
+    if left == 0 or not len(ways.many):
+        return found
+    more = _searched(forest, request, ways.many.tolist(), left, seen, Budget(max_steps))
+    return Found(found.alone, found.others + more)
+
+
+def _only(forest: Forest, request: Request, ways: Ways) -> tuple[Found, set[object]]:
+    """What needs no search, and what was seen of it, where the same can come up again."""
     seen: set[object] = set()
+    owners = ways.owners if forest.sharing else ways.owners[:, : request.limit]
+    is_alone = (owners == owners[0]).all(axis=0)
+    if not forest.sharing:
+        roots, others = ways.only[: request.limit][~is_alone].tolist(), owners[:, ~is_alone].T.tolist()
+        found = [_way(request, root, owner) for root, owner in zip(roots, others, strict=True)]
+        return Found(owners[0][is_alone].tolist(), found), seen
+    found = [
+        candidate
+        for root, owner in zip(ways.only.tolist(), owners.T.tolist(), strict=True)
+        if _is_new(candidate := _way(request, root, owner), seen)
+    ]
+    return Found([], found[: request.limit]), seen
+
+
+def _way(request: Request, root: int, owners: Sequence[int]) -> Candidate:
+    allocations: dict[int, dict[str, int]] = {}
+    for (name, amount), slot in zip(request.groups[0].resources.items(), owners, strict=True):
+        allocations.setdefault(slot, {})[name] = amount
+    return Candidate(root, allocations, {"": tuple(allocations)})
+
+
+def _searched(
+    forest: Forest, request: Request, roots: Iterable[int], limit: int | None, seen: set[object], budget: Budget
+) -> list[Candidate]:
     found: list[Candidate] = []
     again: list[TreeSearch] = []
-    for anchor in anchors(forest, request):
+    for anchor in roots:
         choices = choices_at(forest, anchor, request)
         if not choices:
             continue
@@ -46,13 +106,13 @@ def search(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> l
             if (equals_as_one or forest.sharing) and not _is_new(candidate, seen):
                 continue
             found.append(candidate)
-            if len(found) == request.limit:
+            if len(found) == limit:
                 return found
     for tree in again:
         for candidate in tree.run(equals_as_one=False):
             if _is_new(candidate, seen):
                 found.append(candidate)
-                if len(found) == request.limit:
+                if len(found) == limit:
                     return found
     return found
 
@@ -74,23 +134,14 @@ def _is_new(candidate: Candidate, seen: set[object]) -> bool:
 
 def anchors(forest: Forest, request: Request) -> Iterator[int]:
     """Slots of the roots where each class of each group is to be had, taken alone; in order."""
-    alive = root_mask(forest)
+    alive = roots_with(forest, request)
     for group in request.groups:
         for name, amount in group.resources.items():
             alive &= _anchors_with(forest, group, name, amount)
-    for root in np.flatnonzero(alive).tolist():
-        if _root_traits_match(forest.at(root), request):
-            yield root
+    yield from np.flatnonzero(alive).tolist()
 
 
-def root_mask(forest: Forest) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """By slot: is it the root of a tree?"""
-    return np.asarray(forest.roots == np.arange(len(forest.roots)), dtype=np.bool_)
-
-
-def _anchors_with(
-    forest: Forest, group: RequestGroup, name: str, amount: int
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _anchors_with(forest: Forest, group: RequestGroup, name: str, amount: int) -> Mask:
     near = np.zeros(len(forest.roots), dtype=np.bool_)
     column = forest.columns.get(name)
     if column is None:
@@ -101,10 +152,6 @@ def _anchors_with(
         for slot in forest.sharing.intersection(slots.tolist()):
             near[list(forest.roots_near(slot))] = True
     return near
-
-
-def _root_traits_match(root: Provider, request: Request) -> bool:
-    return request.root_required <= root.traits and request.root_forbidden.isdisjoint(root.traits)
 
 
 # --- what could serve each group there --------------------------------------------------------------------------

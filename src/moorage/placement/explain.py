@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from moorage.placement.candidates import choices_at, granular_choice, root_mask, search, spread_choices
+from moorage.placement.candidates import choices_at, granular_choice, search, spread_choices
 from moorage.placement.forest import Forest
 from moorage.placement.model import Provider
+from moorage.placement.only_ways import root_mask
 from moorage.placement.query import AggregateFilter, TraitFilter, meets
 from moorage.placement.request import Request, RequestGroup
 from moorage.placement.tree_search import MAX_STEPS, Budget, Choice, TreeSearch

@@ -34,6 +34,8 @@ class Forest:
     columns: Mapping[str, Column] = field(default_factory=dict)
     #: {aggregate: slots of its members}
     aggregates: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    #: {trait: slots of those that have it, in order}
+    with_trait: Mapping[str, Slots] = field(default_factory=dict)
     #: Slots of providers that share their inventory.
     sharing: frozenset[int] = frozenset()
 
@@ -107,6 +109,7 @@ class Forest:
             trees=_trees(listed, slot_of_id),
             columns=columns_of(enumerate(listed)),
             aggregates=_aggregates(enumerate(listed)),
+            with_trait=_with_trait(enumerate(listed)),
             sharing=frozenset(slot for slot, provider in enumerate(listed) if provider.is_sharing),
         )
 
@@ -203,6 +206,7 @@ def _with_shapes(forest: Forest, changed: Mapping[int, Provider | None]) -> Fore
         trees=_regrown(forest, providers, slot_of_id, roots, touched_trees, after),
         columns=replaced_columns(forest.columns, before, after),
         aggregates=_moved_members(forest.aggregates, before, after),
+        with_trait=_changed_traits(forest.with_trait, before, after),
         sharing=_sharing(forest.sharing, after),
     )
 
@@ -267,6 +271,40 @@ def _moved_members(
                 del result[aggregate]
         for aggregate in now - was:
             result[aggregate] = result.get(aggregate, frozenset()) | {slot}
+    return result
+
+
+def _with_trait(providers: Iterable[tuple[int, Provider]]) -> dict[str, Slots]:
+    slots: dict[str, list[int]] = defaultdict(list)
+    for slot, provider in providers:
+        for trait in provider.traits:
+            slots[trait].append(slot)
+    return {trait: np.array(listed, dtype=np.int32) for trait, listed in slots.items()}
+
+
+def _changed_traits(
+    with_trait: Mapping[str, Slots], before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]
+) -> Mapping[str, Slots]:
+    gone: dict[str, list[int]] = defaultdict(list)
+    come: dict[str, list[int]] = defaultdict(list)
+    for slot, new in after.items():
+        old = before[slot]
+        was = old.traits if old is not None else frozenset()
+        now = new.traits if new is not None else frozenset()
+        for trait in was - now:
+            gone[trait].append(slot)
+        for trait in now - was:
+            come[trait].append(slot)
+    if not gone and not come:
+        return with_trait
+    result = dict(with_trait)
+    for trait in gone.keys() | come.keys():
+        kept = np.setdiff1d(result.get(trait, np.empty(0, dtype=np.int32)), gone.get(trait, []), assume_unique=True)
+        slots = np.union1d(kept, come.get(trait, [])).astype(np.int32)
+        if len(slots):
+            result[trait] = slots
+        else:
+            result.pop(trait, None)
     return result
 
 

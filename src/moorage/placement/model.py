@@ -52,6 +52,9 @@ class Provider:
     aggregates: frozenset[str] = frozenset()
     updated_at: datetime | None = None
     inventories_updated_at: datetime | None = None
+    #: What is shown of this state and nothing else, encoded: whoever asks again need not do it again.
+    #: A changed provider is another object, with a memo of its own. {what: JSON}
+    memo: dict[str, bytes] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def is_root(self) -> bool:

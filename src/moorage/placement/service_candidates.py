@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from moorage.core.errors import Invalid
 from moorage.placement import candidates
+from moorage.placement.candidates import Found
 from moorage.placement.explain import Explanation, explain
 from moorage.placement.forest import Forest
 from moorage.placement.model import Provider
 from moorage.placement.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter, in_aggregates, meets
 from moorage.placement.request import Request
 from moorage.placement.snapshot import Snapshot
-from moorage.placement.tree_search import MAX_STEPS, Candidate
+from moorage.placement.tree_search import MAX_STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,11 @@ class CandidateService:
         self._snapshot = snapshot
         self.max_steps = MAX_STEPS  #: bound on the work of one search
 
-    def find(self, request: Request) -> tuple[Forest, list[Candidate]]:
+    def find(self, request: Request) -> tuple[Forest, Found]:
         """The candidates, and the forest that their slots are of."""
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
-        return forest, candidates.search(forest, request, max_steps=self.max_steps)
+        return forest, candidates.find(forest, request, max_steps=self.max_steps)
 
     def explain(self, request: Request) -> Explanation:
         forest = self._snapshot.current()

@@ -146,9 +146,23 @@ def twins_case(seed):
     )
 
 
+def spread_case(seed):
+    """Just the unsuffixed group: what most requests are, and array operations answer where nothing is to be chosen."""
+    dice = Dice(seed)
+    providers = world(dice)
+    wanted = group(dice, "", providers)
+    return providers, Request(
+        (wanted,),
+        root_required=dice.mostly(frozenset(), frozenset({"T1"})),
+        root_forbidden=dice.mostly(frozenset(), frozenset({"T2"})),
+        nested=dice.mostly(True, False),
+    )
+
+
 seeds = st.integers(0, 2**32 - 1)
 searches = seeds.map(search_case)
 twins = seeds.map(twins_case)
+spreads = seeds.map(spread_case)
 
 
 # --- the slow version -------------------------------------------------------------------------------------------
@@ -275,7 +289,7 @@ def fast(providers, request):
 
 
 @settings(max_examples=1200, deadline=None)
-@given(searches)
+@given(searches | spreads)
 def test_the_search_finds_what_trying_everything_finds(case):
     providers, request = case
     found = fast(providers, request)
@@ -284,7 +298,7 @@ def test_the_search_finds_what_trying_everything_finds(case):
 
 
 @settings(max_examples=500, deadline=None)
-@given(searches, st.integers(1, 4))
+@given(searches | spreads, st.integers(1, 4))
 def test_a_limit_gives_that_many_of_them(case, limit):
     providers, request = case
     everything = slow(providers, request)

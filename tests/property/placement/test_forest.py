@@ -108,6 +108,7 @@ def picture(forest):
             for place, slot in enumerate(slots)
             if place
         ),
+        "traits": {trait: {uuid(slot) for slot in slots} for trait, slots in forest.with_trait.items()},
         "columns": {
             name: {
                 uuid(slot): (*map(int, row),)
