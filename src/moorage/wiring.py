@@ -375,13 +375,19 @@ class _Builder:
                 keep_alive_period_s=options.job_lease_s / 4,
             ),
         )
-        self.plane.starts.append(agent.start)
+        path = self.config.accelerator.agent_socket
+        server = SocketServer(
+            agent_api.wsgi_app(accelerators, self.ids), Path(path) if path else self.config.state / "os-acc.sock"
+        )
+        # The host reads its files first: a fault in them stops the start before a device is touched.
+        self.plane.starts += [agent.start, server.start]
+        self.plane.stops += [accelerators.close, server.stop]
         self.plane.duties += [accelerators, *agent.duties]
 
     def _accelerator_agent(self, host: str) -> AcceleratorAgent:
         state = self.config.state / "accelerators"
         driver = SimulatedDriver(built_in_host(), state / "simulated", self.clock)
-        agent = AcceleratorAgent(
+        return AcceleratorAgent(
             host,
             [driver],
             state,
@@ -394,13 +400,6 @@ class _Builder:
             changed=lambda: self._accelerators_changed(host),
             report_every=timedelta(seconds=self.config.accelerator.report_period_s),
         )
-        path = self.config.accelerator.agent_socket
-        server = SocketServer(
-            agent_api.wsgi_app(agent, self.ids), Path(path) if path else self.config.state / "os-acc.sock"
-        )
-        self.plane.starts += [agent.start, server.start]
-        self.plane.stops += [agent.close, server.stop]
-        return agent
 
     def _accelerators_changed(self, host: str) -> None:
         self.wakeups.wake(resources_topic(host))

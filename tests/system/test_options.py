@@ -1,6 +1,9 @@
 """Options that change what the whole plane answers."""
 
+import pytest
+
 from moorage.core.clock import VirtualClock
+from moorage.core.errors import StartError
 from moorage.core.ids import SeededIds
 from moorage.wire.transports import InProcessTransport
 from moorage.wiring import build_plane
@@ -26,3 +29,16 @@ def test_pages_of_listed_origins_may_call_every_service(tmp_path):
 
 def test_pages_of_other_origins_may_not_unless_told_so(tmp_path):
     assert "access-control-allow-origin" not in headers_for_a_page(tmp_path)
+
+
+def test_a_faulty_provider_configuration_stops_the_start_before_a_device_is_touched(tmp_path):
+    config = write_config(tmp_path)
+    file = tmp_path / "provider_config" / "10-broken.yaml"
+    file.write_text("meta: [")
+    file.chmod(0o600)
+    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+    with pytest.raises(StartError, match=r"10-broken\.yaml:2"):
+        plane.prepare()
+    plane.stop()
+    assert not list((tmp_path / "accelerators" / "simulated").iterdir())
+    assert not (tmp_path / "os-acc.sock").exists()
