@@ -122,8 +122,8 @@ def test_with_none_the_clock_is_moved_without_a_password(open_plane):
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])
 def test_none_listens_beyond_this_machine_only_when_told(tmp_path, address):
     plane = a_plane(tmp_path / "refused", "none", address=address)
-    plane.launch()
-    assert plane.process.wait(30) == 1
+    with plane.launch():
+        assert plane.process.wait(30) == 1
     assert plane.err.startswith("moorage: identity mode 'none' makes everybody admin")
     assert "allow_none_beyond_loopback" in plane.err
     with a_plane(tmp_path / "told", "none", address=address, allow_none_beyond_loopback=True) as told:

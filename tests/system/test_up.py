@@ -43,9 +43,9 @@ def running(tmp_path_factory):
 
 def refused(plane):
     """The one message that `moorage up` ends with."""
-    plane.launch()
-    assert plane.process.wait(30) == 1
-    until(lambda: not plane.members())
+    with plane.launch():
+        assert plane.process.wait(30) == 1
+        until(lambda: not plane.members())
     assert plane.err.startswith("moorage: ")
     assert plane.err.count("moorage: ") == 1
     assert "Traceback" not in plane.err
