@@ -30,6 +30,10 @@ test: ## Run all tests; servers that are not there are installed and started for
 conformance: .venv/.dev .venv-conformance/.done ## Placement's own test suite against ours, on all three databases; ARGS="--help" says more
 	@.venv/bin/python -m tests.conformance $(ARGS)
 
+.PHONY: bench
+bench: .venv/.runtime .venv-bench/.done ## Upstream Placement and ours side by side: a ratio table in 4 minutes; ARGS="--help" says more
+	@.venv/bin/python -m bench $(ARGS)
+
 .PHONY: check
 check: .venv/.dev ## Lint, types, import rules and the fast tests
 	@$(MAKE) --keep-going lint types imports fast
@@ -62,7 +66,7 @@ specs: .venv/.dev ## Fill the tables of docs/specs from the docstrings of the te
 
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware clients keystone glance conformance; do \
+	@for lock in runtime uv dev keystonemiddleware clients keystone glance conformance bench; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate --no-emit-index-url $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -70,7 +74,7 @@ lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 
 .PHONY: clean
 clean: ## Remove virtual environments, caches and build output (state of a plane stays)
-	rm -rf .venv .venv-clients .venv-keystone .venv-glance .venv-conformance build dist src/*.egg-info
+	rm -rf .venv .venv-clients .venv-keystone .venv-glance .venv-conformance .venv-bench build dist src/*.egg-info
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -107,4 +111,8 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 
 .venv-conformance/.done: requirements/conformance.txt | .venv/.uv
 	@$(INSTALL) --into .venv-conformance --name "Placement's test suite and the Placement it is from" $<
+	@touch $@
+
+.venv-bench/.done: requirements/bench.txt | .venv/.uv
+	@$(INSTALL) --into .venv-bench --name "the Placement to be compared with" $<
 	@touch $@

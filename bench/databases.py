@@ -1,0 +1,155 @@
+"""A database server of its own for each server under test, durable as in production, gone afterwards.
+
+PostgreSQL and MariaDB run with their own defaults: a commit that is acknowledged is on disk (``fsync``,
+``innodb_flush_log_at_trx_commit=1``). One each, so that nobody's vacuum is counted as another's work.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+KINDS = ("postgresql", "sqlite", "mariadb")
+_USERS = {"postgresql": "postgres", "mariadb": "mysql"}
+
+
+@dataclass(frozen=True)
+class DatabaseServer:
+    kind: str
+    directory: Path
+    #: Where databases are made by appending a name; for SQLite nobody listens there.
+    url: str
+    pid: int | None = None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return () if self.pid is None else (self.pid,)
+
+    def create(self, name: str) -> str:
+        """URL of a new, empty database."""
+        if self.kind == "sqlite":
+            return f"sqlite:///{self.directory}/{name}.sqlite"
+        self._execute(f"CREATE DATABASE {name}" + (" CHARACTER SET utf8mb4" if self.kind == "mariadb" else ""))
+        return f"{self.url}/{name}"
+
+    def version(self) -> str:
+        if self.kind == "sqlite":
+            import sqlite3
+
+            return sqlite3.sqlite_version
+        return str(self._execute("SELECT version()")).split("-MariaDB")[0]
+
+    def _execute(self, statement: str) -> object:
+        at = urlsplit(self.url)
+        if self.kind == "postgresql":
+            import psycopg
+
+            with psycopg.connect(f"{self.url}/postgres", connect_timeout=3, autocommit=True) as connection:
+                found = connection.execute(statement)
+                return found.fetchone()[0].split()[1] if found.description else None
+        import pymysql
+
+        with pymysql.connect(host=at.hostname, port=at.port or 0, user="root", autocommit=True) as connection:
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            row = cursor.fetchone()
+            return row[0] if row else None
+
+    def settle(self, name: str) -> None:
+        """Statistics and visibility as after a quiet night: neither side is measured while it is vacuumed."""
+        if self.kind == "postgresql":
+            import psycopg
+
+            with psycopg.connect(f"{self.url}/{name}", autocommit=True) as connection:
+                connection.execute("VACUUM ANALYZE")
+                connection.execute("CHECKPOINT")
+
+
+@contextlib.contextmanager
+def database_server(kind: str) -> Iterator[DatabaseServer]:
+    """Under /var/tmp, which is a disk where /tmp may be memory."""
+    directory = Path(tempfile.mkdtemp(prefix="moorage-bench-", dir="/var/tmp"))
+    try:
+        if kind == "sqlite":
+            yield DatabaseServer(kind, directory, "sqlite://")
+            return
+        identity: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            shutil.chown(directory, _USERS[kind], _USERS[kind])
+            identity = {"user": _USERS[kind], "group": _USERS[kind], "extra_groups": []}
+        port = free_port()
+        prepare, command, url = {"postgresql": _postgresql, "mariadb": _mariadb}[kind](directory, port)
+        environment = {**os.environ, "HOME": str(directory)}
+        with (directory / "log").open("w") as log:
+            run: dict[str, Any] = {"cwd": directory, "env": environment, "stdout": log, "stderr": log, **identity}
+            subprocess.run(prepare, check=True, **run)
+            process = subprocess.Popen(command, start_new_session=True, **run)
+        try:
+            yield _answering(DatabaseServer(kind, directory, url, process.pid), process)
+        finally:
+            process.terminate()
+            process.wait(60)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answering(server: DatabaseServer, process: subprocess.Popen[bytes]) -> DatabaseServer:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            server.version()
+        except Exception as error:  # two drivers, each with its own tree; it may still be starting
+            if process.poll() is not None or time.monotonic() > deadline:
+                log = (server.directory / "log").read_text()[-2000:]
+                raise RuntimeError(f"{server.kind} did not start:\n{log}") from error
+            time.sleep(0.2)
+        else:
+            return server
+
+
+def _postgresql(directory: Path, port: int) -> tuple[list[str], list[str], str]:
+    newest = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name), default=Path())
+    initdb, postgres = _program("initdb", newest, "postgresql"), _program("postgres", newest, "postgresql")
+    data = str(directory / "data")
+    settings = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": 200}
+    return (
+        [initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"],
+        [postgres, "-D", data, *(f"--{name}={value}" for name, value in settings.items())],
+        f"postgresql://postgres@127.0.0.1:{port}",
+    )
+
+
+def _mariadb(directory: Path, port: int) -> tuple[list[str], list[str], str]:
+    install, mariadbd = _program("mariadb-install-db", Path(), "mariadb-server"), "/usr/sbin/mariadbd"
+    data = f"--datadir={directory}/data"
+    return (
+        [install, "--no-defaults", data, "--auth-root-authentication-method=normal", "--skip-test-db",
+         "--skip-name-resolve"],
+        [shutil.which("mariadbd") or mariadbd, "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1",
+         f"--socket={directory}/socket", f"--pid-file={directory}/pid", "--skip-name-resolve",
+         "--max-connections=200"],
+        f"mariadb://root@127.0.0.1:{port}",
+    )  # fmt: skip
+
+
+def _program(name: str, directory: Path, package: str) -> str:
+    found = shutil.which(name, path=str(directory)) or shutil.which(name)
+    if found is None:
+        raise RuntimeError(
+            f"{name} is not here; install it (Debian: apt-get install {package}), or use another --database"
+        )
+    return found

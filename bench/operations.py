@@ -1,0 +1,217 @@
+"""What clients do: the operations that `bench.load` drives. Each is built for one cloud before the clock starts."""
+
+import json
+import random
+import re
+import time
+import uuid
+from collections.abc import Generator, Sequence
+
+from bench.cloud import AGGREGATES, CUSTOM_CLASSES, CUSTOM_TRAITS, HOT, Cloud, Provider, claim, identifier
+from bench.load import Client, Operation, Tally
+from bench.wire import Connection
+
+Steps = Generator[None, None, None]
+
+#: Hosts that small reads ask for, spread over the cloud.
+READ_HOSTS = 256
+
+#: The first provider of a candidate, anywhere in the answer.
+_CANDIDATE = re.compile(rb'"allocations":\s*\{\s*"([0-9a-f-]{36})"')
+
+
+def reading(paths: Sequence[str]) -> Operation:
+    """GET them in turn, from a random one on."""
+
+    def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
+        requests = [connection.build("GET", path) for path in paths]
+        at = rng.randrange(len(requests))
+        yield
+        while True:
+            status, _ = connection.send(requests[at % len(requests)])
+            tally[status] += 1
+            at += 1
+            yield
+
+    return steps
+
+
+def candidates(query: str, limit: int) -> Operation:
+    return reading([f"/allocation_candidates?{query}&limit={limit}"])
+
+
+def claiming(cloud: Cloud) -> Operation:
+    """PUT a new consumer on one host after the other; each client walks another way."""
+
+    def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
+        number = client.number * 101
+        held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
+        yield
+        while True:
+            root = cloud.root((number * 7919 + client.number) % cloud.hosts)
+            tally[_claim(connection, _new(rng), root, held, number)] += 1
+            number += 1
+            yield
+
+    return steps
+
+
+def contending() -> Operation:
+    """All clients claim from one provider. A 409 is counted and sent again, as clients do."""
+
+    def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
+        number = client.number
+        yield
+        while True:
+            consumer = _new(rng)
+            for _ in range(50):
+                status = _claim(connection, consumer, HOT, {"CUSTOM_HOT": 1}, number)
+                tally[status] += 1
+                if status != 409:
+                    break
+            number += client.of
+            yield
+
+    return steps
+
+
+def scheduling(query: str) -> Operation:
+    """What a scheduler does for each server: up to 1,000 candidates, one of them by chance, its claim."""
+
+    def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
+        ask = connection.build("GET", f"/allocation_candidates?{query}&limit=1000")
+        held = {"VCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 20}
+        number = client.number * 101
+        yield
+        while True:
+            status, answer = connection.send(ask)
+            tally[status] += 1
+            # Candidates come before summaries: the first third is all candidates.
+            chosen = _CANDIDATE.search(answer, rng.randrange(max(1, len(answer) // 3))) or _CANDIDATE.search(answer)
+            if chosen is None:
+                raise RuntimeError(f"no candidate: {status} {answer[:200]!r}")
+            tally[_claim(connection, _new(rng), chosen[1].decode(), held, number)] += 1
+            number += 1
+            yield
+
+    return steps
+
+
+def claiming_many(cloud: Cloud, size: int) -> Operation:
+    """POST /allocations of `size` new consumers on as many hosts."""
+
+    def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
+        held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
+        number = client.number * 10007
+        yield
+        while True:
+            body = {}
+            for _ in range(size):
+                body[_new(rng)] = claim({cloud.root(number * 7919 % cloud.hosts): held}, number)
+                number += 1
+            status, _ = connection.request("POST", "/allocations", body)
+            tally[status] += 1
+            yield
+
+    return steps
+
+
+def small_reads(cloud: Cloud) -> dict[str, list[str]]:
+    """{kind: paths}"""
+    hosts = [(number * 7919 + 5) % cloud.hosts for number in range(min(cloud.hosts, READ_HOSTS))]
+    below = [f"/resource_providers/{cloud.root(host)}" for host in hosts]
+    return {
+        "provider": below,
+        "by name": [f"/resource_providers?name={cloud.profile}-{host:06}" for host in hosts],
+        "inventories": [f"{path}/inventories" for path in below],
+        "usages": [f"{path}/usages" for path in below],
+        "traits": [f"{path}/traits" for path in below],
+        "aggregates": [f"{path}/aggregates" for path in below],
+        "allocations of a provider": [f"{path}/allocations" for path in below],
+        "allocations of a consumer": [f"/allocations/{cloud.consumer(host)}" for host in hosts],
+    }
+
+
+# ----------------------------------------------------------------------------------------- filling over HTTP
+
+
+def prepare(connection: Connection, cloud: Cloud) -> None:
+    """Everything that belongs to no host. The names that clients use at once exist afterwards."""
+    for name in CUSTOM_CLASSES:
+        _must(connection, "PUT", f"/resource_classes/{name}")
+    for name in CUSTOM_TRAITS:
+        _must(connection, "PUT", f"/traits/{name}")
+    for provider in cloud.others():
+        _load_provider(connection, provider)
+    # Upstream answers 500 now and then when several clients use an aggregate, project or user for the first time.
+    warm = Provider(identifier("warm"), "warm", aggregates=AGGREGATES)
+    _load_provider(connection, warm)
+    _must(connection, "DELETE", f"/resource_providers/{warm.uuid}")
+    for number in range(97):
+        consumer = identifier("warm", number)
+        _must(connection, "PUT", f"/allocations/{consumer}", claim({HOT: {"CUSTOM_HOT": 1}}, number))
+        _must(connection, "DELETE", f"/allocations/{consumer}")
+
+
+def loading(cloud: Cloud, hosts: int) -> Operation:
+    """One step is one host with all its providers: POST, PUT inventories, traits and aggregates of each."""
+
+    def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
+        yield
+        for host in range(client.number, hosts, client.of):
+            for provider in cloud.providers(host):
+                _load_provider(connection, provider)
+                tally[200] += 1
+            yield
+
+    return steps
+
+
+def loading_servers(cloud: Cloud, size: int = 50) -> Operation:
+    def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
+        yield
+        waiting: dict[str, object] = {}
+        for host in range(client.number, cloud.hosts, client.of):
+            waiting.update(cloud.servers(host))
+            if len(waiting) >= size or host + client.of >= cloud.hosts:
+                _must(connection, "POST", "/allocations", waiting)
+                tally[204] += len(waiting)
+                waiting = {}
+                yield
+
+    return steps
+
+
+def _load_provider(connection: Connection, provider: Provider) -> None:
+    created = {"uuid": provider.uuid, "name": provider.name}
+    if provider.parent:
+        created["parent_provider_uuid"] = provider.parent
+    _must(connection, "POST", "/resource_providers", created)
+    generation = 0
+    parts = {"inventories": provider.inventories, "traits": provider.traits, "aggregates": provider.aggregates}
+    for name, content in parts.items():
+        if content:
+            body = {name: content, "resource_provider_generation": generation}
+            answer = _must(connection, "PUT", f"/resource_providers/{provider.uuid}/{name}", body)
+            generation = json.loads(answer)["resource_provider_generation"]
+
+
+def _must(connection: Connection, method: str, path: str, body: object = None) -> bytes:
+    """Upstream answers 500 or 409 now and then under concurrent loading; both can be repeated."""
+    status, answer = 0, b""
+    for attempt in range(30):
+        status, answer = connection.request(method, path, body)
+        if status < 300:
+            return answer
+        if status not in (409, 500, 503) or b"already exists" in answer:
+            break
+        time.sleep(0.01 * attempt)
+    raise RuntimeError(f"{method} {path}: {status} {answer[:300]!r}")
+
+
+def _claim(connection: Connection, consumer: str, provider: str, held: dict[str, int], number: int) -> int:
+    return connection.request("PUT", f"/allocations/{consumer}", claim({provider: held}, number))[0]
+
+
+def _new(rng: random.Random) -> str:
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))

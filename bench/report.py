@@ -1,0 +1,145 @@
+"""The table, for terminals and for docs/bench."""
+
+import os
+import platform
+import re
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.plan import Goal, Unit
+from bench.results import Row, Side, median, spread
+
+_WIDTHS = (46, 7, 9, 9, 8, 9, 9, 8, 13, 7)
+_HEADS = ("", "hosts", "p50 up", "ours", "times", "CPU up", "ours", "times", "least/goal", "")
+
+
+def head() -> str:
+    return f"\n{_cells(_HEADS)}\n{_cells(('', '', 'ms', 'ms', '', 'ms', 'ms', '', '', ''))}"
+
+
+def line(row: Row) -> str:
+    """One row for a terminal."""
+    cells = _row_cells(row)
+    return _cells((row.name, f"{row.hosts:,}", *cells))
+
+
+def _row_cells(row: Row) -> tuple[str, ...]:
+    verdict = {"goal": "goal", "least": "least", "missed": "MISSED", "": ""}[row.verdict()]
+    if row.memory_mib:
+        theirs, own = row.memory_mib
+        times = f"{theirs / own:.1f}x" if own else "-"
+        return (f"{theirs:.0f}", f"{own:.0f}", times, "MiB", "", "", _goal(row.goal), verdict)
+    return (
+        _time(row.upstream), _number(median(row.ours.p50_ms)), _times(row.ratio("p50_ms")),
+        _number(median(row.upstream.cpu_ms)), _number(median(row.ours.cpu_ms)), _times(row.ratio("cpu_ms")),
+        _goal(row.goal), verdict,
+    )  # fmt: skip
+
+
+def _cells(texts: Sequence[str]) -> str:
+    first, *others = zip(texts, _WIDTHS, strict=True)
+    return f"{first[0][: first[1]]:<{first[1]}}" + "".join(f" {text:>{width}}" for text, width in others)
+
+
+def _time(side: Side) -> str:
+    if side.p50_ms:
+        return _number(median(side.p50_ms))
+    return side.note if side.note.startswith(">") else "-"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}x" if value >= 20 else f"{value:.1f}x"
+
+
+def _goal(goal: Goal | None) -> str:
+    if goal is None:
+        return "-"
+    unit = {Unit.TIMES: "x", Unit.MS: " ms", Unit.MIB: " MiB", Unit.PER_SECOND: "/s"}[goal.unit]
+    return f"{goal.least:,.0f}/{goal.goal:,.0f}{unit}"
+
+
+# ------------------------------------------------------------------------------------------------- markdown
+
+
+def markdown(rows: Sequence[Row], facts: dict[str, str], remarks: Sequence[str]) -> str:
+    parts = [f"* {name}: {value}" for name, value in facts.items()]
+    parts += [
+        "",
+        (
+            "| measure | hosts | clients | p50 ms: upstream | ours | times (worst..best round) | CPU ms: upstream | ours "
+            "(of it database) | times | ours per second | p99 ms | least / goal | reached |"
+        ),
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    parts += [_markdown_row(row) for row in rows]
+    noise = [value for row in rows for side in (row.upstream, row.ours) if (value := spread(side.p50_ms)) is not None]
+    cpu_noise = [
+        value for row in rows for side in (row.upstream, row.ours) if (value := spread(side.cpu_ms)) is not None
+    ]
+    if noise:
+        parts += [
+            "",
+            (
+                f"Noise: between the rounds of a row p50 differs by ±{statistics.median(noise):.0%} (median of the rows; worst "
+                f"±{max(noise):.0%}), CPU per request by ±{statistics.median(cpu_noise):.0%} (worst ±{max(cpu_noise):.0%})."
+            ),
+        ]
+    if remarks:
+        parts += ["", "Remarks of the run:", "", *(f"* {one}" for one in remarks)]
+    return "\n".join(parts) + "\n"
+
+
+def _markdown_row(row: Row) -> str:
+    start = f"| {row.name} | {row.hosts:,} | {row.clients or ''} |"
+    goal, verdict = _goal(row.goal), row.verdict().replace("missed", "**missed**")
+    if row.memory_mib:
+        theirs, own = row.memory_mib
+        notes = f"{theirs:.0f} MiB ({row.upstream.note}) | {own:.0f} MiB ({row.ours.note})"
+        return f"{start} {notes} | {_times(theirs / own)} | | | | | | {goal} | {verdict} |"
+    times = row.times("p50_ms")
+    between = f" ({_times(min(times))}..{_times(max(times))})" if times else ""
+    cells = (
+        row.upstream.note or _number(median(row.upstream.p50_ms)),
+        _number(median(row.ours.p50_ms)),
+        _times(row.ratio("p50_ms")) + between,
+        _number(median(row.upstream.cpu_ms)),
+        f"{_number(median(row.ours.cpu_ms))} ({_number(median(row.ours.database_cpu_ms))})",
+        _times(row.ratio("cpu_ms")),
+        _number(median(row.ours.per_second)),
+        _number(row.ours.p99_ms),
+        goal,
+        verdict,
+    )
+    return f"{start} {' | '.join(cells)} |"
+
+
+def machine_facts() -> dict[str, str]:
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "machine": f"{os.cpu_count()} cores ({model[1] if model else 'unknown'}), "
+        f"{int(memory[1]) / 2**20 if memory else 0:.0f} GiB, Linux {platform.release()}, "
+        f"Python {platform.python_version()}; the load generator runs on the same cores",
+    }
+
+
+def replace_section(page: Path, name: str, text: str) -> None:
+    """Put `text` between the markers of this name in a page; the prose around them is written by hand."""
+    opening, closing = f"<!-- figures: {name} -->\n", f"<!-- end: {name} -->\n"
+    old = page.read_text() if page.exists() else "# Placement beside upstream\n"
+    if opening in old:
+        before, _, rest = old.partition(opening)
+        after = rest.partition(closing)[2]
+    else:
+        before, after = f"{old.rstrip()}\n\n## {name}\n\n", ""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(f"{before}{opening}{text}{closing}{after}")

@@ -1,0 +1,85 @@
+"""What a run found: medians over rounds, spreads, ratios, and whether a goal is met."""
+
+import statistics
+from collections import Counter
+from dataclasses import dataclass, field
+
+from bench.load import Round
+from bench.plan import Goal, Unit
+
+UPSTREAM, OURS = "upstream", "ours"
+
+
+@dataclass
+class Side:
+    """One server in one row: a value per round. Milliseconds; CPU is the server's and its database's together."""
+
+    p50_ms: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
+    #: The part of `cpu_ms` that the database server has.
+    database_cpu_ms: list[float] = field(default_factory=list)
+    per_second: list[float] = field(default_factory=list)
+    p99_ms: float | None = None
+    requests: int = 0
+    statuses: dict[int, int] = field(default_factory=dict)
+    #: Instead of values: what happened.
+    note: str = ""
+
+    def add(self, found: Round, size: int) -> None:
+        done = len(found.latencies)
+        self.p50_ms.append(statistics.median(found.latencies) * 1e3)
+        self.cpu_ms.append((found.server_cpu + found.database_cpu) / done * 1e3)
+        self.database_cpu_ms.append(found.database_cpu / done * 1e3)
+        self.per_second.append(done * size / found.wall)
+        self.requests += done
+        self.statuses = dict(Counter(self.statuses) + found.statuses)
+
+
+@dataclass
+class Row:
+    name: str
+    hosts: int
+    clients: int
+    goal: Goal | None
+    upstream: Side = field(default_factory=Side)
+    ours: Side = field(default_factory=Side)
+    #: Cores that processes outside of this run used meanwhile, on average.
+    strangers: float = 0.0
+    #: Only for memory: MiB of upstream and of ours, database server included.
+    memory_mib: tuple[float, float] | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def times(self, what: str) -> list[float]:
+        """Upstream / ours by ``p50_ms`` or ``cpu_ms``, of each round; empty where upstream has no figure."""
+        pairs = zip(getattr(self.upstream, what), getattr(self.ours, what), strict=False)
+        return [theirs / own for theirs, own in pairs if own > 0]
+
+    def ratio(self, what: str) -> float | None:
+        theirs, own = median(getattr(self.upstream, what)), median(getattr(self.ours, what))
+        return theirs / own if theirs and own else None
+
+    def verdict(self) -> str:
+        """``goal``, ``least``, ``missed`` or nothing where there is no goal or no figure."""
+        if self.goal is None:
+            return ""
+        if self.goal.unit is Unit.TIMES:
+            ratios = [value for what in ("p50_ms", "cpu_ms") if (value := self.ratio(what)) is not None]
+            return _reached(min(ratios), self.goal) if len(ratios) == 2 else ""
+        if self.goal.unit is Unit.PER_SECOND:
+            return _reached(statistics.median(self.ours.per_second), self.goal) if self.ours.per_second else ""
+        value = self.memory_mib[1] if self.memory_mib else median(self.ours.p50_ms)
+        return _reached(-value, Goal(-self.goal.least, -self.goal.goal)) if value is not None else ""
+
+
+def _reached(value: float, goal: Goal) -> str:
+    return "goal" if value >= goal.goal else "least" if value >= goal.least else "missed"
+
+
+def median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def spread(values: list[float]) -> float | None:
+    """Half of the distance between the extreme rounds, as a part of their median."""
+    middle = median(values)
+    return (max(values) - min(values)) / 2 / middle if middle else None

@@ -1,0 +1,228 @@
+"""One run: for each stage two fresh databases and servers, loading, the same answers, then the measures in turns."""
+
+import contextlib
+import hashlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bench import fill, operations, servers
+from bench.databases import DatabaseServer, database_server
+from bench.load import Operation, Round, TimedOut, Watched, drive
+from bench.plan import Measure, Stage
+from bench.processes import memory_mib
+from bench.results import OURS, UPSTREAM, Row, Side
+from bench.servers import Server
+from bench.wire import Connection
+
+LOAD_CLIENTS = 8
+
+
+@dataclass(frozen=True)
+class Settings:
+    database: str
+    rounds: int
+    round_s: float
+    #: For one answer of upstream.
+    patience_s: float
+    #: No measure is started after so long.
+    budget_s: float
+    ports: tuple[int, int]
+    only: str = ""
+
+
+@dataclass
+class Run:
+    settings: Settings
+    rows: list[Row] = field(default_factory=list)
+    #: One sentence each: what was left out, what looked wrong.
+    remarks: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    def run(self, stages: list[Stage]) -> None:
+        kind = self.settings.database
+        with database_server(kind) as theirs, database_server(kind) as own:
+            self.versions[kind] = own.version()
+            for stage in stages:
+                if self._spent():
+                    self.remarks.append(f"not measured, the time was up: {stage.cloud.profile} {stage.cloud.hosts:,}")
+                    continue
+                _StageRun(self, stage).run({UPSTREAM: theirs, OURS: own})
+
+    def _spent(self) -> bool:
+        return time.monotonic() - self.started > self.settings.budget_s
+
+    def left_out(self, row: str) -> bool:
+        if not self._spent():
+            return False
+        self.remarks.append(f"not measured, the time was up: {row}")
+        return True
+
+
+class _StageRun:
+    def __init__(self, run: Run, stage: Stage) -> None:
+        self.report = run
+        self.settings = run.settings
+        self.stage = stage
+        self.cloud = stage.cloud
+        self.servers: dict[str, Server] = {}
+        #: The first measure that upstream gave up on; the harder ones behind it are not asked.
+        self.gave_up = ""
+
+    def run(self, databases: dict[str, DatabaseServer]) -> None:
+        name = f"{self.cloud.profile}_{self.cloud.hosts}"
+        say(f"\n{self.cloud.profile}, {self.cloud.hosts:,} hosts: starting both servers ...")
+        makers: dict[str, Callable[[DatabaseServer, str, int], Server]] = {
+            UPSTREAM: servers.upstream,
+            OURS: servers.ours,
+        }
+        with contextlib.ExitStack() as stack:
+            for (side, make), port in zip(makers.items(), self.settings.ports, strict=True):
+                self.servers[side] = stack.enter_context(servers.running(make(databases[side], name, port)))
+            self._load(name)
+            self._compare()
+            for measure in self.stage.measures:
+                if self.settings.only in measure.name and not self.report.left_out(measure.name):
+                    self._keep(self._measure(measure))
+            self._memory()
+
+    # Loading
+
+    def _load(self, name: str) -> None:
+        row = Row("loading a host (4 requests and more), 8 clients", self.cloud.hosts, LOAD_CLIENTS, self.stage.load)
+        for side, server in self.servers.items():
+            operations.prepare(Connection(server.url), self.cloud)
+            hosts = min(self.stage.loaded, self.cloud.hosts) if side == UPSTREAM else self.cloud.hosts
+            clients = 1 if server.database.kind == "sqlite" and side == UPSTREAM else LOAD_CLIENTS
+            found = self._drive(side, operations.loading(self.cloud, hosts), clients)
+            _side(row, side).add(found, 1)
+        self._keep(row)
+        theirs, own = self.servers[UPSTREAM], self.servers[OURS]
+        fill.fill(_database_url(theirs.database, name), self.cloud, self.stage.loaded)
+        if self.cloud.servers_per_host:
+            self._drive(OURS, operations.loading_servers(self.cloud), LOAD_CLIENTS)
+        for server in (theirs, own):
+            server.database.settle(name)
+        # Both begin what follows as after a restart: upstream keeps names in memory that the filling has passed by.
+        for server in (theirs, own):
+            server.restart()
+
+    def _compare(self) -> None:
+        """Both must answer the same, or one of them is quick because it is wrong."""
+        for name, query in self.cloud.queries().items():
+            answers = {side: _canonical(server.url, query) for side, server in self.servers.items()}
+            if answers[UPSTREAM] != answers[OURS]:
+                self._remark(f"{self.cloud.profile}: DIFFERENT ANSWERS to the query {name!r}: {answers}")
+
+    # Measuring
+
+    def _measure(self, measure: Measure) -> Row:
+        row = Row(measure.name, self.cloud.hosts, measure.clients, measure.goal)
+        latencies: dict[str, list[float]] = {UPSTREAM: [], OURS: []}
+        strangers = []
+        operation = measure.operation(self.cloud)
+        for number in range(self.settings.rounds):
+            for side in (UPSTREAM, OURS):
+                if (found := self._round(row, side, measure, operation, first=number == 0)) is not None:
+                    _side(row, side).add(found, measure.size)
+                    latencies[side] += found.latencies
+                    strangers.append(found.strangers_cpu / found.wall)
+        for side, values in latencies.items():
+            if len(values) >= 100:
+                _side(row, side).p99_ms = statistics.quantiles(values, n=100)[98] * 1e3
+        row.strangers = statistics.median(strangers)
+        row.warnings += _doubts(row)
+        return row
+
+    def _round(self, row: Row, side: str, measure: Measure, operation: Operation, *, first: bool) -> Round | None:
+        if side == OURS or not measure.explosive:
+            if first:  # caches warm, connections open
+                self._drive(side, operation, 1, 0)
+            return self._drive(side, operation, measure.clients, self.settings.round_s)
+        if not first:
+            return None
+        if self.gave_up:
+            row.upstream.note = f"not asked (gave up on {self.gave_up!r})"
+            return None
+        try:
+            return self._drive(side, operation, measure.clients, 0, self.settings.patience_s)
+        except TimedOut:
+            self.gave_up = measure.name
+            row.upstream.note = f"> {self.settings.patience_s:.0f} s"
+            self.servers[UPSTREAM].restart()  # it would go on with what nobody waits for
+            return None
+
+    def _drive(
+        self, side: str, operation: Operation, clients: int, seconds: float = 1e9, patience_s: float = 300.0
+    ) -> Round:
+        server = self.servers[side]
+        resting = tuple(pid for name, other in self.servers.items() if name != side for pid in other.pids)
+        watched = Watched(server.pids, server.database.pids, resting)
+        return drive(operation, server.url, watched, clients=clients, seconds=seconds, patience_s=patience_s)
+
+    def _memory(self) -> None:
+        mib = [memory_mib((*server.pids, *server.database.pids)) for server in self.servers.values()]
+        alone = [memory_mib(server.pids) for server in self.servers.values()]
+        row = Row("memory, all processes", self.cloud.hosts, 0, self.stage.memory)
+        row.memory_mib = (mib[0], mib[1])
+        row.upstream.note, row.ours.note = (f"{size:.0f} MiB without the database" for size in alone)
+        self._keep(row)
+
+    def _keep(self, row: Row) -> None:
+        from bench.report import line
+
+        self.report.rows.append(row)
+        say(line(row))
+        for warning in row.warnings:
+            self._remark(f"{row.name}, {row.hosts:,} hosts: {warning}")
+
+    def _remark(self, text: str) -> None:
+        say(f"  !! {text}")
+        self.report.remarks.append(text)
+
+
+def _side(row: Row, side: str) -> Side:
+    return row.upstream if side == UPSTREAM else row.ours
+
+
+def _doubts(row: Row) -> list[str]:
+    """What would make a figure worthless: nothing measured, or not what was meant."""
+    found = []
+    for name, side in ((UPSTREAM, row.upstream), (OURS, row.ours)):
+        if side.requests and sum(side.cpu_ms) == 0:
+            found.append(f"{name} used no CPU: was it the one that answered?")
+        bad = {status: count for status, count in side.statuses.items() if status not in (200, 204)}
+        if bad:
+            found.append(f"{name} answered {bad}")
+    return found
+
+
+def _canonical(url: str, query: str) -> str:
+    """A digest of all candidates and summaries, in an order of their own."""
+    status, answer = Connection(url).request("GET", f"/allocation_candidates?{query}")
+    if status != 200:
+        return f"{status}"
+    document = json.loads(answer)
+    requests = sorted(
+        json.dumps(
+            [one["allocations"], {suffix: sorted(found) for suffix, found in one["mappings"].items()}], sort_keys=True
+        )
+        for one in document["allocation_requests"]
+    )
+    for summary in document["provider_summaries"].values():
+        summary["traits"].sort()
+    text = json.dumps([requests, document["provider_summaries"]], sort_keys=True)
+    return f"{len(requests)} candidates, {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _database_url(database: DatabaseServer, name: str) -> str:
+    return f"sqlite:///{database.directory}/{name}.sqlite" if database.kind == "sqlite" else f"{database.url}/{name}"
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+    sys.stdout.flush()
