@@ -116,7 +116,7 @@ def _servers(connection: Connection, tables: _Tables, cloud: Cloud) -> None:
 
 
 def _ids(connection: Connection, table: Table, name: Column[str]) -> dict[object, int]:
-    return dict(connection.execute(select(name, table.c.id)))
+    return dict(connection.execute(select(name, table.c.id)).tuples().all())
 
 
 def _insert(connection: Connection, table: Table, rows: Iterable[Row]) -> None:

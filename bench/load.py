@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
+from typing import Any
 
 from bench.processes import cpu_seconds, machine_cpu_seconds
 from bench.wire import Connection
@@ -98,13 +99,14 @@ def _costs(watched: Watched) -> list[float]:
     return [*(cpu_seconds(group) if group else 0.0 for group in groups), machine_cpu_seconds()]
 
 
-def _merged(outcomes: list[object], wall: float, costs: list[float]) -> Round:
+def _merged(outcomes: list[Any], wall: float, costs: list[float]) -> Round:
     found = Round(wall=wall)
     for outcome in outcomes:
-        if isinstance(outcome, TimedOut):
-            raise outcome
-        if not isinstance(outcome, tuple):
-            raise RuntimeError(f"a client failed: {outcome}")
+        match outcome:
+            case TimedOut():
+                raise outcome
+            case str():
+                raise RuntimeError(f"a client failed: {outcome}")
         latencies, statuses, cpu = outcome
         found.latencies += latencies
         found.statuses += statuses

@@ -65,7 +65,7 @@ def listens(pid: int, port: int) -> bool:
         with contextlib.suppress(OSError):
             for handle in Path(f"/proc/{process}/fd").iterdir():
                 with contextlib.suppress(OSError):
-                    if os.readlink(handle) in inodes:
+                    if str(handle.readlink()) in inodes:
                         return True
     return False
 

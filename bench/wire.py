@@ -86,7 +86,7 @@ class Connection:
         return rest[:length], rest[length:]
 
     def _chunked(self, rest: bytes) -> tuple[bytes, bytes]:
-        parts = []
+        parts: list[bytes] = []
         while True:
             while b"\r\n" not in rest:
                 rest += self._receive()
