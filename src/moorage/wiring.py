@@ -19,7 +19,7 @@ import os_acc
 from moorage.accelerator import agent_api
 from moorage.accelerator import routes as accelerator_routes
 from moorage.accelerator.agent import AcceleratorAgent
-from moorage.accelerator.agent_socket import SocketServer
+from moorage.accelerator.agent_socket import SocketServer, is_too_long
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.description import built_in_host
 from moorage.accelerator.drivers.simulated import SimulatedDriver
@@ -375,14 +375,25 @@ class _Builder:
                 keep_alive_period_s=options.job_lease_s / 4,
             ),
         )
-        path = self.config.accelerator.agent_socket
-        server = SocketServer(
-            agent_api.wsgi_app(accelerators, self.ids), Path(path) if path else self.config.state / "os-acc.sock"
-        )
         # The host reads its files first: a fault in them stops the start before a device is touched.
-        self.plane.starts += [agent.start, server.start]
-        self.plane.stops += [accelerators.close, server.stop]
+        self.plane.starts.append(agent.start)
+        self.plane.stops.append(accelerators.close)
+        self._serve_os_acc(accelerators)
         self.plane.duties += [accelerators, *agent.duties]
+
+    def _serve_os_acc(self, accelerators: AcceleratorAgent) -> None:
+        """For the os_acc of other processes of this host; our own agent needs no socket."""
+        wanted = self.config.accelerator.agent_socket
+        path = Path(wanted) if wanted else self.config.state / "os-acc.sock"
+        if not wanted and is_too_long(path):
+            log.warning(
+                "no socket for os_acc: its path is too long; name a shorter one as [accelerator] agent_socket",
+                extra={"path": str(path)},
+            )
+            return
+        server = SocketServer(agent_api.wsgi_app(accelerators, self.ids), path)
+        self.plane.starts.append(server.start)
+        self.plane.stops.append(server.stop)
 
     def _accelerator_agent(self, host: str) -> AcceleratorAgent:
         state = self.config.state / "accelerators"

@@ -42,3 +42,20 @@ def test_a_faulty_provider_configuration_stops_the_start_before_a_device_is_touc
     plane.stop()
     assert not list((tmp_path / "accelerators" / "simulated").iterdir())
     assert not (tmp_path / "os-acc.sock").exists()
+
+
+def test_a_state_directory_too_deep_for_a_socket_only_costs_the_socket(tmp_path):
+    deep = tmp_path / ("deep" * 20)
+    plane = build_plane(write_config(deep), clock=VirtualClock(START), ids=SeededIds(1))
+    plane.prepare()
+    plane.stop()
+    assert (deep / "host" / "published.json").exists()
+
+
+def test_a_socket_that_was_asked_for_by_a_path_too_long_stops_the_start(tmp_path):
+    wanted = tmp_path / ("long" * 30)
+    config = write_config(tmp_path, accelerator={"agent_socket": str(wanted)})
+    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+    with pytest.raises(StartError, match="too long"):
+        plane.prepare()
+    plane.stop()

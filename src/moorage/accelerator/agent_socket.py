@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 _MAX_PATH_BYTES = 104
 
 
+def is_too_long(path: Path) -> bool:
+    return len(bytes(path)) > _MAX_PATH_BYTES
+
+
 class SocketServer:
     """Serves `app` at `path` from `start` to `stop`, a thread per request."""
 
@@ -31,7 +35,7 @@ class SocketServer:
 
     def start(self) -> None:
         """Listens once this returns. A socket that an earlier process left behind is replaced."""
-        if len(bytes(self.path)) > _MAX_PATH_BYTES:
+        if is_too_long(self.path):
             raise StartError(
                 f"{self.path} is too long for a socket ({_MAX_PATH_BYTES} bytes); choose a shorter directory"
             )
