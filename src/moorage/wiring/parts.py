@@ -1,0 +1,138 @@
+"""What all parts of a plane share: clock, ids, hints, credentials, databases, and the ways from one to another."""
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sqlalchemy import Engine
+
+from moorage.config import ENDPOINT_PATHS, Config
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, StartError, Unavailable
+from moorage.core.ids import Ids
+from moorage.db import migrations
+from moorage.db.engine import open_engine
+from moorage.db.transactions import read
+from moorage.identity.embedded import EmbeddedIdentity
+from moorage.identity.policy import RuleTable
+from moorage.jobs.duties import Duty, DutyThreads, Wakeups
+from moorage.jobs.hints import Hints
+from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
+from moorage.wire.auth import Authenticator
+from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
+from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S")
+
+
+@dataclass
+class Plane:
+    """What `build_plane` made. `start` and `stop` once each; between them `app` is served."""
+
+    app: WsgiApp
+    clock: Clock
+    wakeups: Wakeups
+    duties: list[Duty] = field(default_factory=list)
+    starts: list[Callable[[], object]] = field(default_factory=list)
+    stops: list[Callable[[], object]] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Synchronise, publish the host, then let the duties run, each in a thread of its own."""
+        self.prepare()
+        threads = DutyThreads(self.clock, self.wakeups)
+        threads.start(self.duties)
+        self.stops.append(threads.stop)
+
+    def prepare(self) -> None:
+        """Everything of `start` but the threads: whoever runs the duties in virtual time calls this."""
+        for step in self.starts:
+            step()
+
+    def stop(self) -> None:
+        """In the reverse order of the start; what fails is logged and does not keep the rest from ending."""
+        for step in reversed(self.stops):
+            try:
+                step()
+            except MoorageError:
+                log.exception("a part of the plane did not end cleanly")
+
+
+@dataclass
+class Parts:
+    """Filled from the top down: who is calling first, since every service asks."""
+
+    config: Config
+    clock: Clock
+    ids: Ids
+    wakeups: Wakeups
+    hints: Hints
+    #: prefix -> application; the plane's mount looks into it at each request
+    apps: dict[str, WsgiApp]
+    plane: Plane
+    authenticator: Authenticator
+    #: our own users and tokens, in the modes that have them
+    identity: EmbeddedIdentity | None = None
+    #: as whom the services of this process call each other
+    credentials: TokenSource = field(default_factory=NoCredentials)
+
+    def serve(
+        self, prefix: str, api: ServiceApi[S], service: S, rules: RuleTable, engine: Engine | None = None
+    ) -> None:
+        around = Surroundings(
+            authenticator=self.authenticator,
+            policy=rules,
+            ids=self.ids,
+            public_url=self.config.server.public_url or None,
+            health=(lambda: _trouble_of(engine)) if engine is not None else dict,
+        )
+        self.apps[f"/{prefix}"] = build(api, service, around)
+
+    def transport(self, service: str) -> Transport:
+        """Into this process, or to the URL that [endpoints] names."""
+        prefix = "/" + ENDPOINT_PATHS[service].split("/")[1]
+        elsewhere: str = getattr(self.config.endpoints, service)
+        if elsewhere:
+            return SocketTransport(elsewhere)
+        if service not in self.config.runs:
+            raise StartError(
+                f"{self.config.source}: {service} is neither in [plane] services nor has it a URL in [endpoints]"
+            )
+        return InProcessTransport(self.plane.app, f"{self.config.url}{prefix}")
+
+    def client(self, service: str, version: str | None = None) -> ServiceClient:
+        return ServiceClient(
+            self.transport(service),
+            service_type=service,
+            version=version,
+            credentials=self.credentials,
+            clock=self.clock,
+        )
+
+    def engine(self, service: str) -> Engine:
+        engine = open_engine(self.config.database_url(service))
+        self.plane.stops.append(engine.dispose)
+        try:
+            migrations.upgrade(engine, service)
+        except Unavailable as error:
+            where = engine.url.render_as_string(hide_password=True)
+            raise StartError(
+                f"the database of {service} at {where} does not answer; start it, or correct [database] {service}"
+            ) from error
+        return engine
+
+    def worker(self, name: str) -> str:
+        """A name that no other process has and that this one has again after a restart: see `JobStore.claim`."""
+        return f"{socket.gethostname()}:{self.config.state}/{name}"
+
+
+def _trouble_of(engine: Engine) -> dict[str, str]:
+    try:
+        with read(engine) as connection:
+            connection.exec_driver_sql("SELECT 1")
+    except MoorageError as error:
+        return {"database": error.message}
+    return {}

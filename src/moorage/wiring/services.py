@@ -1,0 +1,106 @@
+"""One function per service: its database, its use cases, its routes, and its duty where it has one."""
+
+import dataclasses
+
+from moorage.accelerator import routes as accelerator_routes
+from moorage.accelerator.service import AcceleratorService
+from moorage.compute import routes as compute_routes
+from moorage.compute.build import BuildDuty
+from moorage.compute.client import ComputeClient
+from moorage.compute.service import ComputeService
+from moorage.config import ENDPOINT_PATHS
+from moorage.identity import routes as identity_routes
+from moorage.identity.service import IdentityService
+from moorage.images import routes as image_routes
+from moorage.images.client import ImageLookup
+from moorage.images.directory import ImageDirectory
+from moorage.images.service import ImageService
+from moorage.placement import routes as placement_routes
+from moorage.placement.client import PlacementClient
+from moorage.placement.service import PlacementService
+from moorage.reservation import routes as reservation_routes
+from moorage.reservation.service import ReservationService, ReservationSettings
+from moorage.wiring.parts import Parts
+
+
+def build_identity(parts: Parts) -> None:
+    if parts.identity is None:
+        return  # Keystone serves it, or nobody needs it
+    endpoints = {name: _public_endpoint(parts, name) for name in ENDPOINT_PATHS}
+    service = IdentityService(parts.identity, endpoints, region=parts.config.plane.region)
+    parts.serve("identity", identity_routes.API, service, identity_routes.RULES)
+
+
+def _public_endpoint(parts: Parts, service: str) -> str:
+    """For the catalogue: below this process, or the URL of [endpoints] with the version that clients expect."""
+    elsewhere: str = getattr(parts.config.endpoints, service)
+    _, _, version = ENDPOINT_PATHS[service][1:].partition("/")
+    return f"{elsewhere.rstrip('/')}/{version}".rstrip("/") if elsewhere else ENDPOINT_PATHS[service]
+
+
+def build_placement(parts: Parts) -> None:
+    engine = parts.engine("placement")
+    service = PlacementService(engine, parts.clock, parts.ids)
+    parts.plane.starts.append(service.start)
+    rules = placement_routes.POLICIES[parts.config.placement.policy]
+    parts.serve("placement", placement_routes.API, service, rules, engine)
+
+
+def build_image(parts: Parts) -> None:
+    service = ImageService(
+        ImageDirectory(parts.config.state / "images", clock=parts.clock, ids=parts.ids),
+        clock=parts.clock,
+        ids=parts.ids,
+    )
+    parts.serve("image", image_routes.API, service, image_routes.RULES)
+
+
+def build_compute(parts: Parts) -> None:
+    engine = parts.engine("compute")
+    options = parts.config.compute
+    service = ComputeService(
+        engine,
+        parts.clock,
+        parts.ids,
+        parts.hints,
+        images=ImageLookup(parts.client("image")),
+        up_window_s=options.host_down_after_s,
+        job_lease_s=parts.config.agent.job_lease_s,
+    )
+    parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
+    placement = PlacementClient(parts.client("placement"))
+    parts.plane.duties.append(
+        BuildDuty(
+            engine,
+            parts.clock,
+            parts.ids,
+            placement,
+            service.hosts,
+            parts.hints,
+            worker=parts.worker("builder"),
+            poll_s=options.poll_period_s,
+        )
+    )
+
+
+def build_accelerator(parts: Parts) -> None:
+    engine = parts.engine("accelerator")
+    service = AcceleratorService(engine, parts.clock, parts.ids)
+    parts.serve("accelerator", accelerator_routes.API, service, accelerator_routes.RULES, engine)
+
+
+def build_reservation(parts: Parts) -> None:
+    engine = parts.engine("reservation")
+    options = dataclasses.asdict(parts.config.reservation)
+    poll_s: float = options.pop("poll_period_s")
+    service = ReservationService(
+        engine,
+        parts.clock,
+        parts.ids,
+        PlacementClient(parts.client("placement")),
+        ComputeClient(parts.client("compute")),
+        parts.wakeups,
+        settings=ReservationSettings(**options),
+    )
+    parts.plane.duties.append(service.runner(poll_s=poll_s))
+    parts.serve("reservation", reservation_routes.API, service, reservation_routes.RULES, engine)
