@@ -66,6 +66,10 @@ class Cloud:
     hosts: int
     servers_per_host: int
 
+    def size(self) -> int:
+        """Number of providers, nearly."""
+        return {"flat": 1, "sharing": 1, "nested": 3, "wide": 9}[self.profile] * self.hosts
+
     def root(self, host: int) -> str:
         return identifier(self.profile, "host", host)
 

@@ -1,20 +1,28 @@
-"""Where our time goes: one request again and again in process, through WSGI, without a socket.
+"""Where our time goes: one row of the plan again, in process through WSGI, under cProfile.
 
-usage: python -m bench.profile_ours DATABASE_URL METHOD PATH [BODY [COUNT]]
+usage: python -m bench.profile_ours PROFILE HOSTS ROW [COUNT]      e.g. sharing 300 "sharing, limit 10"
+       python -m bench.profile_ours PROFILE HOSTS loading          loads that many hosts
 
-``{new}`` in path and body is a new UUID each time. Prints wall and CPU time per request, then the profile.
+Prints wall and CPU time per operation without the profiler, the slowest ones, then the profile.
 """
 
 import cProfile
+import gc
 import io
+import json
 import pstats
+import random
 import sys
 import time
-import uuid
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from bench.wire import MICROVERSION
+from bench import operations
+from bench.databases import database_server
+from bench.load import Client
+from bench.plan import stages
+from bench.wire import MICROVERSION, Connection
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
@@ -24,39 +32,25 @@ from moorage.placement.routes import API, POLICIES
 from moorage.placement.service import PlacementService
 from moorage.wire.app import Surroundings, build
 
-LINES = 45
+LINES = 40
 
 
-def main() -> None:
-    url, method, path, *more = sys.argv[1:]
-    body, count = more[0] if more else "", int(more[1]) if more[1:] else 200
-    engine, ids = open_engine(url), RandomIds()
-    upgrade(engine, "placement")
-    service = PlacementService(engine, SystemClock(), ids)
-    service.start()
-    app = build(API, service, Surroundings(NoAuth(), POLICIES["old"], ids))
-    print(_repeated(app, method, path, body, 5)[0])
-    cpu, wall = time.process_time(), time.perf_counter()
-    _repeated(app, method, path, body, count)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    print(f"{wall / count * 1e3:.3f} ms wall, {cpu / count * 1e3:.3f} ms CPU of this process (the database's is extra)")
-    profile = cProfile.Profile()
-    profile.enable()
-    _repeated(app, method, path, body, count)
-    profile.disable()
-    out = io.StringIO()
-    pstats.Stats(profile, stream=out).strip_dirs().sort_stats("tottime").print_stats(LINES)
-    print(out.getvalue())
+class InProcess(Connection):
+    """Instead of a socket, the application."""
 
+    def __init__(self, app: Callable[..., Any]) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self._app = app
 
-def _repeated(app: Callable[..., Any], method: str, path: str, body: str, count: int) -> list[str]:
-    statuses: list[str] = []
-    for _ in range(count):
-        new = str(uuid.uuid4())
-        where, _, query = path.replace("{new}", new).partition("?")
-        content = body.replace("{new}", new).encode()
+    def build(self, method: str, path: str, body: object = None) -> bytes:
+        return json.dumps([method, path, body]).encode()
+
+    def send(self, request: bytes) -> tuple[int, bytes]:
+        method, target, body = json.loads(request)
+        path, _, query = target.partition("?")
+        content = b"" if body is None else json.dumps(body).encode()
         environ = {
-            "REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": where, "QUERY_STRING": query,
+            "REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": path, "QUERY_STRING": query,
             "SERVER_NAME": "bench", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1", "HTTP_HOST": "bench",
             "HTTP_X_AUTH_TOKEN": "admin", "HTTP_ACCEPT": "application/json", "REMOTE_ADDR": "127.0.0.1",
             "HTTP_OPENSTACK_API_VERSION": f"placement {MICROVERSION}", "CONTENT_LENGTH": str(len(content)),
@@ -65,10 +59,81 @@ def _repeated(app: Callable[..., Any], method: str, path: str, body: str, count:
         }  # fmt: skip
         if content:
             environ["CONTENT_TYPE"] = "application/json"
-        answer = app(environ, lambda status, headers, error=None: statuses.append(status))
-        for _part in answer:
-            pass
-    return statuses
+        statuses: list[str] = []
+        answer = b"".join(self._app(environ, lambda status, headers, error=None: statuses.append(status)))
+        return int(statuses[0][:3]), answer
+
+
+def main() -> None:
+    profile, hosts, row, *more = sys.argv[1:]
+    stage = next(one for one in stages([int(hosts)], full=True) if one.cloud.profile == profile)
+    with database_server("postgresql") as database:
+        engine, ids = open_engine(database.create("profiled")), RandomIds()
+        upgrade(engine, "placement")
+        service = PlacementService(engine, SystemClock(), ids)
+        service.start()
+        connection = InProcess(build(API, service, Surroundings(NoAuth(), POLICIES["old"], ids)))
+        operations.prepare(connection, stage.cloud)
+        loading = operations.loading(stage.cloud, stage.cloud.hosts)
+        if row == "loading":
+            _profile(connection, loading, stage.cloud.hosts // 2)
+        else:
+            _all(connection, loading)
+            _all(connection, operations.loading_servers(stage.cloud))
+            database.settle("profiled")
+            measure = next(one for one in stage.measures if row in one.name)
+            _profile(connection, measure.operation(stage.cloud), int(more[0]) if more else 200)
+        engine.dispose()
+
+
+def _all(connection: Connection, operation: Callable[..., Any]) -> None:
+    for _step in operation(connection, Client(0, 1), random.Random(1), Counter()):
+        pass
+
+
+def _profile(connection: Connection, operation: Callable[..., Any], count: int) -> None:
+    steps = operation(connection, Client(0, 1), random.Random(1), Counter())
+    next(steps)
+    next(steps)
+    collected, spans = _watch_collections()
+    times, cpu = [], time.process_time()
+    for _ in range(count // 2):
+        started = time.perf_counter()
+        next(steps)
+        times.append((time.perf_counter() - started) * 1e3)
+    cpu = (time.process_time() - cpu) / len(times) * 1e3
+    gc.callbacks.pop()
+    times.sort()
+    print(
+        f"garbage collections: {Counter(collected)}, the longest {max(spans, default=0) * 1e3:.1f} ms, {sum(spans) * 1e3:.0f} ms in all"
+    )
+    print(f"p50 {times[len(times) // 2]:.3f} ms, slowest {[round(one, 2) for one in times[-5:]]} ms")
+    print(f"{sum(times) / len(times):.3f} ms wall, {cpu:.3f} ms CPU of this process (the database's is extra)")
+    profile = cProfile.Profile()
+    profile.enable()
+    for _ in range(count // 2 - 2):
+        next(steps)
+    profile.disable()
+    out = io.StringIO()
+    pstats.Stats(profile, stream=out).strip_dirs().sort_stats("tottime").print_stats(LINES)
+    print(out.getvalue())
+
+
+def _watch_collections() -> tuple[list[int], list[float]]:
+    """(generation, seconds) of each collection from now on. One of the oldest generation walks the whole snapshot."""
+    generations: list[int] = []
+    spans: list[float] = []
+    started = [0.0]
+
+    def watch(phase: str, details: dict[str, int]) -> None:
+        if phase == "start":
+            started[0] = time.perf_counter()
+        else:
+            generations.append(details["generation"])
+            spans.append(time.perf_counter() - started[0])
+
+    gc.callbacks.append(watch)
+    return generations, spans
 
 
 if __name__ == "__main__":
