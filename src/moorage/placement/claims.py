@@ -5,7 +5,8 @@ fit. A provider that holds more than its capacity (an operator shrank it) may no
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from moorage.placement.forest import Forest
 from moorage.placement.model import Provider
@@ -29,7 +30,29 @@ class Claim:
     used: Mapping[int, Mapping[str, int]]  # {provider id: {class: units}}, all classes of the provider
 
 
-def decide(forest: Forest, before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> Claim | Refusal:
+class Picture(Protocol):
+    """Providers, as a decision sees them."""
+
+    def by_id(self, provider_id: int) -> Provider | None: ...
+
+
+class Ahead:
+    """A forest, with claims taken that are not written yet: what the next claim of a group is decided on."""
+
+    def __init__(self, forest: Forest) -> None:
+        self._forest = forest
+        self.used: dict[int, Mapping[str, int]] = {}  #: {provider id: {class: units}} of those that changed
+
+    def take(self, claim: Claim) -> None:
+        self.used |= claim.used
+
+    def by_id(self, provider_id: int) -> Provider | None:
+        provider = self._forest.by_id(provider_id)
+        used = self.used.get(provider_id)
+        return provider if provider is None or used is None else replace(provider, used=used)
+
+
+def decide(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> Claim | Refusal:
     """`before` and `after` are {consumer: what it holds}; providers in them exist in the forest."""
     given_back = _sums(before)
     taken = _sums(after)
@@ -84,7 +107,7 @@ def _sums(holdings_of: Mapping[str, Holdings]) -> dict[int, dict[str, int]]:
     return sums
 
 
-def _provider(forest: Forest, provider_id: int) -> Provider:
+def _provider(forest: Picture, provider_id: int) -> Provider:
     provider = forest.by_id(provider_id)
     if provider is None:
         raise KeyError(provider_id)

@@ -5,8 +5,9 @@ Statements are built once; nothing here decides. A provider that is going to cha
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, func, insert, select, update
 
@@ -20,6 +21,8 @@ from moorage.placement.tables import (
     resource_classes,
     traits,
 )
+
+Id = TypeVar("Id", int, str)
 
 #: Ids per IN list: below every database's bound on parameters.
 BATCH = 500
@@ -62,7 +65,7 @@ def all_providers(connection: Connection) -> list[Provider]:
 def some_providers(connection: Connection, ids: Collection[int]) -> list[Provider]:
     """Those of `ids` that exist."""
     found: list[Provider] = []
-    for part in _batches(ids):
+    for part in batches(ids):
         only = {"only": part}
         found += _assemble(
             connection.execute(_SOME_PROVIDERS, only),
@@ -120,7 +123,8 @@ def _grouped(rows: Iterable[Sequence[Any]]) -> dict[int, list[str]]:
     return groups
 
 
-def _batches(ids: Collection[int]) -> Iterator[list[int]]:
+def batches(ids: Collection[Id]) -> Iterator[list[Id]]:
+    """Parts of an IN list, in order."""
     ordered = sorted(ids)
     for start in range(0, len(ordered), BATCH):
         yield ordered[start : start + BATCH]
@@ -203,7 +207,7 @@ def update_provider(connection: Connection, provider_id: int, name: str, parent_
 
 def set_root(connection: Connection, ids: Collection[int], root_id: int) -> None:
     """A subtree moves to another tree. The generation is left alone, as the peer does."""
-    for part in _batches(ids):
+    for part in batches(ids):
         statement = update(providers).where(providers.c.id.in_(part))
         connection.execute(statement.values(root_id=root_id, revision=providers.c.revision + 1))
 
@@ -218,15 +222,26 @@ def bump(connection: Connection, provider_id: int, now: datetime, *, generations
     connection.execute(_BUMP, {"wanted": provider_id, "by": generations, "now": now})
 
 
-def bump_if(connection: Connection, provider_id: int, seen: int, now: datetime, *, generations: int) -> bool:
-    """False when the provider's revision is no longer `seen`: nothing is changed then."""
-    result = connection.execute(_BUMP_IF, {"wanted": provider_id, "seen": seen, "by": generations, "now": now})
-    return result.rowcount == 1
+@dataclass(frozen=True, slots=True)
+class Bump:
+    """A provider whose revision must still be `seen`, and by how much its generation is to move."""
+
+    provider_id: int
+    seen: int
+    generations: int
+
+
+def bump_all_if(connection: Connection, bumps: Collection[Bump], now: datetime) -> bool:
+    """False when the revision of any of them is no longer the one seen: the transaction must be given up then."""
+    if not bumps:
+        return True
+    rows = [{"wanted": bump.provider_id, "seen": bump.seen, "by": bump.generations, "now": now} for bump in bumps]
+    return connection.execute(_BUMP_IF, rows).rowcount == len(rows)
 
 
 def revisions(connection: Connection, ids: Collection[int]) -> dict[int, int]:
     found: dict[int, int] = {}
-    for part in _batches(ids):
+    for part in batches(ids):
         found |= {row.id: row.revision for row in connection.execute(_REVISIONS, {"only": part})}
     return found
 
@@ -301,7 +316,7 @@ def add_traits(connection: Connection, provider_id: int, trait_ids: Collection[i
 
 def remove_traits(connection: Connection, provider_id: int, trait_ids: Collection[int]) -> None:
     here = provider_traits.c.provider_id == provider_id
-    for part in _batches(trait_ids):
+    for part in batches(trait_ids):
         connection.execute(delete(provider_traits).where(here, provider_traits.c.trait_id.in_(part)))
 
 

@@ -1,11 +1,13 @@
 """SQL for consumers and their allocations."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, delete, distinct, func, insert, select, update
 
 from moorage.placement.model import Allocation, Consumer
+from moorage.placement.store import batches
 from moorage.placement.tables import allocations, consumers, providers, resource_classes
 
 _ONLY: BindParameter[Any] = bindparam("only", expanding=True)
@@ -37,13 +39,26 @@ _OF_PROVIDER = _ROWS.where(allocations.c.provider_id == bindparam("wanted"))
 _DELETE_OF = delete(allocations).where(allocations.c.consumer_id.in_(_ONLY))
 _DELETE_CONSUMERS = delete(consumers).where(consumers.c.id.in_(_ONLY))
 _INSERT = insert(allocations)
-_UPDATE = update(consumers).where(consumers.c.id == bindparam("wanted"))
+_INSERT_CONSUMER = insert(consumers)
+_IDS = select(consumers.c.uuid, consumers.c.id).where(consumers.c.uuid.in_(_ONLY))
+_UPDATE = (
+    update(consumers)
+    .where(consumers.c.id == bindparam("wanted"))
+    .values(
+        generation=bindparam("to_generation"),
+        project_id=bindparam("to_project"),
+        user_id=bindparam("to_user"),
+        consumer_type=bindparam("to_type"),
+    )
+)
 
 
 def lock_consumers(connection: Connection, uuids: Collection[str]) -> dict[str, Consumer]:
     """Those that exist, by uuid; nobody else can change what they hold until this transaction ends."""
-    rows = connection.execute(_LOCK, {"only": sorted(uuids)})
-    return {row.uuid: _consumer(row) for row in rows}
+    found: dict[str, Consumer] = {}
+    for part in batches(uuids):
+        found |= {row.uuid: _consumer(row) for row in connection.execute(_LOCK, {"only": part})}
+    return found
 
 
 def find_consumer(connection: Connection, uuid: str) -> Consumer | None:
@@ -54,44 +69,70 @@ def find_consumer(connection: Connection, uuid: str) -> Consumer | None:
 def held_by(connection: Connection, consumer_ids: Collection[int]) -> dict[int, dict[int, dict[str, int]]]:
     """{consumer id: {provider id: {class: used}}}"""
     held: dict[int, dict[int, dict[str, int]]] = {}
-    if consumer_ids:
-        for consumer_id, provider_id, name, used in connection.execute(_HELD, {"only": list(consumer_ids)}):
+    for part in batches(consumer_ids):
+        for consumer_id, provider_id, name, used in connection.execute(_HELD, {"only": part}):
             held.setdefault(consumer_id, {}).setdefault(provider_id, {})[name] = used
     return held
 
 
-def insert_consumer(connection: Connection, uuid: str, project_id: str, user_id: str, consumer_type: str | None) -> int:
-    """A new consumer of generation 1: the peer creates it with 0 and counts the write that follows."""
-    result = connection.execute(
-        insert(consumers).values(
-            uuid=uuid, generation=1, project_id=project_id, user_id=user_id, consumer_type=consumer_type
+@dataclass(frozen=True, slots=True)
+class NewConsumer:
+    uuid: str
+    project_id: str
+    user_id: str
+    consumer_type: str | None
+
+
+def insert_consumers(connection: Connection, new: Sequence[NewConsumer]) -> dict[str, int]:
+    """{uuid: id} of new consumers, of generation 1: the peer creates them with 0 and counts the write that follows."""
+    values = [
+        {
+            "uuid": one.uuid,
+            "generation": 1,
+            "project_id": one.project_id,
+            "user_id": one.user_id,
+            "consumer_type": one.consumer_type,
+        }
+        for one in new
+    ]
+    if len(values) == 1:
+        (consumer_id,) = connection.execute(_INSERT_CONSUMER, values[0]).inserted_primary_key or (0,)
+        return {new[0].uuid: int(consumer_id)}
+    if values:
+        connection.execute(_INSERT_CONSUMER, values)
+    ids: dict[str, int] = {}
+    for part in batches([one.uuid for one in new]):
+        ids |= {row.uuid: row.id for row in connection.execute(_IDS, {"only": part})}
+    return ids
+
+
+def update_consumers(connection: Connection, changed: Sequence[Consumer]) -> None:
+    """All their columns, as they are in `changed`."""
+    if changed:
+        connection.execute(
+            _UPDATE,
+            [
+                {
+                    "wanted": consumer.id,
+                    "to_generation": consumer.generation,
+                    "to_project": consumer.project_id,
+                    "to_user": consumer.user_id,
+                    "to_type": consumer.consumer_type,
+                }
+                for consumer in changed
+            ],
         )
-    )
-    (consumer_id,) = result.inserted_primary_key or (0,)
-    return int(consumer_id)
-
-
-def update_consumer(connection: Connection, consumer: Consumer) -> None:
-    """All its columns, as they are in `consumer`."""
-    values = {
-        "generation": consumer.generation,
-        "project_id": consumer.project_id,
-        "user_id": consumer.user_id,
-        "consumer_type": consumer.consumer_type,
-    }
-    connection.execute(_UPDATE.values(values), {"wanted": consumer.id})
 
 
 def delete_consumers(connection: Connection, consumer_ids: Collection[int]) -> None:
-    """With all they hold."""
-    if consumer_ids:
-        delete_allocations(connection, consumer_ids)
-        connection.execute(_DELETE_CONSUMERS, {"only": list(consumer_ids)})
+    """They hold nothing any more."""
+    for part in batches(consumer_ids):
+        connection.execute(_DELETE_CONSUMERS, {"only": part})
 
 
 def delete_allocations(connection: Connection, consumer_ids: Collection[int]) -> None:
-    if consumer_ids:
-        connection.execute(_DELETE_OF, {"only": list(consumer_ids)})
+    for part in batches(consumer_ids):
+        connection.execute(_DELETE_OF, {"only": part})
 
 
 def insert_allocations(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -4,16 +4,17 @@ import threading
 from collections import Counter
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound
 from moorage.core.ids import SeededIds
 from moorage.db.migrations import upgrade
 from moorage.db.transactions import read
 from moorage.placement import changes
+from moorage.placement.claiming import Wish
 from moorage.placement.model import Inventory
 from moorage.placement.service import PlacementService
-from moorage.placement.service_allocations import NewInventories, Wish
+from moorage.placement.service_allocations import NewInventories
 from moorage.placement.tables import allocations, providers
 
 
@@ -361,3 +362,38 @@ def test_two_first_claims_of_one_consumer_make_one_consumer(service, other):
         thread.join()
     assert sorted(results) == ["claimed", "placement.concurrent_update"]
     assert service.providers.get(uuid).used == {"VCPU": 1}
+
+
+def test_claims_that_wait_together_are_committed_together(engine, service):
+    """20 claims, one of them too large, while another is being written: two commits, and each its own outcome."""
+    uuids = [host(service, f"host{number}", VCPU=8).uuid for number in range(4)]
+    service.providers.forest()
+    commits = []
+    event.listen(engine, "commit", commits.append)
+    outcomes = {}
+
+    def claim(number):
+        consumer = f"00000000-0000-4000-8000-{number:012d}"
+        units = 9 if number == 7 else 1
+        try:
+            service.allocations.claim([wish(consumer, {uuids[number % 4]: {"VCPU": units}})])
+            outcomes[number] = "claimed"
+        except Conflict as error:
+            outcomes[number] = error.error_code
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(20)]
+    queue = service.allocations._claims
+    with service.allocations._turn:
+        for number, thread in enumerate(threads):
+            thread.start()
+            for _ in range(10_000):
+                if queue._somebody_leads and len(queue._waiting) == number:
+                    break
+                threading.Event().wait(0.001)
+    for thread in threads:
+        thread.join()
+    assert len(commits) == 2
+    assert Counter(outcomes.values()) == {"claimed": 19, "moorage.conflict": 1}
+    assert outcomes[7] == "moorage.conflict"
+    assert sum(service.providers.get(uuid).used["VCPU"] for uuid in uuids) == 19
+    assert sum(service.providers.get(uuid).generation for uuid in uuids) == 19 + 4

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any
 
 from moorage.core.errors import Invalid
+from moorage.placement.claiming import Wish
 from moorage.placement.handlers.answers import PlacementCall, answer, done
 from moorage.placement.handlers.usages import UNKNOWN
 from moorage.placement.model import Allocation
 from moorage.placement.query import looks_like_uuid
-from moorage.placement.service_allocations import Wish
 from moorage.wire.call import Reply
 
 #: Owner of allocations that were written before 1.8, when nobody said.
