@@ -53,7 +53,11 @@ class Run:
                 if self._spent(stage.cloud.size() / self.loaded_per_s):
                     self.remarks.append(f"not measured, the time was up: {stage.cloud.profile} {stage.cloud.hosts:,}")
                     continue
-                _StageRun(self, stage).run({UPSTREAM: theirs, OURS: own})
+                try:
+                    _StageRun(self, stage).run({UPSTREAM: theirs, OURS: own})
+                except RuntimeError as error:
+                    self.remarks.append(f"{stage.cloud.profile} {stage.cloud.hosts:,} ended early: {error}")
+                    say(f"  !! {error}")
 
     def _spent(self, needed_s: float = 0.0) -> bool:
         return time.monotonic() - self.started + needed_s > self.settings.budget_s

@@ -126,11 +126,11 @@ def ours(database: DatabaseServer, name: str, port: int) -> Server:
         f"[plane]\nservices = placement\nlog_level = warning\n[server]\nport = {port}\n"
         f"[identity]\nmode = none\n[database]\nplacement = {url}\n"
     )
+    # This checkout, whatever is installed.
     command = [sys.executable, "-m", "moorage.cli.main", "up", "--config", str(file)]
-    installed = Path(sys.executable).with_name("moorage")
-    if installed.exists():
-        command = [str(installed), "up", "--config", str(file)]
-    return Server("ours", f"http://127.0.0.1:{port}/placement", database, command, directory / "server.log")
+    log = directory / "server.log"
+    source = {"PYTHONPATH": str(ROOT / "src")}
+    return Server("ours", f"http://127.0.0.1:{port}/placement", database, command, log, source)
 
 
 def upstream_version(package: str = "openstack-placement") -> str:
