@@ -127,7 +127,7 @@ def ours(database: DatabaseServer, name: str, port: int) -> Server:
         f"[identity]\nmode = none\n[database]\nplacement = {url}\n"
     )
     # This checkout, whatever is installed.
-    command = [sys.executable, "-m", "moorage.cli.main", "up", "--config", str(file)]
+    command = [sys.executable, "-c", "from moorage.cli.main import main; main()", "up", "--config", str(file)]
     log = directory / "server.log"
     source = {"PYTHONPATH": str(ROOT / "src")}
     return Server("ours", f"http://127.0.0.1:{port}/placement", database, command, log, source)
