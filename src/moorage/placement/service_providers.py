@@ -59,8 +59,16 @@ class ProviderService:
     def get(self, uuid: str) -> Provider:
         return self._found(self._snapshot.current(), uuid)
 
+    def check_exists(self, uuid: str) -> None:
+        """Early, before a write; the write looks again under the lock."""
+        if self._snapshot.held().by_uuid(uuid) is None:
+            self.get(uuid)
+
     def check_generation(self, uuid: str, generation: int, message: str) -> None:
         """Early, before the request is looked at further; the write checks again under the lock."""
+        held = self._snapshot.held().by_uuid(uuid)
+        if held is not None and held.generation == generation:
+            return
         if self.get(uuid).generation != generation:
             raise ConcurrentUpdate(message, code=CONCURRENT_UPDATE)
 
@@ -81,7 +89,7 @@ class ProviderService:
                 f"Object action create failed because: {reason}"
             )
 
-        def work(connection: Connection) -> Written[None]:
+        def work(connection: Connection) -> Written[Provider]:
             if not name:
                 raise refused("name is required")
             if parent_uuid == new_uuid:
@@ -93,18 +101,15 @@ class ProviderService:
             if parent_uuid is not None and parent is None:
                 raise refused("parent provider UUID does not exist.")
             _check_unique(connection, name, new_uuid)
-            provider_id = store.insert_provider(
-                connection,
-                new_uuid,
-                name,
-                None if parent is None else parent.id,
-                None if parent is None else parent.root_id,
-                self._clock.now(),
-            )
-            return Written(None, (provider_id,))
+            parent_id, root_id = (None, None) if parent is None else (parent.id, parent.root_id)
+            now = self._clock.now()
+            provider_id = store.insert_provider(connection, new_uuid, name, parent_id, root_id, now)
+            made = Provider(provider_id, new_uuid, name, 0, 0, parent_id, root_id or provider_id, updated_at=now)
+            return Written(made, (provider_id,), {provider_id: made})
 
-        self._writer.run(work)
-        return self.show(new_uuid)
+        made = self._writer.run(work)
+        forest = self._snapshot.held()
+        return kept(forest, made) if forest.by_id(made.root_id) is not None else self.show(new_uuid)
 
     def update(self, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool) -> Kept:
         """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go."""

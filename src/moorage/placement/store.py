@@ -256,6 +256,7 @@ _USED_CLASSES = (
 )
 _CLASS_IDS = select(inventories.c.class_id).where(inventories.c.provider_id == bindparam("wanted"))
 _HOLDS = select(allocations.c.provider_id).where(allocations.c.provider_id == bindparam("wanted")).limit(1)
+_INSERT_INVENTORY = insert(inventories)
 _DELETE_INVENTORIES = delete(inventories).where(
     inventories.c.provider_id == bindparam("wanted"), inventories.c.class_id.in_(_ONLY)
 )
@@ -281,6 +282,7 @@ def put_inventories(
     connection: Connection, provider_id: int, wanted: Mapping[int, Inventory], existing: Collection[int], now: datetime
 ) -> None:
     """Insert or update these; other classes are left alone."""
+    new: list[dict[str, Any]] = []
     for class_id, inventory in wanted.items():
         row = {
             "total": inventory.total,
@@ -295,7 +297,9 @@ def put_inventories(
             here = inventories.c.provider_id == provider_id, inventories.c.class_id == class_id
             connection.execute(update(inventories).where(*here).values(row))
         else:
-            connection.execute(insert(inventories).values(provider_id=provider_id, class_id=class_id, **row))
+            new.append({"provider_id": provider_id, "class_id": class_id, **row})
+    if new:
+        connection.execute(_INSERT_INVENTORY, new)
 
 
 def delete_inventories(connection: Connection, provider_id: int, class_ids: Collection[int]) -> None:

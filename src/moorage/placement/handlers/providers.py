@@ -57,7 +57,7 @@ def update(call: PlacementCall, uuid: str) -> Reply:
 
 
 def exists(call: PlacementCall, uuid: str, **_: str) -> None:
-    call.service.providers.get(uuid)
+    call.service.providers.check_exists(uuid)
 
 
 def delete(call: PlacementCall, uuid: str) -> Reply:
