@@ -63,7 +63,8 @@ def _finish(run: Run, load_before: float, asked: argparse.Namespace, hosts: list
     document = {"facts": facts, "remarks": run.remarks, "rows": [dataclasses.asdict(row) for row in run.rows]}
     (out / f"{name}.json").write_text(json.dumps(document, indent=1))
     if asked.write:
-        report.replace_section(PAGE, f"{asked.database}, {mode}", text)
+        part = f", {asked.profile} alone" if asked.profile else ""
+        report.replace_section(PAGE, f"{asked.database}, {mode}{part}", text)
     _summarise(run, facts)
     say(f"\nAll figures: build/bench/{name}.json and .md" + (f"; written to {PAGE.relative_to(ROOT)}" * asked.write))
 

@@ -51,10 +51,14 @@ def memory_mib(pids: Iterable[int]) -> float:
 
 def refuse_taken(port: int) -> None:
     """Raises `RuntimeError` if somebody listens there: the wrong server would be measured."""
+    if is_taken(port):
+        raise RuntimeError(f"somebody listens on port {port} already; choose others with --ports")
+
+
+def is_taken(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(0.5)
-        if probe.connect_ex(("127.0.0.1", port)) == 0:
-            raise RuntimeError(f"somebody listens on port {port} already; choose others with --ports")
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def listens(pid: int, port: int) -> bool:

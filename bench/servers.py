@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.databases import DatabaseServer
-from bench.processes import listens, refuse_taken
+from bench.processes import is_taken, listens, refuse_taken
 from bench.wire import Connection
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +75,9 @@ class Server:
                 break
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # workers that outlived it
+        deadline = time.monotonic() + 10
+        while is_taken(urlsplit(self.url).port or 0) and time.monotonic() < deadline:
+            time.sleep(0.02)
         self.process = None
 
     def restart(self) -> float:
