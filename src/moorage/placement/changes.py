@@ -20,7 +20,6 @@ KEPT = 100_000
 TRIM_EVERY = 1_000
 
 _TAKE = update(counter).where(counter.c.id == 1).values(last=counter.c.last + 1)
-_TAKE_RETURNING = _TAKE.returning(counter.c.last)
 _LAST = select(counter.c.last).where(counter.c.id == 1)
 _TRIMMED = select(counter.c.trimmed).where(counter.c.id == 1)
 _INSERT = insert(changes)
@@ -31,11 +30,8 @@ _NOTE_TRIM = update(counter).where(counter.c.id == 1).values(trimmed=bindparam("
 
 def record(connection: Connection, provider_ids: Collection[int]) -> int:
     """Write down that these changed; the number of this change. To be called last in a transaction."""
-    if connection.dialect.update_returning:
-        sequence = int(connection.execute(_TAKE_RETURNING).scalar_one())
-    else:
-        connection.execute(_TAKE)
-        sequence = last(connection)
+    connection.execute(_TAKE)
+    sequence = last(connection)
     if provider_ids:
         rows = [{"sequence": sequence, "provider_id": provider_id} for provider_id in sorted(provider_ids)]
         connection.execute(_INSERT, rows)

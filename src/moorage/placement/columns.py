@@ -76,9 +76,10 @@ def _column(rows: Sequence[tuple[int, ...]]) -> Column:
 def replaced_columns(
     columns: Mapping[str, Column], before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]
 ) -> dict[str, Column]:
-    """Each class that one of these had or has otherwise: their rows taken out and put in."""
+    """Each class that one of these had or has: their rows taken out and put in."""
     result = dict(columns)
-    for name in {name for slot, new in after.items() for name in _differing(before[slot], new)}:
+    states = [*before.values(), *after.values()]
+    for name in {name for provider in states if provider is not None for name in provider.inventories}:
         new_rows = [
             _row(slot, provider, name)
             for slot, provider in after.items()
@@ -95,13 +96,6 @@ def replaced_columns(
         else:
             result.pop(name, None)
     return result
-
-
-def _differing(old: Provider | None, new: Provider | None) -> set[str]:
-    """Classes whose rows differ."""
-    was = {} if old is None else {name: _row(0, old, name) for name in old.inventories}
-    now = {} if new is None else {name: _row(0, new, name) for name in new.inventories}
-    return {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
 
 
 def _merged(kept: Column | None, added: Column) -> Column:

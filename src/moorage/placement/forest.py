@@ -10,7 +10,6 @@ Providers are addressed by *slot*, a dense small integer that stays theirs as lo
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -165,34 +164,7 @@ def _with_used(forest: Forest, changed: Mapping[int, Provider]) -> Forest:
 
 
 def _with_shapes(forest: Forest, changed: Mapping[int, Provider | None]) -> Forest:
-    """Providers that came, went, moved, or changed what they offer. Those that stay in their place come cheaper."""
-    offering: dict[int, Provider] = {}
-    moving: dict[int, Provider | None] = {}
-    for provider_id, new in changed.items():
-        slot = forest.slot_of_id.get(provider_id)
-        if new is not None and slot is not None and _same_place(forest.at(slot), new):
-            offering[slot] = new
-        else:
-            moving[provider_id] = new
-    if offering:
-        before = {slot: forest.at(slot) for slot in offering}
-        forest = replace(forest, **_indexes(forest, before, offering), providers=forest.providers.with_items(offering))
-    return _with_moves(forest, moving) if moving else forest
-
-
-def _indexes(
-    forest: Forest, before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]
-) -> dict[str, Any]:
-    """What is known by what providers offer. `before` and `after` are by slot."""
-    return {
-        "columns": replaced_columns(forest.columns, before, after),
-        "aggregates": _moved_members(forest.aggregates, before, after),
-        "with_trait": _changed_traits(forest.with_trait, before, after),
-        "sharing": _sharing(forest.sharing, after),
-    }
-
-
-def _with_moves(forest: Forest, changed: Mapping[int, Provider | None]) -> Forest:
+    """Providers that came, went, moved, or changed what they offer."""
     slot_of_id = dict(forest.slot_of_id)
     slot_of_uuid = dict(forest.slot_of_uuid)
     free = (
@@ -227,18 +199,16 @@ def _with_moves(forest: Forest, changed: Mapping[int, Provider | None]) -> Fores
     touched_trees |= {int(roots[slot]) for slot, new in after.items() if new is not None}
     return replace(
         forest,
-        **_indexes(forest, before, after),
         providers=providers,
         slot_of_id=slot_of_id,
         slot_of_uuid=slot_of_uuid,
         roots=roots,
         trees=_regrown(forest, providers, slot_of_id, roots, touched_trees, after),
+        columns=replaced_columns(forest.columns, before, after),
+        aggregates=_moved_members(forest.aggregates, before, after),
+        with_trait=_changed_traits(forest.with_trait, before, after),
+        sharing=_sharing(forest.sharing, after),
     )
-
-
-def _same_place(old: Provider, new: Provider) -> bool:
-    """Are the two states of a provider in the same tree? Then nothing moves but what it offers."""
-    return old.uuid == new.uuid and old.parent_id == new.parent_id and old.root_id == new.root_id
 
 
 def _regrown(
@@ -329,12 +299,8 @@ def _changed_traits(
         return with_trait
     result = dict(with_trait)
     for trait in gone.keys() | come.keys():
-        slots = result.get(trait, np.empty(0, dtype=np.int32))
-        if trait in gone:
-            slots = np.delete(slots, np.searchsorted(slots, gone[trait]))
-        if trait in come:
-            coming = sorted(come[trait])
-            slots = np.insert(slots, np.searchsorted(slots, coming), coming)
+        kept = np.setdiff1d(result.get(trait, np.empty(0, dtype=np.int32)), gone.get(trait, []), assume_unique=True)
+        slots = np.union1d(kept, come.get(trait, [])).astype(np.int32)
         if len(slots):
             result[trait] = slots
         else:

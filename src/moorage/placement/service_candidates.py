@@ -3,16 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from moorage.core.errors import Invalid
 from moorage.placement import candidates
 from moorage.placement.candidates import Found
 from moorage.placement.explain import Explanation, explain
 from moorage.placement.forest import Forest
 from moorage.placement.model import Provider
-from moorage.placement.only_ways import Mask, members_of_any, with_any
-from moorage.placement.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter
+from moorage.placement.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter, in_aggregates, meets
 from moorage.placement.request import Request
 from moorage.placement.snapshot import Snapshot
 from moorage.placement.tree_search import MAX_STEPS
@@ -52,42 +49,37 @@ class CandidateService:
         if missing := sorted(traits - forest.names.traits.keys()):
             raise Invalid(f'Invalid trait(s) in "required" parameter: {_no_traits(missing)}')
         _check_names(forest, wanted.resources or {}, ())
-        return forest, listed(forest, wanted)
+        return forest, [provider for provider in _pool(forest, wanted) if _passes(provider, wanted)]
 
 
-def listed(forest: Forest, wanted: ProviderFilter) -> list[Provider]:
-    """In the order of slots."""
-    passes = _offering(forest, wanted)
-    if wanted.in_tree is not None:
-        tree = forest.slot_of_uuid.get(wanted.in_tree)
-        if tree is None:
-            return []
-        passes &= forest.roots == forest.root_of(tree)
+def _pool(forest: Forest, wanted: ProviderFilter) -> Iterable[Provider]:
+    """The smallest set that an index gives."""
     if wanted.uuid is not None:
-        slot = forest.slot_of_uuid.get(wanted.uuid)
-        found = [] if slot is None or not passes[slot] else [forest.at(slot)]
+        found = forest.by_uuid(wanted.uuid)
+        pool: Iterable[Provider] = () if found is None else (found,)
+    elif wanted.in_tree is not None:
+        slot = forest.slot_of_uuid.get(wanted.in_tree)
+        return () if slot is None else [forest.at(member) for member in forest.tree(slot)]
+    elif wanted.resources:
+        name, amount = next(iter(wanted.resources.items()))
+        column = forest.columns.get(name)
+        pool = () if column is None else (forest.at(slot) for slot in column.fitting(amount).tolist())
     else:
-        found = [forest.at(slot) for slot in np.flatnonzero(passes).tolist()]
-    return found if wanted.name is None else [provider for provider in found if provider.name == wanted.name]
+        pool = forest.all()
+    if wanted.in_tree is None:
+        return pool
+    tree = forest.by_uuid(wanted.in_tree)
+    return () if tree is None else [provider for provider in pool if provider.root_id == tree.root_id]
 
 
-def _offering(forest: Forest, wanted: ProviderFilter) -> Mask:
-    """By slot: does it have the resources, traits and aggregates?"""
-    passes: Mask = np.asarray(forest.roots >= 0, dtype=np.bool_)
-    for name, amount in (wanted.resources or {}).items():
-        fits = np.zeros(len(passes), dtype=np.bool_)
-        if (column := forest.columns.get(name)) is not None:
-            fits[column.fitting(amount)] = True
-        passes &= fits
-    for any_of in wanted.traits.required:
-        passes &= with_any(forest, any_of)
-    if wanted.traits.forbidden:
-        passes &= ~with_any(forest, wanted.traits.forbidden)
-    for any_of in wanted.aggregates.required:
-        passes &= members_of_any(forest, any_of)
-    if wanted.aggregates.forbidden:
-        passes &= ~members_of_any(forest, wanted.aggregates.forbidden)
-    return passes
+def _passes(provider: Provider, wanted: ProviderFilter) -> bool:
+    return (
+        (wanted.name is None or provider.name == wanted.name)
+        and all(provider.fits(name, amount) for name, amount in (wanted.resources or {}).items())
+        and meets(wanted.traits.required, provider.traits)
+        and wanted.traits.forbidden.isdisjoint(provider.traits)
+        and in_aggregates(provider.aggregates, wanted.aggregates)
+    )
 
 
 def _check_names(forest: Forest, classes: Iterable[str], traits: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ and move `generation` (the peer's rules) and `revision` (always).
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row
@@ -59,16 +59,8 @@ class ProviderService:
     def get(self, uuid: str) -> Provider:
         return self._found(self._snapshot.current(), uuid)
 
-    def check_exists(self, uuid: str) -> None:
-        """Early, before a write; the write looks again under the lock."""
-        if self._snapshot.held().by_uuid(uuid) is None:
-            self.get(uuid)
-
     def check_generation(self, uuid: str, generation: int, message: str) -> None:
         """Early, before the request is looked at further; the write checks again under the lock."""
-        held = self._snapshot.held().by_uuid(uuid)
-        if held is not None and held.generation == generation:
-            return
         if self.get(uuid).generation != generation:
             raise ConcurrentUpdate(message, code=CONCURRENT_UPDATE)
 
@@ -89,7 +81,7 @@ class ProviderService:
                 f"Object action create failed because: {reason}"
             )
 
-        def work(connection: Connection) -> Written[Provider]:
+        def work(connection: Connection) -> Written[None]:
             if not name:
                 raise refused("name is required")
             if parent_uuid == new_uuid:
@@ -101,15 +93,18 @@ class ProviderService:
             if parent_uuid is not None and parent is None:
                 raise refused("parent provider UUID does not exist.")
             _check_unique(connection, name, new_uuid)
-            parent_id, root_id = (None, None) if parent is None else (parent.id, parent.root_id)
-            now = self._clock.now()
-            provider_id = store.insert_provider(connection, new_uuid, name, parent_id, root_id, now)
-            made = Provider(provider_id, new_uuid, name, 0, 0, parent_id, root_id or provider_id, updated_at=now)
-            return Written(made, (provider_id,), {provider_id: made})
+            provider_id = store.insert_provider(
+                connection,
+                new_uuid,
+                name,
+                None if parent is None else parent.id,
+                None if parent is None else parent.root_id,
+                self._clock.now(),
+            )
+            return Written(None, (provider_id,))
 
-        made = self._writer.run(work)
-        forest = self._snapshot.held()
-        return kept(forest, made) if forest.by_id(made.root_id) is not None else self.show(new_uuid)
+        self._writer.run(work)
+        return self.show(new_uuid)
 
     def update(self, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool) -> Kept:
         """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go."""
@@ -151,37 +146,26 @@ class ProviderService:
     def set_inventories(self, uuid: str, generation: int | None, wanted: Mapping[str, Inventory]) -> Provider:
         """Replace them all. `generation` None: whatever it is now."""
 
-        def work(connection: Connection, row: Row[Any]) -> Change:
-            now = self._clock.now()
-            inventory_writes.replace_all(connection, row.id, uuid, wanted, now)
-            return lambda old: replace(old, inventories=dict(wanted), inventories_updated_at=now if wanted else None)
+        def work(connection: Connection, row: Row[Any]) -> None:
+            inventory_writes.replace_all(connection, row.id, uuid, wanted, self._clock.now())
 
         return self._change(uuid, generation, "resource provider generation conflict", work)
 
     def add_inventory(self, uuid: str, name: str, inventory: Inventory) -> Provider:
-        def work(connection: Connection, row: Row[Any]) -> Change:
-            now = self._clock.now()
-            inventory_writes.add(connection, row.id, uuid, name, inventory, now)
-            return lambda old: replace(
-                old, inventories={**old.inventories, name: inventory}, inventories_updated_at=now
-            )
+        def work(connection: Connection, row: Row[Any]) -> None:
+            inventory_writes.add(connection, row.id, uuid, name, inventory, self._clock.now())
 
         return self._change(uuid, None, "", work)
 
     def update_inventory(self, uuid: str, generation: int, name: str, inventory: Inventory) -> Provider:
-        def work(connection: Connection, row: Row[Any]) -> Change:
-            now = self._clock.now()
-            inventory_writes.update(connection, row.id, uuid, name, inventory, now)
-            return lambda old: replace(
-                old, inventories={**old.inventories, name: inventory}, inventories_updated_at=now
-            )
+        def work(connection: Connection, row: Row[Any]) -> None:
+            inventory_writes.update(connection, row.id, uuid, name, inventory, self._clock.now())
 
         return self._change(uuid, generation, "resource provider generation conflict", work)
 
     def delete_inventory(self, uuid: str, name: str) -> None:
-        def work(connection: Connection, row: Row[Any]) -> Change:
+        def work(connection: Connection, row: Row[Any]) -> None:
             inventory_writes.remove(connection, row.id, uuid, name)
-            return READ_AGAIN  # when the others were written is known to the database only
 
         self._change(uuid, None, "", work)
 
@@ -191,7 +175,7 @@ class ProviderService:
         """The provider as it is then, and its traits in full."""
         wanted: list[Name] = []
 
-        def work(connection: Connection, row: Row[Any]) -> Change | None:
+        def work(connection: Connection, row: Row[Any]) -> bool:
             wanted[:] = store_names.every(connection, store_names.TRAITS, among=set(names))
             if missing := sorted(set(names).difference(name.name for name in wanted)):
                 raise Invalid(f"No such trait {', '.join(missing)}")
@@ -199,7 +183,7 @@ class ProviderService:
             present = store.trait_ids_of(connection, row.id)
             store.remove_traits(connection, row.id, present - ids)
             store.add_traits(connection, row.id, ids - present)
-            return (lambda old: replace(old, traits=frozenset(names))) if ids != present else None
+            return ids != present
 
         provider = self._change(uuid, generation, _STALE, work)
         return provider, wanted
@@ -207,9 +191,8 @@ class ProviderService:
     def set_aggregates(self, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
         """`generation` None: the form before 1.19, which does not move the provider's generation."""
 
-        def work(connection: Connection, row: Row[Any]) -> Change:
+        def work(connection: Connection, row: Row[Any]) -> None:
             store.set_aggregates(connection, row.id, set(aggregates))
-            return lambda old: replace(old, aggregates=frozenset(aggregates))
 
         return self._change(uuid, generation, _STALE, work, generations=0 if generation is None else 1)
 
@@ -218,41 +201,23 @@ class ProviderService:
         uuid: str,
         generation: int | None,
         stale: str,
-        work: Callable[[Connection, Row[Any]], "Change | None"],
+        work: Callable[[Connection, Row[Any]], bool | None],
         *,
         generations: int = 1,
     ) -> Provider:
-        """One change of one provider; the provider as it is then. `work` answers None where nothing changed."""
+        """One change of one provider; the provider as it is then. `work` answers False where nothing changed."""
 
         def change(connection: Connection) -> Written[Provider]:
             row = locked(connection, uuid)
             if generation is not None and row.generation != generation:
                 raise ConcurrentUpdate(stale, code=CONCURRENT_UPDATE)
-            changed = work(connection, row)
-            if changed is None:
-                (provider,) = store.some_providers(connection, (row.id,))
-                return Written(provider, ())
-            now = self._clock.now()
-            store.bump(connection, row.id, now, generations=generations)
-            held = self._snapshot.held().by_id(row.id)
-            if changed is READ_AGAIN or held is None or held.revision != row.revision:
-                (provider,) = store.some_providers(connection, (row.id,))
-            else:
-                provider = replace(
-                    changed(held), generation=row.generation + generations, revision=row.revision + 1, updated_at=now
-                )
-            return Written(provider, (row.id,), {row.id: provider})
+            changed = work(connection, row) is not False
+            if changed:
+                store.bump(connection, row.id, self._clock.now(), generations=generations)
+            (provider,) = store.some_providers(connection, (row.id,))
+            return Written(provider, (row.id,) if changed else (), {row.id: provider})
 
         return self._writer.run(change)
-
-
-#: What a write makes of a provider, of which an exact picture was held: so it need not be read again.
-Change = Callable[[Provider], Provider]
-
-
-def READ_AGAIN(provider: Provider) -> Provider:  # noqa: N802 - a constant
-    """Not known but to the database."""
-    return provider
 
 
 _STALE = "Resource provider's generation already changed. Please update the generation and try again."

@@ -57,11 +57,7 @@ class Snapshot:
             newer: dict[int, Provider | None] = {}
             for provider_id, provider in providers.items():
                 present = self._forest.by_id(provider_id)
-                if present is None and sequence > self._forest.sequence:
-                    if provider.parent_id is not None and self._forest.by_id(provider.parent_id) is None:
-                        return  # new, below one that is not known yet: to be read with it
-                    newer[provider_id] = provider
-                elif present is not None and present.revision < provider.revision:
+                if present is not None and present.revision < provider.revision:
                     newer[provider_id] = provider
             self._ahead.add(sequence)
             reached = self._forest.sequence

@@ -4,11 +4,9 @@ Statements are built once; nothing here decides. A provider that is going to cha
 (`lock_provider`), and `bump` is called once for each provider that a transaction changed.
 """
 
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, func, insert, select, update
@@ -29,27 +27,8 @@ Id = TypeVar("Id", int, str)
 #: Ids per IN list: below every database's bound on parameters.
 BATCH = 500
 
-_PROVIDERS = select(
-    providers.c.id,
-    providers.c.uuid,
-    providers.c.name,
-    providers.c.generation,
-    providers.c.revision,
-    providers.c.parent_id,
-    providers.c.root_id,
-    providers.c.updated_at,
-)
-_INVENTORIES = select(
-    inventories.c.provider_id,
-    resource_classes.c.name,
-    inventories.c.updated_at,
-    inventories.c.total,
-    inventories.c.reserved,
-    inventories.c.min_unit,
-    inventories.c.max_unit,
-    inventories.c.step_size,
-    inventories.c.allocation_ratio,
-).join(resource_classes)
+_PROVIDERS = select(providers)
+_INVENTORIES = select(inventories, resource_classes.c.name.label("class_name")).join(resource_classes)
 _USED = (
     select(allocations.c.provider_id, resource_classes.c.name, func.sum(allocations.c.used))
     .join(resource_classes)
@@ -75,7 +54,11 @@ def names(connection: Connection) -> Names:
 def all_providers(connection: Connection) -> list[Provider]:
     """Every provider with all that hangs on it, by id. To be read in one state of the database."""
     return _assemble(
-        *(connection.execute(all_rows).all() for all_rows in (_PROVIDERS, _INVENTORIES, _USED, _TRAITS, _AGGREGATES)),
+        connection.execute(_PROVIDERS),
+        connection.execute(_INVENTORIES),
+        connection.execute(_USED),
+        connection.execute(_TRAITS),
+        connection.execute(_AGGREGATES),
     )
 
 
@@ -95,61 +78,49 @@ def some_providers(connection: Connection, ids: Collection[int]) -> list[Provide
 
 
 def _assemble(
-    rows: Iterable[Sequence[Any]],
-    inventory_rows: Iterable[Sequence[Any]],
+    rows: Iterable[Row[Any]],
+    inventory_rows: Iterable[Row[Any]],
     used_rows: Iterable[Sequence[Any]],
     trait_rows: Iterable[Sequence[Any]],
     aggregate_rows: Iterable[Sequence[Any]],
 ) -> list[Provider]:
-    """Ten thousand hosts have few kinds of inventory and few sets of traits: equal ones are one object."""
     offered: dict[int, dict[str, Inventory]] = {}
     offered_at: dict[int, datetime] = {}
-    kinds: dict[tuple[Any, ...], Inventory] = {}
-    for provider_id, name, updated_at, *numbers in inventory_rows:
-        kind = tuple(numbers)
-        if (inventory := kinds.get(kind)) is None:
-            inventory = kinds[kind] = Inventory(*kind)
-        if (here := offered.get(provider_id)) is None:
-            offered[provider_id], offered_at[provider_id] = {sys.intern(name): inventory}, updated_at
-            continue
-        here[sys.intern(name)] = inventory
-        offered_at[provider_id] = max(offered_at[provider_id], updated_at)
+    for row in inventory_rows:
+        offered.setdefault(row.provider_id, {})[row.class_name] = Inventory(
+            row.total, row.reserved, row.min_unit, row.max_unit, row.step_size, row.allocation_ratio
+        )
+        offered_at[row.provider_id] = max(row.updated_at, offered_at.get(row.provider_id, row.updated_at))
     used: dict[int, dict[str, int]] = {}
     for provider_id, name, units in used_rows:
-        used.setdefault(provider_id, {})[sys.intern(name)] = int(units)
-    traits_of = _sets(trait_rows)
-    aggregates_of = _sets(aggregate_rows)
-    nothing: frozenset[str] = frozenset()
+        used.setdefault(provider_id, {})[name] = int(units)
+    traits_of = _grouped(trait_rows)
+    aggregates_of = _grouped(aggregate_rows)
     return [
         Provider(
-            number,
-            uuid,
-            name,
-            generation,
-            revision,
-            parent_id,
-            root_id,
-            offered.get(number, {}),
-            used.get(number, {}),
-            traits_of.get(number, nothing),
-            aggregates_of.get(number, nothing),
-            updated_at,
-            offered_at.get(number),
+            id=row.id,
+            uuid=row.uuid,
+            name=row.name,
+            generation=row.generation,
+            revision=row.revision,
+            parent_id=row.parent_id,
+            root_id=row.root_id,
+            inventories=offered.get(row.id, {}),
+            used=used.get(row.id, {}),
+            traits=frozenset(traits_of.get(row.id, ())),
+            aggregates=frozenset(aggregates_of.get(row.id, ())),
+            updated_at=row.updated_at,
+            inventories_updated_at=offered_at.get(row.id),
         )
-        for number, uuid, name, generation, revision, parent_id, root_id, updated_at in sorted(rows, key=_first)
+        for row in sorted(rows, key=lambda row: int(row.id))
     ]
 
 
-_first = itemgetter(0)
-
-
-def _sets(rows: Iterable[Sequence[Any]]) -> dict[int, frozenset[str]]:
-    """{provider id: names}"""
+def _grouped(rows: Iterable[Sequence[Any]]) -> dict[int, list[str]]:
     groups: dict[int, list[str]] = {}
-    for provider_id, name in rows:
-        groups.setdefault(provider_id, []).append(name)
-    same: dict[frozenset[str], frozenset[str]] = {}
-    return {number: same.setdefault(names := frozenset(listed), names) for number, listed in groups.items()}
+    for row in rows:
+        groups.setdefault(row[0], []).append(row[1])
+    return groups
 
 
 def batches(ids: Collection[Id]) -> Iterator[list[Id]]:
@@ -285,7 +256,6 @@ _USED_CLASSES = (
 )
 _CLASS_IDS = select(inventories.c.class_id).where(inventories.c.provider_id == bindparam("wanted"))
 _HOLDS = select(allocations.c.provider_id).where(allocations.c.provider_id == bindparam("wanted")).limit(1)
-_INSERT_INVENTORY = insert(inventories)
 _DELETE_INVENTORIES = delete(inventories).where(
     inventories.c.provider_id == bindparam("wanted"), inventories.c.class_id.in_(_ONLY)
 )
@@ -311,7 +281,6 @@ def put_inventories(
     connection: Connection, provider_id: int, wanted: Mapping[int, Inventory], existing: Collection[int], now: datetime
 ) -> None:
     """Insert or update these; other classes are left alone."""
-    new: list[dict[str, Any]] = []
     for class_id, inventory in wanted.items():
         row = {
             "total": inventory.total,
@@ -326,9 +295,7 @@ def put_inventories(
             here = inventories.c.provider_id == provider_id, inventories.c.class_id == class_id
             connection.execute(update(inventories).where(*here).values(row))
         else:
-            new.append({"provider_id": provider_id, "class_id": class_id, **row})
-    if new:
-        connection.execute(_INSERT_INVENTORY, new)
+            connection.execute(insert(inventories).values(provider_id=provider_id, class_id=class_id, **row))
 
 
 def delete_inventories(connection: Connection, provider_id: int, class_ids: Collection[int]) -> None:

@@ -1,8 +1,6 @@
 """Every write goes through here: the transaction, the number in the change log, and what this process remembers."""
 
-import threading
 from collections.abc import Callable, Collection
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -10,7 +8,6 @@ from sqlalchemy import Connection, Engine, Row
 from sqlalchemy.exc import IntegrityError
 
 from moorage.core.errors import ConcurrentUpdate, NotFound
-from moorage.db.engine import dialect_name
 from moorage.db.transactions import in_transaction
 from moorage.placement import changes, store
 from moorage.placement.model import Provider
@@ -37,8 +34,6 @@ class Writer:
     def __init__(self, engine: Engine, snapshot: Snapshot) -> None:
         self._engine = engine
         self._snapshot = snapshot
-        # SQLite has one writer at a time, and whoever finds another one naps for up to 100 ms before looking again.
-        self._turn = threading.Lock() if dialect_name(engine) == "sqlite" else nullcontext()
 
     def run(self, work: Callable[[Connection], Written[T]]) -> T:
         """`work` in a transaction; run again where the database gave it up or a duplicate came first."""
@@ -49,8 +44,7 @@ class Writer:
 
         for _ in range(ATTEMPTS):
             try:
-                with self._turn:
-                    written, sequence = in_transaction(self._engine, numbered)
+                written, sequence = in_transaction(self._engine, numbered)
             except IntegrityError:
                 continue
             if written.states is not None and sequence:

@@ -397,28 +397,3 @@ def test_claims_that_wait_together_are_committed_together(engine, service):
     assert outcomes[7] == "moorage.conflict"
     assert sum(service.providers.get(uuid).used["VCPU"] for uuid in uuids) == 19
     assert sum(service.providers.get(uuid).generation for uuid in uuids) == 19 + 4
-
-
-def test_what_a_write_remembers_is_what_is_in_the_database(service, other, clock):
-    """Writers do not read back: their picture must be the one that another process reads."""
-    root = service.providers.create("root", None, None).provider
-    child = service.providers.create("child", None, root.uuid).provider
-    set_inventories = service.providers.set_inventories
-    writes = [
-        lambda number: set_inventories(child.uuid, number, {"VCPU": Inventory(8, allocation_ratio=1.5)}),
-        lambda number: service.providers.add_inventory(child.uuid, "MEMORY_MB", Inventory(64, reserved=3)),
-        lambda number: service.providers.update_inventory(child.uuid, number, "VCPU", Inventory(9)),
-        lambda number: service.providers.set_traits(child.uuid, number, ["HW_CPU_X86_AVX2", "STORAGE_DISK_SSD"]),
-        lambda number: service.providers.set_traits(child.uuid, number, ["STORAGE_DISK_SSD", "HW_CPU_X86_AVX2"]),
-        lambda number: service.providers.set_aggregates(child.uuid, number, [root.uuid]),
-        lambda number: service.providers.set_aggregates(child.uuid, None, []),
-        lambda number: service.allocations.claim([wish(CONSUMER, {child.uuid: {"VCPU": 2}})]),
-        lambda number: service.allocations.release(CONSUMER),
-        lambda number: service.providers.delete_inventory(child.uuid, "MEMORY_MB"),
-        lambda number: set_inventories(child.uuid, number, {}),
-    ]
-    for write in writes:
-        clock.sleep(1)
-        write(service.providers.get(child.uuid).generation)
-        for uuid in (root.uuid, child.uuid):
-            assert service.providers.get(uuid) == other.providers.get(uuid)

@@ -326,14 +326,3 @@ def test_names_that_do_not_exist_are_refused(wire):
         in wire.fails("GET", "/allocation_candidates?resources=VCPU:1&root_required=CUSTOM_NO")[2]
     )
     assert wire.fails("GET", "/moorage/v1/explain?resources=CUSTOM_NO:1")[0] == 400
-
-
-def test_a_list_shows_what_each_version_shows_whatever_was_listed_before(wire):
-    root = wire.does("POST", "/resource_providers", {"name": "first"})["uuid"]
-    wire.does("POST", "/resource_providers", {"name": "child", "parent_provider_uuid": root})
-    for name in ("first", "second"):
-        wire.does("PUT", f"/resource_providers/{root}", {"name": name})
-        for version in ("1.39", "1.14", "1.10", "1.0", "1.39"):
-            listed = wire.does("GET", "/resource_providers", version=version)["resource_providers"]
-            assert listed == [wire.does("GET", f"/resource_providers/{one['uuid']}", version=version) for one in listed]
-            assert {one["name"] for one in listed} == {name, "child"}

@@ -10,7 +10,6 @@ from moorage.placement.query import NO_AGGREGATES, NO_TRAITS, parse_member_of, p
 from moorage.placement.schemas import provider as schemas
 from moorage.placement.service_candidates import ProviderFilter
 from moorage.placement.service_providers import Kept, kept
-from moorage.wire.body import encode_json
 from moorage.wire.call import Reply
 
 
@@ -27,7 +26,7 @@ def index(call: PlacementCall) -> Reply:
     )
     forest, found = call.service.candidates.providers(wanted)
     modified = max((moment for provider in found if (moment := provider.updated_at)), default=None)
-    return answer(call, _many(call, forest, found), modified)
+    return answer(call, {"resource_providers": _many(call, forest, found)}, modified)
 
 
 def create(call: PlacementCall) -> Reply:
@@ -58,7 +57,7 @@ def update(call: PlacementCall, uuid: str) -> Reply:
 
 
 def exists(call: PlacementCall, uuid: str, **_: str) -> None:
-    call.service.providers.check_exists(uuid)
+    call.service.providers.get(uuid)
 
 
 def delete(call: PlacementCall, uuid: str) -> Reply:
@@ -71,18 +70,8 @@ def _answer(call: PlacementCall, shown: Kept) -> Reply:
     return answer(call, encode(call, shown), modified)
 
 
-def _many(call: PlacementCall, forest: Forest, found: list[Provider]) -> bytes:
-    """Joined from fragments; since 1.14 all versions show the same."""
-    what = f"listed at {path(call, '')}"
-    fragments: list[bytes] = []
-    for provider in found:
-        encoded = provider.memo.get(what) if call.version >= (1, 14) else None
-        if encoded is None:
-            encoded = encode_json(encode(call, kept(forest, provider)))
-            if call.version >= (1, 14):
-                provider.memo[what] = encoded
-        fragments.append(encoded)
-    return b'{"resource_providers":[%s]}' % b",".join(fragments)
+def _many(call: PlacementCall, forest: Forest, found: list[Provider]) -> list[dict[str, object]]:
+    return [encode(call, kept(forest, provider)) for provider in found]
 
 
 def encode(call: PlacementCall, shown: Kept) -> dict[str, object]:
