@@ -177,7 +177,7 @@ class Config:
     @property
     def url(self) -> str:
         """Where this process is reached from its own machine; `public_url` is for everybody else."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.server.address, self.server.address)  # noqa: S104
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.server.address, self.server.address)  # noqa: S104 - compared, not bound
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server.port}"
 
     @property

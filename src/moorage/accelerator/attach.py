@@ -60,7 +60,7 @@ class AttachEngine:
             held = self._checkpoint.step(partial(h.claim, new=new, demands=demands))
             try:
                 return self._hand_over(held.attachments[request.instance_uuid], placed, chosen)
-            except Exception:
+            except Exception:  # raised again; whatever it is, what was claimed must be given back
                 self._roll_back(request.instance_uuid)
                 raise
 

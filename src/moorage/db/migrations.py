@@ -43,14 +43,14 @@ def upgrade(engine: Engine, feature: str, revision: str = "head") -> None:
     with _migrating(engine, feature) as connection:
         # Somebody else may have done it while we waited for the lock.
         if _version(connection, feature) != wanted:
-            _run(connection, feature, lambda script, now: script._upgrade_revs(wanted, now))  # noqa: SLF001
+            _run(connection, feature, lambda script, now: script._upgrade_revs(wanted, now))  # noqa: SLF001 - as Alembic's own command does
 
 
 def downgrade(engine: Engine, feature: str, revision: str = "base") -> None:
     """Undo migrations down to `revision`. After ``base`` nothing of the feature is left, data included."""
     with _migrating(engine, feature) as connection:
         if _version(connection, feature) is not None:
-            _run(connection, feature, lambda script, now: script._downgrade_revs(revision, now))  # noqa: SLF001
+            _run(connection, feature, lambda script, now: script._downgrade_revs(revision, now))  # noqa: SLF001 - as above
         if revision == "base":
             version_table(feature).drop(connection, checkfirst=True)
 
