@@ -15,7 +15,7 @@ from moorage.placement.service_candidates import CandidateService
 from moorage.placement.service_names import NameService
 from moorage.placement.service_providers import ProviderService
 from moorage.placement.snapshot import Snapshot
-from moorage.placement.tables import change_sequence
+from moorage.placement.tables import change_retention, change_sequence
 from moorage.placement.writing import Writer
 
 
@@ -53,10 +53,11 @@ class PlacementService:
 
 
 def _ensure_counter(connection: Connection) -> None:
-    """The one row of the counter, which then serialises the rest of this transaction among processes."""
+    """The one row of the counter, which then serialises the rest of this transaction among processes; and its log's."""
     statement = change_sequence.select().where(change_sequence.c.id == 1).with_for_update()
     if connection.execute(statement).first() is None:
         try:
-            connection.execute(insert(change_sequence).values(id=1, last=0, trimmed=0))
+            connection.execute(insert(change_sequence).values(id=1, last=0))
+            connection.execute(insert(change_retention).values(id=1, first=0))
         except IntegrityError as error:
             raise RetryableConflict("another process starts on this new database at this moment") from error

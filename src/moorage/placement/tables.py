@@ -15,8 +15,10 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     String,
     Table,
+    Text,
     UniqueConstraint,
 )
+from sqlalchemy.dialects import mysql
 
 from moorage.db.types import TABLE_OPTIONS, UtcDateTime, Uuid, new_metadata
 
@@ -143,16 +145,35 @@ change_sequence = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("last", BigInteger, nullable=False),
-    Column("trimmed", BigInteger, nullable=False),  # entries before this number may be gone
     **TABLE_OPTIONS,
 )
 
-#: What other processes must read again. `provider_id` 0: names of classes or traits; -1: everything.
+#: One row: how far back the log reaches. Not in `change_sequence`, whose row every writer waits for.
+change_retention = Table(
+    "change_retention",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    #: Every entry from this number on is there. Before it only what states as of a later time rest on.
+    Column("first", BigInteger, nullable=False),
+    #: States are known as of this time and later; NULL: as of any time.
+    Column("since", UtcDateTime),
+    **TABLE_OPTIONS,
+)
+
+#: What was changed, told twice: `provider_id` is for other processes of ours (what they must read again; 0: names
+#: of classes or traits; -1: everything; NULL: nothing), `kind`, `subject` and `document` are for everybody else.
+#: `subject` is the uuid of a provider or consumer, `document` its state in JSON; without one it is gone.
 changes = Table(
     "changes",
     metadata,
     Column("sequence", BigInteger, nullable=False, autoincrement=False),
-    Column("provider_id", Integer, nullable=False),
-    PrimaryKeyConstraint("sequence", "provider_id"),
+    Column("position", Integer, nullable=False, autoincrement=False),  # 0, 1, ... within a sequence
+    Column("provider_id", Integer),
+    Column("at", UtcDateTime, nullable=False),
+    Column("kind", String(16), nullable=False),  # provider, usages, consumer, names, everything
+    Column("subject", Uuid()),
+    Column("document", Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")),
+    PrimaryKeyConstraint("sequence", "position"),
+    Index(None, "subject", "sequence"),
     **TABLE_OPTIONS,
 )
