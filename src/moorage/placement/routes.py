@@ -19,6 +19,7 @@ from moorage.placement.handlers import (
     usages,
 )
 from moorage.placement.handlers.answers import json_only, word_body_error
+from moorage.placement.openapi import ABOUT, DOCUMENT_PATH
 from moorage.placement.schemas import allocation as allocation_schemas
 from moorage.placement.schemas import inventory as inventory_schemas
 from moorage.placement.schemas import names as name_schemas
@@ -27,6 +28,7 @@ from moorage.placement.service import PlacementService
 from moorage.wire.app import ServiceApi
 from moorage.wire.call import Reply, Route
 from moorage.wire.microversion import Version
+from moorage.wire.openapi import publish
 
 
 def _get(path: str, handler: Callable[..., Reply], rule: str, minor: int = 0) -> Route[PlacementService]:
@@ -163,6 +165,7 @@ ROUTES: list[Route[PlacementService]] = [
     _get("/allocation_candidates", candidates.index, "allocation_candidates:list", 10),
     _get("/moorage/v1/explain", candidates.explain, "allocation_candidates:list"),
 ]
+ROUTES.append(publish(DOCUMENT_PATH, ROUTES, ABOUT, root.VERSIONS))
 
 API: ServiceApi[PlacementService] = ServiceApi(
     name="placement",

@@ -1,0 +1,258 @@
+"""A service's route table as an OpenAPI 3.1 document: the JSON schemas that requests are held against, and words.
+
+OpenAPI knows no microversions. The document of one microversion is exact: its routes, its queries, its bodies. The
+document of a whole range says of each operation in which versions it is there, and offers the schemas of all of them
+side by side (``anyOf``), each titled with its versions. Pure: a function of the table.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from re import match, sub
+from typing import Any
+
+from moorage.wire.body import Schema, Versioned, encode_json
+from moorage.wire.call import Call, Reply, Route, S
+from moorage.wire.microversion import HEADER, Version, VersionRange
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+AUTH_HEADER = "X-Auth-Token"
+
+Json = dict[str, Any]
+AnySchema = Schema | Versioned | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A success. `body` is None where there is no body."""
+
+    says: str
+    body: AnySchema = None
+    content_type: str = "application/json"
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the table cannot say of one method of one path."""
+
+    summary: str
+    answers: Mapping[int, Answer]
+    #: The schema that the handler holds ``{name: last value}`` of the query against.
+    query: AnySchema = None
+    #: A query that makes sense: {parameter: value}.
+    example: Mapping[str, str] = field(default_factory=dict)
+    notes: str = ""
+    #: Beside those that every operation of its kind may answer.
+    refusals: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class About:
+    """The words of one service."""
+
+    title: str
+    description: str
+    operations: Mapping[str, Words]  #: by ``GET /servers/{server_id}``
+    parameters: Mapping[str, Json]  #: schema of each placeholder in the paths
+    refusal: AnySchema  #: the shape of all errors
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Microversions from `since` to `until`, both included; None for a service without any."""
+
+    since: Version | None
+    until: Version | None
+
+    def __str__(self) -> str:
+        return f"{self.since}" if self.since == self.until else f"{self.since} to {self.until}"
+
+    def cut(self, since: Version | None, until: Version | None) -> "_Span | None":
+        """The part of it between these two; None where nothing is left."""
+        if self.since is None or self.until is None:
+            return self
+        later, earlier = max(self.since, since or self.since), min(self.until, until or self.until)
+        return _Span(later, earlier) if later <= earlier else None
+
+
+def document(
+    routes: Iterable[Route[S]], about: About, versions: VersionRange | None, only: Version | None = None
+) -> Json:
+    """The OpenAPI document; with `only`, of this microversion alone."""
+    whole = _Span(only, only) if only or versions is None else _Span(versions.minimum, versions.maximum)
+    operations: dict[str, dict[str, list[tuple[_Span, Route[S]]]]] = {}
+    for route in routes:
+        if span := whole.cut(route.since, route.until):
+            operations.setdefault(route.path, {}).setdefault(route.method, []).append((span, route))
+    components: Json = {
+        "responses": {"Refusal": _response("A refusal", about.refusal, whole)},
+        "securitySchemes": {"token": {"type": "apiKey", "in": "header", "name": AUTH_HEADER}},
+    }
+    if versions is not None:
+        components["parameters"] = {"Microversion": _microversion(versions, only)}
+    return {
+        "openapi": "3.1.0",
+        "jsonSchemaDialect": DIALECT,
+        "info": {
+            "title": about.title,
+            "version": str(only or (versions.maximum if versions else 1)),
+            "description": about.description,
+        },
+        "security": [{"token": []}],
+        "paths": {
+            path: {
+                method.lower(): _operation(about, versions, path, method, spans) for method, spans in methods.items()
+            }
+            for path, methods in operations.items()
+        },
+        "components": components,
+    }
+
+
+def publish(path: str, routes: Sequence[Route[S]], about: About, versions: VersionRange | None) -> Route[S]:
+    """A public route that answers with the document of `routes`, to which it may be appended itself.
+
+    Who names a microversion gets the document of that one, who does not that of all. Each is made once, when it is
+    first asked for: a range of forty is a few megabytes, and nobody asks for most of them.
+    """
+
+    @cache
+    def encoded(only: Version | None) -> bytes:
+        return encode_json(document(routes, about, versions, only))
+
+    def show(call: Call[S]) -> Reply:
+        named = versions is not None and HEADER.lower() in call.headers
+        return Reply(200, encoded(call.version if named else None))
+
+    return Route("GET", path, show, None, reads="none")
+
+
+def _microversion(versions: VersionRange, only: Version | None) -> Json:
+    minors = range(versions.minimum.minor, versions.maximum.minor + 1)
+    numbers = [str(only)] if only else [f"{versions.minimum.major}.{minor}" for minor in minors]
+    values = [f"{versions.service_type} {number}" for number in (*numbers, *(() if only else ("latest",)))]
+    return {
+        "name": HEADER,
+        "in": "header",
+        "required": only is not None,
+        "description": f"The microversion to answer in; {versions.minimum} where it is not given.",
+        "schema": {"type": "string", "enum": values},
+    }
+
+
+def _operation(
+    about: About, versions: VersionRange | None, path: str, method: str, spans: Sequence[tuple[_Span, Route[S]]]
+) -> Json:
+    words = about.operations[f"{method} {path}"]
+    placeholders = [name for part in path.split("/") if (name := part.strip("{}")) != part]
+    parameters: list[Json] = [
+        {"name": name, "in": "path", "required": True, "schema": about.parameters[name]} for name in placeholders
+    ]
+    if versions is not None:
+        parameters.append({"$ref": "#/components/parameters/Microversion"})
+    parameters += _query(words, [span for span, _ in spans])
+    bodies = [part for span, route in spans if route.reads == "json" for part in _by_version(route.schema, span)]
+    operation: Json = {
+        "operationId": sub(r"\W+", "_", f"{method.lower()} {path}").strip("_"),
+        "summary": words.summary,
+        "parameters": parameters,
+        "responses": _responses(words, spans, has_body=bool(bodies), may_miss=bool(placeholders)),
+    }
+    if words.notes:
+        operation["description"] = words.notes
+    if versions is not None:
+        operation["x-openstack-microversions"] = [str(span) for span, _ in spans]
+    if bodies:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _any(bodies)}}}
+    elif any(route.reads == "stream" for _, route in spans):
+        operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
+    if all(route.rule is None for _, route in spans):
+        operation["security"] = []
+    return operation
+
+
+def _responses(words: Words, spans: Sequence[tuple[_Span, Route[S]]], *, has_body: bool, may_miss: bool) -> Json:
+    span = _whole([span for span, _ in spans])
+    successes = {
+        str(status): _response(answer.says, answer.body, span, answer.content_type)
+        for status, answer in sorted(words.answers.items())
+    }
+    statuses = {400, 406, 503} | words.refusals
+    if any(route.rule is not None for _, route in spans):
+        statuses |= {401, 403}
+    if may_miss or any(route.since for _, route in spans):
+        statuses.add(404)
+    if any(route.method != "GET" for _, route in spans):
+        statuses.add(409)
+    if has_body:
+        statuses |= {413, 415}
+    return successes | {str(status): {"$ref": "#/components/responses/Refusal"} for status in sorted(statuses)}
+
+
+def _response(says: str, schema: AnySchema, span: _Span, content_type: str = "application/json") -> Json:
+    parts = list(_by_version(schema, span))
+    return {"description": says} | ({"content": {content_type: {"schema": _any(parts)}}} if parts else {})
+
+
+def _whole(spans: Sequence[_Span]) -> _Span:
+    """From the first to the last."""
+    return _Span(
+        min((span.since for span in spans if span.since), default=None),
+        max((span.until for span in spans if span.until), default=None),
+    )
+
+
+def _by_version(schema: AnySchema, span: _Span) -> Iterator[tuple[_Span, Json]]:
+    """Each schema that applies somewhere in `span`, with where."""
+    if isinstance(schema, Schema):
+        yield span, dict(schema.document)
+    elif isinstance(schema, Versioned) and span.since is None:
+        yield from _by_version(schema.at(None), span)
+    elif isinstance(schema, Versioned):
+        ends = [Version(since.major, since.minor - 1) for since, _ in schema.rows[1:]]
+        for (since, one), end in zip(schema.rows, [*ends, None], strict=True):
+            if one is not None and (part := span.cut(since, end)):
+                yield part, dict(one.document)
+
+
+def _any(parts: Sequence[tuple[_Span, Json]]) -> Json:
+    if len(parts) == 1:
+        return parts[0][1]
+    return {"anyOf": [{"title": str(span)} | schema for span, schema in parts]}
+
+
+def _query(words: Words, spans: Sequence[_Span]) -> Iterator[Json]:
+    """The query's parameters. Those named by a pattern are one parameter, an object, whose properties they are."""
+    parts = [part for span in spans for part in _by_version(words.query, span)]
+    named: dict[str, list[tuple[_Span, Json]]] = {}
+    patterns: Json = {}
+    for span, schema in parts:
+        for name, one in schema.get("properties", {}).items():
+            named.setdefault(name, []).append((span, one))
+        patterns |= schema.get("patternProperties", {})
+    for name, schemas in named.items():
+        different = [one for at, one in enumerate(schemas) if one[1] not in [other for _, other in schemas[:at]]]
+        parameter: Json = {
+            "name": name,
+            "in": "query",
+            "required": all(name in schema.get("required", ()) for _, schema in parts),
+            "schema": _any(different),
+        }
+        if schemas[0][0].since != parts[0][0].since or schemas[-1][0].until != parts[-1][0].until:
+            parameter["description"] = f"In {_Span(schemas[0][0].since, schemas[-1][0].until)}."
+        if name in words.example:
+            parameter["example"] = words.example[name]
+        yield parameter
+    if patterns:
+        example = {
+            name: value for name, value in words.example.items() if any(match(pattern, name) for pattern in patterns)
+        }
+        yield {
+            "name": "by_pattern",
+            "in": "query",
+            "style": "form",
+            "explode": True,
+            "description": "Each property is a parameter of its own; their names follow the patterns.",
+            "schema": {"type": "object", "patternProperties": patterns, "additionalProperties": False},
+            "example": example,
+        }
