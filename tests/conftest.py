@@ -1,8 +1,10 @@
 """Fixtures for all tests: the three databases, a clock, ids."""
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+import hypothesis
 import pytest
 from sqlalchemy import Engine
 
@@ -13,6 +15,11 @@ from tests.servers import temporary_database
 
 #: Any moment would do; it is not midnight, so that rounding to days shows.
 START = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+
+# The same examples in every run: what fails, failed because of the change under test. EXPLORE=1 looks for new ones.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", print_blob=True, deadline=None)
+hypothesis.settings.load_profile("explore" if os.environ.get("EXPLORE") else "repeatable")
 
 DATABASES = [
     "sqlite",

@@ -121,7 +121,7 @@ def _is_new(candidate: Candidate, seen: set[object]) -> bool:
     """The same allocations can come up under several anchors (sharing providers) and in both passes."""
     key = (
         tuple(sorted((slot, tuple(sorted(amounts.items()))) for slot, amounts in candidate.allocations.items())),
-        tuple(sorted(candidate.mappings.items())),
+        tuple(sorted((suffix, tuple(sorted(slots))) for suffix, slots in candidate.mappings.items())),
     )
     if key in seen:
         return False
