@@ -15,6 +15,7 @@ import numpy as np
 
 from moorage.placement.chunks import Chunks
 from moorage.placement.columns import Column, Slots, columns_of, replaced_columns
+from moorage.placement.derived import Derived
 from moorage.placement.model import Names, Provider
 
 
@@ -38,6 +39,8 @@ class Forest:
     with_trait: Mapping[str, Slots] = field(default_factory=dict)
     #: Slots of providers that share their inventory.
     sharing: frozenset[int] = frozenset()
+    #: What searches made of all this; shared with the forests before and after.
+    derived: Derived = field(default_factory=Derived, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.slot_of_id)
@@ -165,6 +168,8 @@ def _with_used(forest: Forest, changed: Mapping[int, Provider]) -> Forest:
 
 def _with_shapes(forest: Forest, changed: Mapping[int, Provider | None]) -> Forest:
     """Providers that came, went, moved, or changed what they offer."""
+    if all(_stays(forest, provider_id, new) for provider_id, new in changed.items()):
+        return _with_offers(forest, {forest.slot_of_id[number]: new for number, new in changed.items()})
     slot_of_id = dict(forest.slot_of_id)
     slot_of_uuid = dict(forest.slot_of_uuid)
     free = (
@@ -204,6 +209,28 @@ def _with_shapes(forest: Forest, changed: Mapping[int, Provider | None]) -> Fore
         slot_of_uuid=slot_of_uuid,
         roots=roots,
         trees=_regrown(forest, providers, slot_of_id, roots, touched_trees, after),
+        columns=replaced_columns(forest.columns, before, after),
+        aggregates=_moved_members(forest.aggregates, before, after),
+        with_trait=_changed_traits(forest.with_trait, before, after),
+        sharing=_sharing(forest.sharing, after),
+    )
+
+
+def _stays(forest: Forest, provider_id: int, new: Provider | None) -> bool:
+    """Is it who and where it was?"""
+    slot = forest.slot_of_id.get(provider_id)
+    if slot is None or new is None:
+        return False
+    old = forest.at(slot)
+    return old.uuid == new.uuid and old.parent_id == new.parent_id and old.root_id == new.root_id
+
+
+def _with_offers(forest: Forest, after: Mapping[int, Provider | None]) -> Forest:
+    """What they offer changed, not where they are: uuids and trees stay the same objects. `after` is by slot."""
+    before = {slot: forest.providers[slot] for slot in after}
+    return replace(
+        forest,
+        providers=forest.providers.with_items(after),
         columns=replaced_columns(forest.columns, before, after),
         aggregates=_moved_members(forest.aggregates, before, after),
         with_trait=_changed_traits(forest.with_trait, before, after),
@@ -260,11 +287,11 @@ def _moved_members(
     before: Mapping[int, Provider | None],
     after: Mapping[int, Provider | None],
 ) -> Mapping[str, frozenset[int]]:
+    if all(_aggregates_of(before[slot]) == _aggregates_of(new) for slot, new in after.items()):
+        return aggregates
     result = dict(aggregates)
     for slot, new in after.items():
-        old = before[slot]
-        was = old.aggregates if old is not None else frozenset()
-        now = new.aggregates if new is not None else frozenset()
+        was, now = _aggregates_of(before[slot]), _aggregates_of(new)
         for aggregate in was - now:
             result[aggregate] -= {slot}
             if not result[aggregate]:
@@ -272,6 +299,10 @@ def _moved_members(
         for aggregate in now - was:
             result[aggregate] = result.get(aggregate, frozenset()) | {slot}
     return result
+
+
+def _aggregates_of(provider: Provider | None) -> frozenset[str]:
+    return frozenset() if provider is None else provider.aggregates
 
 
 def _with_trait(providers: Iterable[tuple[int, Provider]]) -> dict[str, Slots]:

@@ -1,0 +1,45 @@
+"""What is made of a forest is made once, and again when what it was made of is another object."""
+
+from dataclasses import replace
+
+from moorage.placement.derived import KEPT, Derived
+from moorage.placement.forest import Forest
+from moorage.placement.model import Inventory, Names, Provider
+
+HOST = Provider(1, "u1", "n1", 0, 0, None, 1, {"VCPU": Inventory(8)}, {}, frozenset({"T"}), frozenset({"g"}))
+
+
+def test_the_same_sources_give_the_same_object():
+    derived, source = Derived(), object()
+    first = derived.get("key", (source,), lambda: [1])
+    assert derived.get("key", (source,), lambda: [2]) is first
+
+
+def test_other_sources_are_computed_anew():
+    derived = Derived()
+    assert derived.get("key", ([],), lambda: 1) == 1
+    assert derived.get("key", ([],), lambda: 2) == 2, "equal, but not the same object"
+
+
+def test_the_oldest_entries_go_first():
+    derived, source = Derived(), object()
+    for number in range(KEPT + 1):
+        derived.get(number, (source,), lambda number=number: number)
+    assert derived.get(KEPT, (source,), lambda: "anew") == KEPT
+    assert derived.get(0, (source,), lambda: "anew") == "anew"
+
+
+def test_a_claim_leaves_everything_but_usage_as_it_is():
+    forest = Forest.build([HOST], Names(), 0)
+    after = forest.with_changes({1: replace(HOST, used={"VCPU": 2}, revision=1)})
+    for name in ("slot_of_uuid", "trees", "roots", "with_trait", "aggregates", "sharing", "derived"):
+        assert getattr(after, name) is getattr(forest, name), name
+    assert after.columns["VCPU"].slots is forest.columns["VCPU"].slots
+
+
+def test_another_inventory_leaves_uuids_trees_traits_and_aggregates_as_they_are():
+    forest = Forest.build([HOST], Names(), 0)
+    after = forest.with_changes({1: replace(HOST, inventories={"VCPU": Inventory(9)}, revision=1)})
+    assert after.columns["VCPU"].capacity.tolist() == [9]
+    for name in ("slot_of_uuid", "trees", "roots", "with_trait", "aggregates", "derived"):
+        assert getattr(after, name) is getattr(forest, name), name
