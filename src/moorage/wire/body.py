@@ -5,9 +5,10 @@ has the last word and words the refusal as the peers do (their texts are python-
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import jsonschema_rs
@@ -37,6 +38,8 @@ class Schema:
             return
         import jsonschema  # 80 ms to import: paid by the first bad request, not by every start
 
+        if _is_large(instance):
+            raise Invalid(word(self._brief(instance)), code="moorage.schema")
         validator_class = jsonschema.validators.validator_for(self.document, default=jsonschema.Draft202012Validator)
         checker = jsonschema.FormatChecker()
         for name, check in self._formats.items():
@@ -46,6 +49,45 @@ class Schema:
         error = jsonschema.exceptions.best_match(validator.iter_errors(instance))
         if error is not None:
             raise Invalid(word(error), code="moorage.schema")
+
+    def _brief(self, instance: Any) -> Any:
+        """A ``jsonschema.ValidationError`` without the instance: the peers' words print all of it, and for 10 MB that
+        took 16 s and made an answer of 30 MB.
+        """
+        import jsonschema
+
+        masked = jsonschema_rs.validator_for(
+            dict(self.document), validate_formats=True, formats=self._formats, mask=_TOO_LARGE
+        )
+        error = next(masked.iter_errors(instance))
+        words = error.message if len(error.message) <= _MOST_WORDS else f"{error.message[:_MOST_WORDS]} ..."
+        return jsonschema.ValidationError(words, path=error.instance_path, instance=_TOO_LARGE)
+
+
+#: Stands in a refusal for what is too large to be printed.
+_TOO_LARGE = "(a large document)"
+_MOST_WORDS = 1000
+#: Values, and characters of text, in a document that is printed as a whole.
+_MOST_VALUES = 5_000
+_MOST_CHARACTERS = 200_000
+
+
+def _is_large(instance: Any) -> bool:
+    """Stops looking when it knows."""
+    values, characters, waiting = 0, 0, [instance]
+    while waiting and values <= _MOST_VALUES and characters <= _MOST_CHARACTERS:
+        one = waiting.pop()
+        values += 1
+        match one:
+            case str():
+                characters += len(one)
+            case list():
+                values += len(one)
+                waiting += one[:_MOST_VALUES]
+            case dict():
+                values += len(one)
+                waiting += [*islice(one, _MOST_VALUES), *islice(one.values(), _MOST_VALUES)]
+    return values > _MOST_VALUES or characters > _MOST_CHARACTERS
 
 
 def _of_texts(check: Callable[[str], bool]) -> Callable[[object], bool]:
@@ -70,17 +112,38 @@ class Versioned:
 #: PostgreSQL cannot store it in a text, and no name in this house has one.
 NUL_REFUSED = "The NUL character (U+0000) is not allowed."
 
+#: The deepest body of any peer has seven levels. Checks and words of refusals recurse.
+MAX_DEPTH = 100
+
 
 def decode_json(raw: bytes) -> Any:
-    """The document in `raw`. Raises `Invalid` in the words of Python's own decoder, and for a NUL in any text."""
+    """The document in `raw`. Raises `Invalid` in the words of Python's own decoder, and for a NUL in any text or
+    more than `MAX_DEPTH` levels.
+    """
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise Invalid(f"Malformed JSON: {_fault_in_json(raw) or error}", code="moorage.json") from error
+    # Nothing is nested deeper than it has brackets: most bodies need no closer look.
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deep(document):
+        raise Invalid(f"Malformed JSON: nested more than {MAX_DEPTH} levels deep", code="moorage.json")
     # JSON can only spell it so; the spelling may also be an escaped backslash and five characters, so we look.
     if b"\\u0000" in raw and _has_nul(document):
         raise Invalid(NUL_REFUSED, code="moorage.json")
     return document
+
+
+def _is_deep(document: Any) -> bool:
+    """Level by level: recursion is what must not happen."""
+    level, depth = _containers([document]), 0
+    while level and depth <= MAX_DEPTH:
+        level = [below for one in level for below in _containers(one.values() if isinstance(one, dict) else one)]
+        depth += 1
+    return depth > MAX_DEPTH
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, list | dict)]
 
 
 def _fault_in_json(raw: bytes) -> str | None:

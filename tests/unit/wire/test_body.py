@@ -97,3 +97,45 @@ def test_a_query_keeps_order_and_repetitions_and_takes_none_as_absent():
     assert (query.first("a"), query.first("b"), query.first("c"), query.first("d")) == ("1", "3", "", None)
     assert query.every("a") == ["1", "2"]
     assert query.names() == {"a", "b", "c"}
+
+
+# --- hostile bodies -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_nesting_deeper_than_a_hundred_levels_is_refused(opening, closing):
+    assert decode_json(opening * 100 + b"1" + closing * 100)
+    with pytest.raises(Invalid, match="nested more than 100 levels deep"):
+        decode_json(opening * 101 + b"1" + closing * 101)
+
+
+def test_many_brackets_side_by_side_are_not_nesting():
+    assert decode_json(b"[" + b",".join([b"[]"] * 500) + b"]") == [[]] * 500
+
+
+def test_deep_nesting_with_a_nul_is_refused_and_not_recursed_into():
+    with pytest.raises(Invalid):
+        decode_json(b"[" * 1000 + rb'"\u0000"' + b"]" * 1000)
+
+
+@pytest.mark.parametrize(
+    "instance",
+    [
+        ["long"] * 100_000,
+        {"name": "A" * 1_000_000},
+        {f"key {number}": number for number in range(50_000)},
+        {"name": list(range(100_000))},
+        {"name": {"deep": [["x" * 1000] * 1000]}},
+    ],
+    ids=["list", "text", "keys", "values", "nested"],
+)
+def test_a_refusal_of_a_large_document_does_not_print_it(instance):
+    with pytest.raises(Invalid) as caught:
+        SCHEMA.check(instance, str)
+    assert len(caught.value.message) < 1100
+
+
+def test_a_refusal_of_a_large_document_says_what_and_where():
+    with pytest.raises(Invalid) as caught:
+        SCHEMA.check({"name": [0] * 100_000}, lambda error: f"{list(error.path)}: {error.message}")
+    assert caught.value.message == "['name']: (a large document) is not of type \"string\""
