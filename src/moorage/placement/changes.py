@@ -6,7 +6,7 @@ commit: commit order is sequence order.
 
 from collections.abc import Collection
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, literal_column, select, update
 
 from moorage.core.clock import SystemClock
 from moorage.placement.tables import change_retention as retention
@@ -22,7 +22,8 @@ KEPT = 100_000
 TRIM_EVERY = 1_000
 
 _TAKE = update(counter).where(counter.c.id == 1).values(last=counter.c.last + 1)
-_LAST = select(counter.c.last).where(counter.c.id == 1)
+#: The number of the last change; what every request asks that reads the forest.
+LAST = select(counter.c.last).where(counter.c.id == literal_column("1"))
 _FIRST = select(retention.c.first).where(retention.c.id == 1)
 _INSERT = insert(changes)
 _SINCE = (
@@ -57,7 +58,7 @@ def record(connection: Connection, provider_ids: Collection[int]) -> int:
 
 
 def last(connection: Connection) -> int:
-    return int(connection.execute(_LAST).scalar_one())
+    return int(connection.execute(LAST).scalar_one())
 
 
 def since(connection: Connection, sequence: int) -> frozenset[int]:

@@ -8,6 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from moorage.core.clock import Clock
 from moorage.core.errors import RetryableConflict
 from moorage.core.ids import Ids
+from moorage.db.questions import Asker
 from moorage.db.transactions import in_transaction
 from moorage.placement import changes, store_names
 from moorage.placement.service_allocations import AllocationService
@@ -25,7 +26,7 @@ class PlacementService:
     def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
         self._engine = engine
         self.clock = clock
-        snapshot = Snapshot(engine)
+        snapshot = Snapshot(engine, Asker(engine))
         writer = Writer(engine, snapshot)
         self.providers = ProviderService(engine, snapshot, writer, clock, ids)
         self.names = NameService(engine, snapshot, writer, clock)

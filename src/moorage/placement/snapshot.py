@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, Engine
 
-from moorage.db.transactions import read, read_one_state
+from moorage.db.questions import Asker, Together
+from moorage.db.transactions import read_one_state
 from moorage.placement import changes, store
 from moorage.placement.forest import Forest
 from moorage.placement.model import Provider
@@ -19,8 +20,9 @@ from moorage.placement.model import Provider
 class Snapshot:
     """Thread-safe: the forest is immutable and replaced under a lock."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, asker: Asker) -> None:
         self._engine = engine
+        self._last = Together(asker.question(changes.LAST).number)
         self._lock = threading.Lock()
         self._forest: Forest | None = None
         #: Numbers of own writes that are in the forest while an earlier number is not.
@@ -33,12 +35,9 @@ class Snapshot:
     def current(self) -> Forest:
         """The forest with everything that was committed before this call."""
         forest = self._forest
-        if forest is not None:
-            with read(self._engine) as connection:
-                last = changes.last(connection)
-            if last <= forest.sequence:
-                return forest
-        return self.catch_up()
+        if forest is None or self._last() > forest.sequence:
+            return self.catch_up()
+        return forest
 
     def catch_up(self) -> Forest:
         """Read what changed since; everything at the first time."""

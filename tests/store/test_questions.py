@@ -1,0 +1,200 @@
+"""Questions that one statement answers: the same values as in a transaction, never older, and lost connections."""
+
+import sqlite3
+import threading
+from datetime import UTC, datetime
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+
+from moorage.core.errors import Unavailable
+from moorage.db.engine import dialect_name, open_engine
+from moorage.db.questions import Asker, Together
+from moorage.db.transactions import write
+from moorage.db.types import TABLE_OPTIONS, UtcDateTime, new_metadata
+
+METADATA = new_metadata()
+BOAT = sa.Table(
+    "boat",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String(20)),
+    sa.Column("afloat", sa.Boolean, nullable=False),
+    sa.Column("launched_at", UtcDateTime),
+    **TABLE_OPTIONS,
+)
+ADA = {"id": 1, "name": "Ada's ä", "afloat": True, "launched_at": datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)}
+BOB = {"id": 2, "name": None, "afloat": False, "launched_at": None}
+
+ALL = sa.select(BOAT).order_by(BOAT.c.id)
+
+
+@pytest.fixture
+def boats(engine):
+    METADATA.create_all(engine)
+    with write(engine) as connection:
+        connection.execute(BOAT.insert(), [ADA, BOB])
+    return engine
+
+
+@pytest.fixture
+def asker(boats):
+    return Asker(boats)
+
+
+def test_answers_have_the_values_that_a_transaction_reads(asker):
+    assert asker.question(ALL)() == [tuple(ADA.values()), tuple(BOB.values())]
+
+
+def test_parameters_are_texts_and_numbers_and_the_statement_may_have_its_own(asker):
+    named = asker.question(
+        sa.select(BOAT.c.id).where(BOAT.c.name == bindparam("name"), BOAT.c.id >= bindparam("least"), BOAT.c.afloat)
+    )
+    assert named(name=ADA["name"], least=1) == [(1,)]
+    assert named(name=ADA["name"], least=2) == []
+    assert named(name="x' or 1=1 --", least=0) == []
+    assert asker.question(sa.select(BOAT.c.id).where(BOAT.c.id == 2)).number() == 2
+
+
+def test_an_answer_has_everything_that_was_committed_before(boats, asker):
+    newest = asker.question(sa.select(sa.func.max(BOAT.c.id)))
+    for number in range(3, 30):
+        with write(boats) as connection:
+            connection.execute(BOAT.insert().values(id=number, afloat=True))
+        assert newest.number() == number
+
+
+def test_a_statement_that_cannot_be_run_is_said_and_the_next_one_is_answered(boats, asker):
+    METADATA.drop_all(boats)
+    question = asker.question(ALL)
+    for _ in range(2):
+        with pytest.raises(sa.exc.DBAPIError, match="boat"):
+            question()
+    METADATA.create_all(boats)
+    assert question() == []
+
+
+def test_a_connection_that_was_lost_while_idle_costs_only_a_second_try(boats, asker):
+    question = asker.question(ALL)
+    links = [asker._open(), asker._open()]
+    asker._idle += links
+    for link in links:
+        _cut(boats, link.driver_connection)
+    assert len(question()) == 2
+    assert asker._idle not in ([], links)
+
+
+def _cut(engine, connection):
+    """As a restarted server or a firewall does."""
+    match dialect_name(engine):
+        case "sqlite":
+            pytest.skip("a file is not lost")
+        case "postgresql":
+            end = f"SELECT pg_terminate_backend({connection.info.backend_pid}, 5000)"
+        case _:
+            end = f"KILL {connection.thread_id()}"
+    with engine.connect() as other:
+        other.exec_driver_sql(end)
+
+
+def test_a_database_that_does_not_answer_is_unavailable(free_port):
+    for url in (f"postgresql://postgres@127.0.0.1:{free_port}/none", f"mariadb://root@127.0.0.1:{free_port}/none"):
+        with pytest.raises(Unavailable):
+            Asker(open_engine(url)).question(ALL)()
+
+
+@pytest.fixture
+def free_port():
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_connections_end_with_the_engine(boats, asker):
+    asker.question(ALL)()
+    (link,) = asker._idle
+    boats.dispose()
+    assert asker._idle == []
+    with pytest.raises((sqlite3.Error, boats.dialect.loaded_dbapi.Error)):
+        link.run(asker.question(ALL)._sql, [])
+
+
+def test_threads_share_the_connections_one_at_a_time(asker):
+    question = asker.question(sa.select(BOAT.c.id).where(BOAT.c.id == bindparam("wanted")))
+    wrong = []
+
+    def ask(number):
+        for _ in range(100):
+            if question(wanted=number) != [(number,)]:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(1 + number % 2,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert 1 <= len(asker._idle) <= 6
+
+
+# --------------------------------------------------------------------------------------------- asked together
+
+
+class ShownLock:
+    """A lock that tells when somebody comes to wait for it."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.came = threading.Semaphore(0)
+
+    def __enter__(self):
+        self.came.release()
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+def test_those_who_wait_are_answered_by_one_asking_that_began_after_they_came():
+    began, let, asked = threading.Event(), threading.Event(), []
+
+    def ask():
+        asked.append(len(asked) + 1)
+        number = len(asked)
+        began.set()
+        assert let.wait(timeout=10)
+        return number
+
+    together, answers = Together(ask), []
+    first = threading.Thread(target=lambda: answers.append(together()))
+    first.start()
+    assert began.wait(timeout=10)
+    together._next.lock = shown = ShownLock()
+    others = [threading.Thread(target=lambda: answers.append(together())) for _ in range(5)]
+    for thread in others:
+        thread.start()
+    for _ in others:
+        assert shown.came.acquire(timeout=10)
+    let.set()
+    for thread in [first, *others]:
+        thread.join()
+    # All five came after the first asking had begun: none of them may be content with its answer.
+    assert sorted(answers) == [1, 2, 2, 2, 2, 2]
+
+
+def test_when_asking_fails_everybody_who_waited_asks():
+    asked = []
+
+    def ask():
+        asked.append(1)
+        if len(asked) == 1:
+            raise Unavailable("gone")
+        return 7
+
+    together = Together(ask)
+    with pytest.raises(Unavailable):
+        together()
+    assert together() == 7
