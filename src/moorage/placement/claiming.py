@@ -99,19 +99,26 @@ class _Group:
             _check_generation(wish, self._consumers.get(wish.consumer_uuid))
             if order.is_release and not self._held.get(wish.consumer_uuid):
                 raise NotFound(f"No allocations for consumer '{wish.consumer_uuid}'")
+        for wish in order.wishes:
+            self._check_providers(wish)
         return {wish.consumer_uuid: self._wanted(wish, single=order.single) for wish in order.wishes}
 
+    def _check_providers(self, wish: Wish) -> None:
+        for uuid in wish.allocations:
+            if self._forest.by_uuid(uuid) is None:
+                if store.find_provider(self._connection, uuid) is not None:
+                    raise PictureIsOld
+                raise Invalid(f"Allocation for resource provider '{uuid}' that does not exist.")
+
     def _wanted(self, wish: Wish, *, single: bool) -> claims.Holdings:
-        """The wish by provider id. Raises `Invalid` for a provider or class that does not exist."""
+        """The wish by provider id. Raises `Invalid` for a class that does not exist."""
         start = "Unable to allocate inventory "
         start += f"for consumer {wish.consumer_uuid}: " if single else ""
         wanted: dict[int, Mapping[str, int]] = {}
         for uuid, amounts in wish.allocations.items():
             provider = self._forest.by_uuid(uuid)
             if provider is None:
-                if store.find_provider(self._connection, uuid) is not None:
-                    raise PictureIsOld
-                raise Invalid(f"Allocation for resource provider '{uuid}' that does not exist.")
+                raise PictureIsOld
             unknown = [name for name in amounts if name not in self._forest.names.classes]
             if unknown:
                 if store_names.ids(self._connection, store_names.CLASSES, unknown):

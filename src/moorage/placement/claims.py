@@ -64,7 +64,7 @@ def decide(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, 
                 if problem := _problem(
                     provider, name, amount, given_back.get(provider_id, {}).get(name, 0), taken[provider_id][name]
                 ):
-                    return Refusal(problem, involved)
+                    return Refusal(_nothing_at_all(forest, before, after) or problem, involved)
     return Claim(
         {
             provider_id: _used_after(
@@ -73,6 +73,20 @@ def decide(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, 
             for provider_id in sorted(involved)
         }
     )
+
+
+def _nothing_at_all(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> str | None:
+    """What the peer looks at first: providers that have none of all the classes of the request."""
+    emptied = {consumer: held for consumer, held in before.items() if not after[consumer]}
+    classes = {name for holdings in (*after.values(), *emptied.values()) for one in holdings.values() for name in one}
+    asked = {provider_id for holdings in after.values() for provider_id in holdings}
+    without = [
+        _provider(forest, number) for number in asked if classes.isdisjoint(_provider(forest, number).inventories)
+    ]
+    if not without:
+        return None
+    uuids = ", ".join(sorted(provider.uuid for provider in without))
+    return f"Inventory for '{', '.join(sorted(classes))}' on resource provider '{uuids}' invalid."
 
 
 def _problem(provider: Provider, name: str, amount: int, given_back: int, taken: int) -> str | None:

@@ -10,6 +10,8 @@ from moorage.placement.handlers import (
     aggregates,
     allocations,
     candidates,
+    events,
+    history,
     inventories,
     providers,
     reshaper,
@@ -156,7 +158,13 @@ ROUTES: list[Route[PlacementService]] = [
     _delete("/traits/{name}", traits.delete, "traits:delete", 6),
     # who holds what
     _get("/allocations/{consumer_uuid}", allocations.of_consumer, "allocations:list"),
-    _put("/allocations/{consumer_uuid}", allocations.put, "allocations:update", schema=allocation_schemas.PUT),
+    _put(
+        "/allocations/{consumer_uuid}",
+        allocations.put,
+        "allocations:update",
+        schema=allocation_schemas.PUT,
+        before_schema=allocations.check_uuid,
+    ),
     _delete("/allocations/{consumer_uuid}", allocations.delete, "allocations:delete"),
     _post("/allocations", allocations.post, "allocations:manage", 13, schema=allocation_schemas.POST),
     _post("/reshaper", reshaper.reshape, "reshaper:reshape", 30, schema=allocation_schemas.RESHAPE),
@@ -164,6 +172,13 @@ ROUTES: list[Route[PlacementService]] = [
     # who could
     _get("/allocation_candidates", candidates.index, "allocation_candidates:list", 10),
     _get("/moorage/v1/explain", candidates.explain, "allocation_candidates:list"),
+    # what changed: of all projects, so for those who may list anybody's allocations
+    Route("GET", "/moorage/v1/events", events.watch, "placement:changes:list", reads="none"),
+    _get("/moorage/v1/changes", events.index, "changes:list"),
+    _get("/moorage/v1/history/providers/{uuid}", history.provider, "history:show"),
+    _get("/moorage/v1/history/providers/{uuid}/changes", history.provider_entries, "history:show"),
+    _get("/moorage/v1/history/consumers/{consumer_uuid}", history.consumer, "history:show"),
+    _get("/moorage/v1/history/consumers/{consumer_uuid}/changes", history.consumer_entries, "history:show"),
 ]
 ROUTES.append(publish(DOCUMENT_PATH, ROUTES, ABOUT, root.VERSIONS))
 

@@ -110,9 +110,8 @@ class AllocationService:
 
         def work(connection: Connection) -> Written[None]:
             now = self._clock.now()
-            ids = {}
-            for uuid, wanted in sorted(inventories.items()):
-                ids[uuid] = _lock_for_reshape(connection, uuid, wanted.generation)
+            ids = _lock_for_reshape(connection, inventories)
+            for uuid, wanted in inventories.items():
                 if wanted.inventories:
                     self._widen(connection, ids[uuid], wanted, now)
             order = Order(tuple(wishes))
@@ -148,19 +147,25 @@ class AllocationService:
         store.bump(connection, provider_id, now, generations=1)
 
 
-def _lock_for_reshape(connection: Connection, uuid: str, generation: int) -> int:
-    row = store.lock_provider(connection, uuid)
-    if row is None:
-        raise Invalid(
-            f"Resource provider {uuid} in inventories not found: No resource provider with uuid {uuid} found",
-            code=PROVIDER_NOT_FOUND,
-        )
-    if row.generation != generation:
-        raise ConcurrentUpdate(
-            f"resource provider generation conflict for provider {uuid}: actual: {row.generation}, given: {generation}",
-            code=CONCURRENT_UPDATE,
-        )
-    return int(row.id)
+def _lock_for_reshape(connection: Connection, inventories: Mapping[str, NewInventories]) -> dict[str, int]:
+    """{uuid: id}. Locked in one order whatever the request's is, checked in the request's."""
+    locked = {uuid: store.lock_provider(connection, uuid) for uuid in sorted(inventories)}
+    ids: dict[str, int] = {}
+    for uuid, wanted in inventories.items():
+        row = locked[uuid]
+        if row is None:
+            raise Invalid(
+                f"Resource provider {uuid} in inventories not found: No resource provider with uuid {uuid} found",
+                code=PROVIDER_NOT_FOUND,
+            )
+        if row.generation != wanted.generation:
+            raise ConcurrentUpdate(
+                f"resource provider generation conflict for provider {uuid}: actual: {row.generation}, "
+                f"given: {wanted.generation}",
+                code=CONCURRENT_UPDATE,
+            )
+        ids[uuid] = int(row.id)
+    return ids
 
 
 def _concurrent(start: str) -> ConcurrentUpdate:

@@ -111,11 +111,11 @@ class ProviderService:
 
         def work(connection: Connection) -> Written[None]:
             row = locked(connection, uuid)
-            if store.name_taken(connection, name, but=row.id):
-                raise Conflict(f"Conflicting resource provider {name} already exists.", code=DUPLICATE_NAME)
             parent_id, root_id, moved = row.parent_id, row.root_id, set[int]()
             if parent_given:
                 parent_id, root_id, moved = _new_place(connection, row, parent_uuid, may_move=may_move)
+            if store.name_taken(connection, name, but=row.id):
+                raise Conflict(f"Conflicting resource provider {name} already exists.", code=DUPLICATE_NAME)
             store.update_provider(connection, row.id, name, parent_id, root_id)
             store.set_root(connection, moved - {row.id}, root_id)
             store.bump(connection, row.id, self._clock.now(), generations=0)

@@ -48,9 +48,12 @@ def of_provider(call: PlacementCall, uuid: str) -> Reply:
     return answer(call, body, _newest(allocations))
 
 
-def put(call: PlacementCall, consumer_uuid: str) -> Reply:
+def check_uuid(call: PlacementCall, consumer_uuid: str) -> None:
     if not looks_like_uuid(consumer_uuid):
         raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
+
+
+def put(call: PlacementCall, consumer_uuid: str) -> Reply:
     call.service.allocations.claim([wish(call, str(uuids.UUID(consumer_uuid)), call.json)], single=True)
     return done(call)
 
