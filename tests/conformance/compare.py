@@ -64,7 +64,7 @@ def differences(upstream: Path, ours: Path) -> Iterator[Difference]:
         if [_request(exchange) for exchange in lefts] != [_request(exchange) for exchange in rights]:
             raise ValueError(f"{file}: the two servers were not asked the same")
         for left, right in zip(lefts, rights, strict=True):
-            yield from _between(file, left, right)
+            yield from between(file, left, right)
 
 
 def _load(path: Path) -> dict[str, list[dict]]:
@@ -73,12 +73,14 @@ def _load(path: Path) -> dict[str, list[dict]]:
     for line in path.read_text().splitlines():
         exchange = json.loads(line)
         exchange["headers"] = exchange["headers"].get("openstack-api-version")
-        exchange["response_headers"] = {
-            name: value for name, value in exchange["response_headers"].items() if name in _HEADERS
-        }
-        masked = {name: _mask(value) for name, value in exchange.items()}
-        files[exchange["file"]].append(masked)
+        files[exchange["file"]].append(masked(exchange))
     return files
+
+
+def masked(exchange: dict) -> dict:
+    """Without what differs by nature, and without headers that no client looks at."""
+    headers = {name: value for name, value in exchange["response_headers"].items() if name in _HEADERS}
+    return {name: _mask(value) for name, value in {**exchange, "response_headers": headers}.items()}
 
 
 def _mask(value):
@@ -110,20 +112,22 @@ def _request(exchange: dict) -> tuple[object, ...]:
 
 def _document(text: str) -> object:
     try:
-        return _unordered(json.loads(text))
+        return unordered(json.loads(text))
     except ValueError:
         return text
 
 
-def _unordered(value: object) -> object:
+def unordered(value: object) -> object:
+    """Lists sorted: equal for documents that differ in the order of lists alone."""
     if isinstance(value, dict):
-        return {name: _unordered(value[name]) for name in sorted(value)}
+        return {name: unordered(value[name]) for name in sorted(value)}
     if isinstance(value, list):
-        return sorted((_unordered(one) for one in value), key=json.dumps)
+        return sorted((unordered(one) for one in value), key=json.dumps)
     return value
 
 
-def _between(file: str, left: dict, right: dict) -> Iterator[Difference]:
+def between(file: str, left: dict, right: dict) -> Iterator[Difference]:
+    """Of two masked exchanges, the upstream's first."""
     pairs = {name: (left["response_headers"].get(name), right["response_headers"].get(name)) for name in _HEADERS}
     pairs["status"] = (left["status"], right["status"])
     pairs["body"] = (_document(left["response_body"]), _document(right["response_body"]))

@@ -67,6 +67,16 @@ def upstream_servers() -> Iterator[dict[str, str]]:
             yield urls
 
 
+@contextlib.contextmanager
+def upstream_server(database_url: str) -> Iterator[str]:
+    """URL of the real Placement, on a database that it makes its schema in."""
+    with tempfile.TemporaryDirectory(prefix="upstream-placement") as directory:
+        module = "tests.conformance.upstream_server"
+        command = [str(SUITE_PYTHON), "-W", "ignore", "-m", module, "default", str(_free_port()), directory]
+        with _running({"default": [*command, database_url]}) as urls:
+            yield urls["default"]
+
+
 def run_suite(urls: Mapping[str, str], *options: str) -> Report:
     """Run the suite, or what `options` (of `run_gabbits`) leave of it."""
     if not SUITE_PYTHON.exists():
@@ -79,7 +89,7 @@ def run_suite(urls: Mapping[str, str], *options: str) -> Report:
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env=_environment(),
+            env=environment(),
             check=False,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -119,7 +129,7 @@ def _running(commands: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
 def _process(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen, Path]]:
     """The process and the file it prints to; ended by request, after 10 s by force."""
     with tempfile.NamedTemporaryFile(suffix=".log") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=log, stderr=log)
         try:
             yield process, Path(log.name)
         finally:
@@ -143,7 +153,7 @@ def _wait(url: str, started: tuple[subprocess.Popen, Path]) -> None:
         time.sleep(0.05)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "PYTHON"))}
     # The peer's lists come in the order of its sets: with one hash seed, in the same one each time.
     return own | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONHASHSEED": "0"}
