@@ -1,12 +1,15 @@
 """/resource_providers/{uuid}/inventories and below"""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from moorage.core.errors import Conflict, Invalid, MethodNotAllowed, NotFound
-from moorage.placement.handlers.answers import PlacementCall, answer, done
+from moorage.placement.handlers.answers import PlacementCall, answer, done, word_body_error
 from moorage.placement.inventory_writes import IN_USE
 from moorage.placement.model import Inventory, Provider
+from moorage.placement.schemas import inventory as schemas
+from moorage.placement.schemas.common import NAME
 from moorage.wire.call import Reply
 
 _FIELDS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
@@ -35,7 +38,7 @@ def create(call: PlacementCall, uuid: str) -> Reply:
 
 
 def replace(call: PlacementCall, uuid: str) -> Reply:
-    wanted = {name: decode(record) for name, record in call.json["inventories"].items()}
+    wanted = decode_all(call.json["inventories"])
     generation = call.json["resource_provider_generation"]
     call.service.providers.check_generation(uuid, generation, "resource provider generation conflict")
     _check(call, uuid, wanted, "update")
@@ -69,6 +72,16 @@ def clear(call: PlacementCall, uuid: str) -> Reply:
 def clear_unknown(call: PlacementCall, uuid: str) -> Reply:
     """Before 1.5."""
     raise MethodNotAllowed("The method DELETE is not allowed for this resource.", allowed="GET, POST, PUT")
+
+
+def decode_all(records: Mapping[str, Any]) -> dict[str, Inventory]:
+    """Of PUT inventories and of the reshaper, by class. The peer's schema lets anything pass under a name that cannot
+    be a class; who sent it is told about the class if the rest is sound.
+    """
+    for name, record in records.items():
+        if re.search(NAME, name) is None:
+            schemas.RECORD.check(record, word_body_error)
+    return {name: decode(record) for name, record in records.items()}
 
 
 def decode(record: Mapping[str, Any]) -> Inventory:

@@ -2,7 +2,7 @@
 
 from moorage.placement.handlers.allocations import wish
 from moorage.placement.handlers.answers import PlacementCall, done
-from moorage.placement.handlers.inventories import decode
+from moorage.placement.handlers.inventories import decode_all
 from moorage.placement.service_allocations import NewInventories
 from moorage.wire.call import Reply
 
@@ -11,7 +11,7 @@ def reshape(call: PlacementCall) -> Reply:
     inventories = {
         uuid: NewInventories(
             document["resource_provider_generation"],
-            {name: decode(record) for name, record in document["inventories"].items()},
+            decode_all(document["inventories"]),
         )
         for uuid, document in call.json["inventories"].items()
     }

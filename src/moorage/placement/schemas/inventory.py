@@ -27,6 +27,7 @@ CREATE = body(
     closed({**_RECORD, "resource_class": {"type": "string", "pattern": NAME}}, required=("total", "resource_class"))
 )
 UPDATE = body(closed(_RECORD, required=("total", "resource_provider_generation")))
+RECORD = body(closed(_RECORD, required=("total",)))
 
 SET_DOCUMENT: JsonSchema = closed(
     {

@@ -1,0 +1,85 @@
+"""Whatever fits the published document, and whatever does not: no answer is a 5xx, none breaks the document.
+
+``MOORAGE_FUZZ`` is the number of requests of each test (1,000 unless set); set, requests differ from run to run.
+"""
+
+import os
+import time
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from moorage.placement.handlers.root import VERSIONS
+from tests.fuzz.world import fed_document, make_world, trouble_with
+
+REQUESTS = int(os.environ.get("MOORAGE_FUZZ", "1000"))
+#: CPU that one request of this size may take, an order of magnitude above what the slowest takes.
+CPU_S = 0.5
+
+#: What does not fit may be in another microversion than the document is of: then only `trouble_with` knows.
+CHECKS = {
+    GenerationMode.POSITIVE: [status_code_conformance, content_type_conformance, response_schema_conformance],
+    GenerationMode.NEGATIVE: [not_a_server_error],
+}
+MINORS = [VERSIONS.maximum.minor, *range(VERSIONS.maximum.minor)]
+EXAMPLES = settings(
+    max_examples=REQUESTS,
+    deadline=None,
+    # What a request meets depends on those before it: a found one is printed, not made smaller.
+    phases=[Phase.generate],
+    derandomize="MOORAGE_FUZZ" not in os.environ,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("fuzzed"))
+
+
+@pytest.fixture(scope="module")
+def operations(world):
+    """{minor: operations of that microversion}, each with the strategies it has made."""
+    found = {}
+    for minor in MINORS:
+        schema = schemathesis.openapi.from_dict(fed_document(minor))
+        schema.app = world.app
+        found[minor] = [result.ok() for result in schema.get_all_operations()]
+    return found
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
+def test_no_request_breaks_the_document(operations, mode):
+    strategies = {}
+    statuses = set()
+
+    @EXAMPLES
+    @given(st.data())
+    def walk(data):
+        minor = data.draw(st.sampled_from(MINORS))
+        operation = data.draw(st.sampled_from(operations[minor]))
+        if (key := (minor, operation.label)) not in strategies:
+            strategies[key] = operation.as_strategy(generation_mode=mode)
+        case = data.draw(strategies[key])
+        started = time.process_time()
+        answer = case.call()
+        took = time.process_time() - started
+        statuses.add(answer.status_code)
+        case.validate_response(answer, checks=CHECKS[mode])
+        trouble = trouble_with(answer.status_code, answer.headers.get("content-type", [""])[0], answer.content)
+        assert trouble is None, case.as_curl_command()
+        assert took < CPU_S, case.as_curl_command()
+
+    walk()
+    # A walk that nobody lets in says nothing.
+    assert statuses >= ({200, 204, 400, 404, 409} if mode is GenerationMode.POSITIVE else {200, 400, 404}), statuses
