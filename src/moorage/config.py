@@ -110,6 +110,12 @@ class PlacementOptions:
         "with a project everything.",
         choices=("new", "old", "open"),
     )
+    history_s: int = option(
+        604_800, "How long changes are kept, for watches that resume and for states as of a time: a week. 60 at least."
+    )
+    watchers: int = option(
+        2, "Watches of changes that are held open at the same time; each takes one of [server] threads. More poll."
+    )
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,12 @@ class NotFound(MoorageError):
     code = "moorage.not_found"
 
 
+class Gone(MoorageError):
+    """It was kept for a while, and no longer is. The message says what still is."""
+
+    code = "moorage.gone"
+
+
 class MethodNotAllowed(MoorageError):
     """The resource exists, the verb does not. `fields["allowed"]` lists the verbs that do."""
 

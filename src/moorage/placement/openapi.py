@@ -1,6 +1,6 @@
 """What the published document says of each route beside what the route table and the schemas say themselves."""
 
-from moorage.placement.schemas import allocation, answers, candidate, names, provider
+from moorage.placement.schemas import allocation, answers, candidate, event, names, provider
 from moorage.placement.schemas.common import TEXT, UUID
 from moorage.wire.openapi import About, Answer, Words
 
@@ -146,6 +146,8 @@ _ALLOCATIONS = {
     ),
 }
 
+_AT = {"at": "2026-03-01T09:30:00Z"}
+_PERIOD = {"since": "2026-03-01T00:00:00Z", "until": "2026-03-02T00:00:00Z", "limit": "100"}
 _OURS = {
     "GET /": Words("Which microversions are spoken", {200: Answer("The range.", answers.ROOT)}),
     "GET /moorage/v1/explain": Words(
@@ -154,6 +156,55 @@ _OURS = {
         query=candidate.LIST,
         example=_GROUPS,
         notes="Takes the query of GET /allocation_candidates; without a microversion, in the newest.",
+    ),
+    "GET /moorage/v1/events": Words(
+        "Watch what changes, as server-sent events",
+        {200: Answer("Events in the order of commits, until the answer ends.", answers.TEXT_BODY, "text/event-stream")},
+        query=event.EVENTS,
+        example={"since": "0", "kind": "provider,usages"},
+        notes="Resumes behind the id in the header Last-Event-ID, else behind `since`; without either, begins now. An "
+        "answer ends after some seconds: come again.",
+        refusals=frozenset({410}),
+    ),
+    "GET /moorage/v1/changes": Words(
+        "List what changed",
+        {200: Answer("A page, in the order of commits.", answers.CHANGES)},
+        query=event.CHANGES,
+        example={"since": "0", "limit": "100"},
+        notes="Without `since` from the oldest change that is kept. `next` is the `since` of the next page.",
+        refusals=frozenset({410}),
+    ),
+    "GET /moorage/v1/history/providers/{uuid}": Words(
+        "Show what a provider was",
+        {200: Answer("Its state at that time.", answers.STATE)},
+        query=event.STATE,
+        example=_AT,
+        notes="Without `at`, now. 410 before the time from which history is kept.",
+        refusals=frozenset({410}),
+    ),
+    "GET /moorage/v1/history/providers/{uuid}/changes": Words(
+        "List what changed about a provider",
+        {200: Answer("In the order of commits.", answers.ENTRIES)},
+        query=event.ENTRIES,
+        example=_PERIOD,
+        notes="`next` is the `after` of the next page; null on the last one.",
+        refusals=frozenset({410}),
+    ),
+    "GET /moorage/v1/history/consumers/{consumer_uuid}": Words(
+        "Show what a consumer held",
+        {200: Answer("Its state at that time.", answers.STATE)},
+        query=event.STATE,
+        example=_AT,
+        notes="Without `at`, now. 410 before the time from which history is kept.",
+        refusals=frozenset({410}),
+    ),
+    "GET /moorage/v1/history/consumers/{consumer_uuid}/changes": Words(
+        "List what changed about a consumer",
+        {200: Answer("In the order of commits.", answers.ENTRIES)},
+        query=event.ENTRIES,
+        example=_PERIOD,
+        notes="`next` is the `after` of the next page; null on the last one.",
+        refusals=frozenset({410}),
     ),
     "GET /moorage/v1/openapi.json": Words(
         "This document: of the microversion that is named, or of all", {200: Answer("OpenAPI 3.1.", answers.ANYTHING)}

@@ -1,4 +1,6 @@
-"""The use cases of placement, one attribute per subject: `providers`, `names`, `allocations`, `candidates`."""
+"""The use cases of placement, one attribute per subject: `providers`, `names`, `allocations`, `candidates`, `events`,
+`history`.
+"""
 
 import os_resource_classes
 import os_traits
@@ -10,9 +12,11 @@ from moorage.core.errors import RetryableConflict
 from moorage.core.ids import Ids
 from moorage.db.questions import Asker
 from moorage.db.transactions import in_transaction
-from moorage.placement import changes, store_names
+from moorage.placement import changes, documents, store_names
 from moorage.placement.service_allocations import AllocationService
 from moorage.placement.service_candidates import CandidateService
+from moorage.placement.service_events import EventService
+from moorage.placement.service_history import HistoryService
 from moorage.placement.service_names import NameService
 from moorage.placement.service_providers import ProviderService
 from moorage.placement.snapshot import Snapshot
@@ -23,15 +27,17 @@ from moorage.placement.writing import Writer
 class PlacementService:
     """`start` brings the standard classes and traits into the database; it is to be called once per process."""
 
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, *, watchers: int = 2) -> None:
         self._engine = engine
         self.clock = clock
         snapshot = Snapshot(engine, Asker(engine))
-        writer = Writer(engine, snapshot)
-        self.providers = ProviderService(engine, snapshot, writer, clock, ids)
+        writer = Writer(engine, snapshot, clock)
+        self.providers = ProviderService(engine, snapshot, writer, ids)
         self.names = NameService(engine, snapshot, writer, clock)
-        self.allocations = AllocationService(engine, snapshot, writer, clock)
+        self.allocations = AllocationService(engine, snapshot, writer)
         self.candidates = CandidateService(snapshot)
+        self.events = EventService(engine, watchers=watchers)
+        self.history = HistoryService(engine, clock)
 
     def start(self) -> None:
         """Make the standard names those of os-traits and os-resource-classes. Harmless to repeat, also at once."""
@@ -50,7 +56,7 @@ class PlacementService:
             store_names.add(connection, table, missing, now, standard=True)
             added = added or bool(missing)
         if added:
-            changes.record(connection, (changes.NAMES,))
+            changes.Log(connection, now).add((documents.NAMES,))
 
 
 def _ensure_counter(connection: Connection) -> None:

@@ -19,6 +19,7 @@ _STATUSES: list[tuple[type[e.MoorageError], int]] = [
     (e.MethodNotAllowed, 405),
     (e.NotAcceptable, 406),
     (e.Conflict, 409),
+    (e.Gone, 410),
     (e.TooLarge, 413),
     (e.UnsupportedMedia, 415),
     (e.NotBuilt, 501),

@@ -1,6 +1,7 @@
 """One function per service: its database, its use cases, its routes, and its duty where it has one."""
 
 import dataclasses
+from datetime import timedelta
 
 from moorage.accelerator import routes as accelerator_routes
 from moorage.accelerator.service import AcceleratorService
@@ -9,6 +10,7 @@ from moorage.compute.build import BuildDuty
 from moorage.compute.client import ComputeClient
 from moorage.compute.service import ComputeService
 from moorage.config import ENDPOINT_PATHS
+from moorage.core.errors import StartError
 from moorage.identity import routes as identity_routes
 from moorage.identity.service import IdentityService
 from moorage.images import routes as image_routes
@@ -17,10 +19,14 @@ from moorage.images.directory import ImageDirectory
 from moorage.images.service import ImageService
 from moorage.placement import routes as placement_routes
 from moorage.placement.client import PlacementClient
+from moorage.placement.retention import RetentionDuty
 from moorage.placement.service import PlacementService
 from moorage.reservation import routes as reservation_routes
 from moorage.reservation.service import ReservationService, ReservationSettings
 from moorage.wiring.parts import Parts
+
+#: Shorter than this a process that is busy for a while would read everything again and again.
+LEAST_HISTORY_S = 60
 
 
 def build_identity(parts: Parts) -> None:
@@ -40,9 +46,17 @@ def _public_endpoint(parts: Parts, service: str) -> str:
 
 def build_placement(parts: Parts) -> None:
     engine = parts.engine("placement")
-    service = PlacementService(engine, parts.clock, parts.ids)
+    options = parts.config.placement
+    if options.history_s < LEAST_HISTORY_S:
+        raise StartError(
+            f"{parts.config.source}: [placement] history_s is {options.history_s}; it must be {LEAST_HISTORY_S} at "
+            "least, for other processes learn of writes from the same log"
+        )
+    service = PlacementService(engine, parts.clock, parts.ids, watchers=options.watchers)
     parts.plane.starts.append(service.start)
-    rules = placement_routes.POLICIES[parts.config.placement.policy]
+    parts.plane.stops.append(service.events.close)
+    parts.plane.duties.append(RetentionDuty(engine, parts.clock, history=timedelta(seconds=options.history_s)))
+    rules = placement_routes.POLICIES[options.policy]
     parts.serve("placement", placement_routes.API, service, rules, engine)
 
 

@@ -200,6 +200,48 @@ EXPLANATION = Schema(
     }
 )
 ANYTHING = Schema({"type": "object"})
+TEXT_BODY = Schema(TEXT)
+
+_ENTRY: JsonSchema = {
+    "type": "object",
+    "required": ["id", "sequence", "position", "at", "kind", "subject", "document"],
+    "properties": {
+        "id": TEXT,
+        "sequence": _COUNT,
+        "position": _COUNT,
+        "at": TEXT,
+        "kind": TEXT,
+        "subject": {"type": ["string", "null"]},
+        "document": {"type": ["object", "null"]},
+    },
+}
+CHANGES = Schema(
+    {
+        "type": "object",
+        "required": ["changes", "next", "is_last", "first", "last"],
+        "properties": {
+            "changes": _list(_ENTRY),
+            "next": TEXT,
+            "is_last": {"type": "boolean"},
+            "first": _COUNT,
+            "last": _COUNT,
+        },
+    }
+)
+ENTRIES = Schema(
+    {
+        "type": "object",
+        "required": ["changes", "next"],
+        "properties": {"changes": _list(_ENTRY), "next": {"type": ["string", "null"]}},
+    }
+)
+STATE = Schema(
+    {
+        "type": "object",
+        "required": ["at", "changed_at", "id", "state"],
+        "properties": {"at": TEXT, "changed_at": TEXT, "id": TEXT, "state": {"type": "object"}},
+    }
+)
 
 # --- refusals -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,66 @@
+"""The duty that takes old entries out of the change log, a few at a time, so that no writer waits for it.
+
+What states as of a later time rest on stays, however old it is: the last whole state of whatever still exists, and the
+last usages after it. Entries are gone through once, in the order of the log: what a newer entry stands in for is taken
+away when that newer one gets old, so a quiet provider costs nothing, however often this runs.
+
+Any number of processes may run this: one row is locked while entries are taken away, and whoever finds it locked lets
+it be. A kill in between loses nothing: what was done is noted in the same transaction.
+"""
+
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.clock import Clock
+from moorage.db.transactions import in_transaction
+from moorage.placement import store_changes
+from moorage.placement.events import Cursor
+from moorage.placement.history import superseded
+
+#: Entries that one transaction goes through: some milliseconds, which a writer on SQLite waits.
+BATCH = 500
+#: Transactions in a row; then whoever stops the process is heard.
+MOST_BATCHES = 20
+PAUSE = timedelta(seconds=60)
+
+
+class RetentionDuty:
+    name = "placement-retention"
+
+    def __init__(self, engine: Engine, clock: Clock, *, history: timedelta) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._history = history
+        #: How far the log was gone through; the database knows it but for the place within a number.
+        self._reached = Cursor(-1)
+
+    def tick(self) -> datetime:
+        """Take away what is older than `history`. The next moment."""
+        for _ in range(MOST_BATCHES):
+            if not in_transaction(self._engine, self._trim):
+                return self._clock.now() + PAUSE
+        return self._clock.now()
+
+    def _trim(self, connection: Connection) -> bool:
+        """One batch; whether there may be more."""
+        retention = store_changes.claim_retention(connection)
+        if retention is None:
+            return False
+        # Of the number before the first one some entries may not have been gone through: it may hold very many.
+        reached = max(self._reached, Cursor(retention.first - 2))
+        before = self._clock.now() - self._history
+        # In the order of the log, not of the clocks: those of two processes may differ.
+        batch = list(takewhile(lambda row: row.at < before, store_changes.oldest(connection, reached, BATCH)))
+        if not batch:
+            return False
+        upto = batch[-1].cursor
+        subjects = {row.subject for row in batch if row.subject is not None}
+        old = superseded(store_changes.about(connection, subjects, upto))
+        old += [row.cursor for row in batch if row.subject is None]
+        since = max(row.at for row in batch)
+        reaches = store_changes.Retention(upto.sequence + 1, max(since, retention.since or since))
+        store_changes.remove(connection, old, reaches)
+        self._reached = upto
+        return len(batch) == BATCH
