@@ -16,6 +16,9 @@ from moorage.placement import changes, store
 from moorage.placement.forest import Forest
 from moorage.placement.model import Provider
 
+#: Own writes that may wait for one of another process to be read; who is further ahead reads what it wrote.
+MAX_EARLY = 1_000
+
 
 class Snapshot:
     """Thread-safe: the forest is immutable and replaced under a lock."""
@@ -25,8 +28,8 @@ class Snapshot:
         self._last = Together(asker.question(changes.LAST).number)
         self._lock = threading.Lock()
         self._forest: Forest | None = None
-        #: Numbers of own writes that are in the forest while an earlier number is not.
-        self._ahead: set[int] = set()
+        #: {number: its states} of own writes that came before a number that is still missing.
+        self._early: dict[int, Mapping[int, Provider | None]] = {}
 
     def held(self) -> Forest:
         """The forest as this process has it, perhaps behind others: for decisions that are verified when written."""
@@ -34,36 +37,26 @@ class Snapshot:
 
     def current(self) -> Forest:
         """The forest with everything that was committed before this call."""
+        last = self._last()
         forest = self._forest
-        if forest is None or self._last() > forest.sequence:
-            return self.catch_up()
-        return forest
+        return forest if forest is not None and forest.sequence >= last else self.catch_up(last)
 
-    def catch_up(self) -> Forest:
-        """Read what changed since; everything at the first time."""
+    def catch_up(self, number: int | None = None) -> Forest:
+        """Read what changed since, everything at the first time; nothing if `number` is in by now."""
         with self._lock:
+            if self._forest is not None and number is not None and self._forest.sequence >= number:
+                return self._forest
             with read_one_state(self._engine) as connection:
                 forest = self._read(connection)
             self._forest = forest
-            self._ahead = {number for number in self._ahead if number > forest.sequence}
+            self._early = {number: states for number, states in self._early.items() if number > forest.sequence}
             return forest
 
-    def wrote(self, sequence: int, providers: Mapping[int, Provider]) -> None:
-        """An own write is committed: `providers` as it left them. Later states are not overwritten."""
+    def wrote(self, sequence: int, providers: Mapping[int, Provider | None]) -> None:
+        """An own write is committed: `providers` as it left them, None where one is gone. They come in their order."""
         with self._lock:
-            if self._forest is None:
-                return
-            newer: dict[int, Provider | None] = {}
-            for provider_id, provider in providers.items():
-                present = self._forest.by_id(provider_id)
-                if present is not None and present.revision < provider.revision:
-                    newer[provider_id] = provider
-            self._ahead.add(sequence)
-            reached = self._forest.sequence
-            while reached + 1 in self._ahead:
-                reached += 1
-                self._ahead.remove(reached)
-            self._forest = self._forest.with_changes(newer, sequence=reached)
+            if self._forest is not None and self._forest.sequence == sequence - 1:
+                self._forest = self._forest.with_changes(providers, sequence=sequence)
 
     def _read(self, connection: Connection) -> Forest:
         # The number first: on a database without one state for all statements, reading too much does no harm.

@@ -1,0 +1,136 @@
+"""The picture in memory is the one in the database, whatever was written, by whom, and when it was looked at.
+
+Two processes write to one database, and each looks at its own picture now and then or never; a third one that has seen
+nothing yet reads everything. All three must show the same.
+"""
+
+import itertools
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moorage.core.clock import VirtualClock
+from moorage.core.errors import MoorageError
+from moorage.core.ids import SeededIds
+from moorage.db.engine import open_engine
+from moorage.db.migrations import upgrade
+from moorage.placement.claiming import Wish
+from moorage.placement.model import Inventory
+from moorage.placement.service import PlacementService
+from moorage.placement.service_candidates import ProviderFilter
+from tests.conftest import START
+from tests.property.placement.test_forest import picture
+
+TRAITS = ["HW_CPU_X86_AVX2", "STORAGE_DISK_SSD", "MISC_SHARES_VIA_AGGREGATE"]
+AGGREGATES = [f"aaaaaaaa-0000-4000-8000-00000000000{number}" for number in range(3)]
+CONSUMERS = [f"cccccccc-0000-4000-8000-00000000000{number}" for number in range(3)]
+
+places = st.integers(0, 5)  #: of a provider in the order in which they were created, modulo how many there are
+acts = st.one_of(
+    st.tuples(st.just("create"), st.none() | places),
+    st.tuples(st.just("create"), st.none() | places),
+    st.tuples(st.just("rename"), places),
+    st.tuples(st.just("move"), places, st.none() | places),
+    st.tuples(st.just("move"), places, st.none() | places),
+    st.tuples(st.just("delete"), places),
+    st.tuples(st.just("inventories"), places, st.sets(st.sampled_from(["VCPU", "DISK_GB"]))),
+    st.tuples(st.just("traits"), places, st.sets(st.sampled_from(TRAITS))),
+    st.tuples(st.just("aggregates"), places, st.sets(st.sampled_from(AGGREGATES))),
+    st.tuples(st.just("claim"), places, st.sampled_from(CONSUMERS)),
+    st.tuples(st.just("release"), st.sampled_from(CONSUMERS)),
+)
+#: (which process acts, what it does, whether it looks at its picture afterwards)
+histories = st.lists(st.tuples(st.integers(0, 1), acts, st.booleans()), min_size=1, max_size=8)
+
+
+class World:
+    """One database for all examples: each begins with deleting what the one before has left."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.clock = VirtualClock(START)
+        self.numbers = itertools.count()
+
+    def process(self):
+        return PlacementService(self.engine, self.clock, SeededIds(next(self.numbers)))
+
+    def clean(self, service):
+        for consumer in CONSUMERS:
+            with suppress(MoorageError):
+                service.allocations.release(consumer)
+        while found := service.candidates.providers(ProviderFilter())[1]:
+            parents = {provider.parent_id for provider in found}
+            for provider in found:
+                if provider.id not in parents:
+                    service.providers.delete(provider.uuid)
+
+    def act(self, service, uuids, act):
+        """What the service refuses is no matter here."""
+        kind, *more = act
+        self.clock.sleep(1)
+        if kind == "release":
+            service.allocations.release(more[0])
+        elif kind == "create":
+            parent = uuids[more[0] % len(uuids)] if more[0] is not None and uuids else None
+            made = service.providers.create(f"provider {next(self.numbers)}", None, parent)
+            uuids.append(made.provider.uuid)
+        elif uuids:
+            self.change(service, uuids, uuids[more[0] % len(uuids)], kind, *more[1:])
+
+    def change(self, service, uuids, uuid, kind, what=None):
+        match kind:
+            case "rename":
+                service.providers.update(uuid, f"name {next(self.numbers)}", None, parent_given=False, may_move=True)
+            case "move":
+                parent = None if what is None else uuids[what % len(uuids)]
+                service.providers.update(uuid, f"name {next(self.numbers)}", parent, parent_given=True, may_move=True)
+            case "delete":
+                service.providers.delete(uuid)
+                uuids.remove(uuid)
+            case "inventories":
+                service.providers.set_inventories(uuid, None, {name: Inventory(total=4) for name in sorted(what)})
+            case "traits":
+                service.providers.set_traits(uuid, None, sorted(what))
+            case "aggregates":
+                service.providers.set_aggregates(uuid, None, sorted(what))
+            case "claim":
+                wish = Wish(what, {uuid: {"VCPU": 1}}, project_id="red", user_id="alice", check_generation=False)
+                service.allocations.claim([wish])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    engine = open_engine(f"sqlite:///{tmp_path_factory.mktemp('world')}/moorage.sqlite")
+    upgrade(engine, "placement")
+    world = World(engine)
+    world.process().start()
+    yield world
+    engine.dispose()
+
+
+def shown(service):
+    """The whole picture, and the list as the API answers it."""
+    forest, listed = service.candidates.providers(ProviderFilter())
+    return picture(forest), [provider.uuid for provider in sorted(listed, key=lambda provider: provider.id)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories)
+def test_every_process_sees_what_is_in_the_database(world, history):
+    processes = world.process(), world.process()
+    world.clean(processes[0])
+    uuids = []
+    for above in (None, 0, 1, None):
+        world.act(processes[0], uuids, ("create", above))
+    for process in processes:
+        shown(process)
+    for number, act, looks in history:
+        with suppress(MoorageError):
+            world.act(processes[number], uuids, act)
+        if looks:
+            shown(processes[number])
+    expected = shown(world.process())
+    for process in processes:
+        assert shown(process) == expected
