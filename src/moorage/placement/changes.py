@@ -1,25 +1,22 @@
-"""The log of changes, by which processes learn of each other's writes.
+"""The log of changes, by which processes learn of each other's writes, and history is told.
 
-The sequence number is taken under a row lock inside the writing transaction, as its last statement before the
-commit: commit order is sequence order.
+Every writing transaction takes the next number *first*, and keeps its row locked until the commit: whoever has it is
+the only writer there is, commit order is number order, and no two writers can wait for each other.
 """
 
-from collections.abc import Collection
+from collections.abc import Iterable
+from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, delete, insert, literal_column, select, update
+from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
 
-from moorage.core.clock import SystemClock
+from moorage.placement.documents import EVERYTHING_ID, NAMES_ID, Entry
 from moorage.placement.tables import change_retention as retention
 from moorage.placement.tables import change_sequence as counter
 from moorage.placement.tables import changes
 
-#: Pseudo providers in the log.
-NAMES = 0  #: resource classes or traits were added or removed
-EVERYTHING = -1  #: read all again
-
-#: Entries older than this many numbers are dropped; who is further behind reads everything again.
-KEPT = 100_000
-TRIM_EVERY = 1_000
+#: Pseudo providers in what `since` answers.
+NAMES = NAMES_ID
+EVERYTHING = EVERYTHING_ID
 
 _TAKE = update(counter).where(counter.c.id == 1).values(last=counter.c.last + 1)
 #: The number of the last change; what every request asks that reads the forest.
@@ -31,30 +28,34 @@ _SINCE = (
     .where(changes.c.sequence > bindparam("after"), changes.c.provider_id.is_not(None))
     .distinct()
 )
-_TRIM = delete(changes).where(changes.c.sequence < bindparam("before"))
-_NOTE_TRIM = update(retention).where(retention.c.id == 1).values(first=bindparam("before"), since=bindparam("now"))
 
 
-def record(connection: Connection, provider_ids: Collection[int]) -> int:
-    """Write down that these changed; the number of this change. To be called last in a transaction."""
-    connection.execute(_TAKE)
-    sequence = last(connection)
-    if provider_ids:
+class Log:
+    """The entries of one transaction, which is alone from here on: to be made before anything is read or written."""
+
+    def __init__(self, connection: Connection, now: datetime) -> None:
+        connection.execute(_TAKE)
+        self.sequence = last(connection)
+        self._connection = connection
+        self._now = now
+        self._length = 0
+
+    def add(self, entries: Iterable[Entry]) -> None:
         rows = [
             {
-                "sequence": sequence,
+                "sequence": self.sequence,
                 "position": position,
-                "provider_id": provider_id,
-                "at": SystemClock().now(),
-                "kind": {NAMES: "names", EVERYTHING: "everything"}.get(provider_id, "provider"),
+                "provider_id": entry.provider_id,
+                "at": self._now,
+                "kind": entry.kind,
+                "subject": entry.subject,
+                "document": entry.document,
             }
-            for position, provider_id in enumerate(sorted(provider_ids))
+            for position, entry in enumerate(entries, self._length)
         ]
-        connection.execute(_INSERT, rows)
-    if sequence % TRIM_EVERY == 0 and sequence > KEPT:
-        connection.execute(_TRIM, {"before": sequence - KEPT})
-        connection.execute(_NOTE_TRIM, {"before": sequence - KEPT, "now": SystemClock().now()})
-    return sequence
+        self._length += len(rows)
+        if rows:
+            self._connection.execute(_INSERT, rows)
 
 
 def last(connection: Connection) -> int:

@@ -5,22 +5,17 @@ fit. A provider that holds more than its capacity (an operator shrank it) may no
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
-from moorage.placement.forest import Forest
-from moorage.placement.model import Provider
-
-#: {provider id: {class: units}}
-Holdings = Mapping[int, Mapping[str, int]]
+from moorage.placement.model import Holdings, Provider
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no room. `provider_ids`: what the decision looked at, to be checked for being up to date."""
+    """Why there is no room."""
 
     message: str
-    provider_ids: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +31,11 @@ class Picture(Protocol):
     def by_id(self, provider_id: int) -> Provider | None: ...
 
 
-class Ahead:
-    """A forest, with claims taken that are not written yet: what the next claim of a group is decided on."""
-
-    def __init__(self, forest: Forest) -> None:
-        self._forest = forest
-        self.used: dict[int, Mapping[str, int]] = {}  #: {provider id: {class: units}} of those that changed
-
-    def take(self, claim: Claim) -> None:
-        self.used |= claim.used
-
-    def by_id(self, provider_id: int) -> Provider | None:
-        provider = self._forest.by_id(provider_id)
-        used = self.used.get(provider_id)
-        return provider if provider is None or used is None else replace(provider, used=used)
-
-
 def decide(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> Claim | Refusal:
     """`before` and `after` are {consumer: what it holds}; providers in them exist in the forest."""
     given_back = _sums(before)
     taken = _sums(after)
-    involved = frozenset(given_back) | frozenset(taken)
+    involved = given_back.keys() | taken.keys()
     for holdings in after.values():
         for provider_id, amounts in holdings.items():
             provider = _provider(forest, provider_id)
@@ -64,7 +43,7 @@ def decide(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, 
                 if problem := _problem(
                     provider, name, amount, given_back.get(provider_id, {}).get(name, 0), taken[provider_id][name]
                 ):
-                    return Refusal(_nothing_at_all(forest, before, after) or problem, involved)
+                    return Refusal(_nothing_at_all(forest, before, after) or problem)
     return Claim(
         {
             provider_id: _used_after(

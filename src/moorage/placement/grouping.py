@@ -10,11 +10,12 @@ Every caller gets the outcome of its own request, after the commit that holds it
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from moorage.core.errors import Unavailable
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 #: Requests in one group at most, so that nobody waits for a very long transaction.
 MOST = 64
@@ -27,17 +28,17 @@ class _Waiter(Generic[T]):
         self.item = item
         self.called = threading.Event()  #: it has its outcome, or is to lead
         self.is_done = False
-        self.error: Exception | None = None
+        self.outcome: Any = None  #: or its error
 
 
-class Grouping(Generic[T]):
-    """`write` writes a group and answers, for each item, None or its error; what it raises counts for the whole group.
+class Grouping(Generic[T, R]):
+    """`write` writes a group and answers, for each item, its result or error; what it raises counts for the whole group.
 
     `about` names what an item is about: a group holds nothing twice, so its items do not depend on each other's rows.
     """
 
     def __init__(
-        self, write: Callable[[Sequence[T]], Sequence[Exception | None]], about: Callable[[T], Collection[str]]
+        self, write: Callable[[Sequence[T]], Sequence[R | Exception]], about: Callable[[T], Collection[str]]
     ) -> None:
         self._write = write
         self._about = about
@@ -45,8 +46,8 @@ class Grouping(Generic[T]):
         self._waiting: deque[_Waiter[T]] = deque()
         self._somebody_leads = False
 
-    def submit(self, item: T) -> None:
-        """Returns when `item` is committed; raises its own error."""
+    def submit(self, item: T) -> R:
+        """The result of `item` when it is committed; raises its own error."""
         mine = _Waiter(item)
         with self._lock:
             self._waiting.append(mine)
@@ -56,8 +57,10 @@ class Grouping(Generic[T]):
             self._wait(mine)
         if not mine.is_done:
             self._lead()
-        if mine.error is not None:
-            raise mine.error
+        if isinstance(mine.outcome, Exception):
+            raise mine.outcome
+        result: R = mine.outcome
+        return result
 
     def _wait(self, mine: _Waiter[T]) -> None:
         if mine.called.wait(PATIENCE_S):
@@ -72,12 +75,12 @@ class Grouping(Generic[T]):
         """Write the first group of those that wait, then let the next one lead."""
         with self._lock:
             group = self._next_group()
-        outcomes: Sequence[Exception | None] = [Unavailable("the server was stopped in the middle")] * len(group)
+        outcomes: Sequence[R | Exception] = [Unavailable("the server was stopped in the middle")] * len(group)
         try:
             outcomes = self._outcomes([waiter.item for waiter in group])
         finally:
             for waiter, outcome in zip(group, outcomes, strict=True):
-                waiter.error, waiter.is_done = outcome, True
+                waiter.outcome, waiter.is_done = outcome, True
                 waiter.called.set()
             with self._lock:
                 self._somebody_leads = bool(self._waiting)
@@ -96,7 +99,7 @@ class Grouping(Generic[T]):
             group.append(self._waiting.popleft())
         return group
 
-    def _outcomes(self, items: Sequence[T]) -> Sequence[Exception | None]:
+    def _outcomes(self, items: Sequence[T]) -> Sequence[R | Exception]:
         try:
             return self._write(items)
         except Unavailable as error:  # the database, which would fail each of them too

@@ -94,6 +94,10 @@ class Consumer:
     consumer_type: str | None
 
 
+#: What consumers hold: {provider id: {class: units}}
+Holdings = Mapping[int, Mapping[str, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """One row of what a consumer holds."""

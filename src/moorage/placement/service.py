@@ -12,7 +12,7 @@ from moorage.core.errors import RetryableConflict
 from moorage.core.ids import Ids
 from moorage.db.questions import Asker
 from moorage.db.transactions import in_transaction
-from moorage.placement import changes, store_names
+from moorage.placement import changes, documents, store_names
 from moorage.placement.service_allocations import AllocationService
 from moorage.placement.service_candidates import CandidateService
 from moorage.placement.service_events import EventService
@@ -31,10 +31,10 @@ class PlacementService:
         self._engine = engine
         self.clock = clock
         snapshot = Snapshot(engine, Asker(engine))
-        writer = Writer(engine, snapshot)
-        self.providers = ProviderService(engine, snapshot, writer, clock, ids)
+        writer = Writer(engine, snapshot, clock)
+        self.providers = ProviderService(engine, snapshot, writer, ids)
         self.names = NameService(engine, snapshot, writer, clock)
-        self.allocations = AllocationService(engine, snapshot, writer, clock)
+        self.allocations = AllocationService(engine, snapshot, writer)
         self.candidates = CandidateService(snapshot)
         self.events = EventService(engine, watchers=watchers)
         self.history = HistoryService(engine, clock)
@@ -56,7 +56,7 @@ class PlacementService:
             store_names.add(connection, table, missing, now, standard=True)
             added = added or bool(missing)
         if added:
-            changes.record(connection, (changes.NAMES,))
+            changes.Log(connection, now).add((documents.NAMES,))
 
 
 def _ensure_counter(connection: Connection) -> None:

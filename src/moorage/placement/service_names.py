@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, Table
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.db.transactions import read
-from moorage.placement import changes, store_names
+from moorage.placement import documents, store_names
 from moorage.placement.model import Name
 from moorage.placement.snapshot import Snapshot
 from moorage.placement.store_names import CLASSES, TRAITS
@@ -50,7 +50,7 @@ class NameService:
             if new_name != name and store_names.find(connection, CLASSES, new_name) is not None:
                 raise Conflict(f"Resource class already exists: {new_name}")
             store_names.rename(connection, CLASSES, found.id, new_name)
-            return Written(None, (changes.EVERYTHING,))
+            return Written(None, (documents.EVERYTHING,))
 
         self._writer.run(work)
 
@@ -64,7 +64,7 @@ class NameService:
             if store_names.class_in_use(connection, found.id):
                 raise _class_in_use(name)
             store_names.remove(connection, CLASSES, found.id)
-            return Written(None, (changes.NAMES,))
+            return Written(None, (documents.NAMES,))
 
         self._writer.run(work)
 
@@ -93,7 +93,7 @@ class NameService:
             if store_names.trait_in_use(connection, found.id):
                 raise Conflict(f"The trait {name} is in use by a resource provider.")
             store_names.remove(connection, TRAITS, found.id)
-            return Written(None, (changes.NAMES,))
+            return Written(None, (documents.NAMES,))
 
         self._writer.run(work)
 
@@ -116,7 +116,7 @@ class NameService:
             if store_names.find(connection, table, name) is not None:
                 return Written(False, ())
             store_names.add(connection, table, [name], self._clock.now(), standard=False)
-            return Written(True, (changes.NAMES,))
+            return Written(True, (documents.NAMES,))
 
         is_new = self._writer.run(work)
         return self._show(table, name, f"{name} was deleted again"), is_new

@@ -2,7 +2,7 @@
 
 Own writes are put in as they are committed; those of other processes are read when the last number of the change
 log (one cheap statement) says that there are some. A reader therefore sees everything that was committed before
-it asked, and a writer's revision check finds out whatever came after.
+it asked; a writer, who has the next number, sees the last commit and stays alone until its own.
 """
 
 import threading
@@ -16,9 +16,6 @@ from moorage.placement import changes, store
 from moorage.placement.forest import Forest
 from moorage.placement.model import Provider
 
-#: Own writes that may wait for one of another process to be read; who is further ahead reads what it wrote.
-MAX_EARLY = 1_000
-
 
 class Snapshot:
     """Thread-safe: the forest is immutable and replaced under a lock."""
@@ -28,11 +25,9 @@ class Snapshot:
         self._last = Together(asker.question(changes.LAST).number)
         self._lock = threading.Lock()
         self._forest: Forest | None = None
-        #: {number: its states} of own writes that came before a number that is still missing.
-        self._early: dict[int, Mapping[int, Provider | None]] = {}
 
     def held(self) -> Forest:
-        """The forest as this process has it, perhaps behind others: for decisions that are verified when written."""
+        """The forest as this process has it, perhaps behind others."""
         return self._forest or self.current()
 
     def current(self) -> Forest:
@@ -49,7 +44,6 @@ class Snapshot:
             with read_one_state(self._engine) as connection:
                 forest = self._read(connection)
             self._forest = forest
-            self._early = {number: states for number, states in self._early.items() if number > forest.sequence}
             return forest
 
     def wrote(self, sequence: int, providers: Mapping[int, Provider | None]) -> None:

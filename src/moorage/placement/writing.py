@@ -1,63 +1,127 @@
-"""Every write goes through here: the transaction, the number in the change log, and what this process remembers."""
+"""Every write goes through here: the transaction, the number in the change log, and what this process remembers.
 
-from collections.abc import Callable, Collection
+A transaction takes the number of the next change first: from there until its commit nobody else writes, in any process.
+So the picture of the whole database that it decides on is exact, nothing else is locked, nothing is verified, and no
+writer can wait for another in a circle. What it decides is a difference between states; it goes out together with
+the commit, in the second round trip.
+
+Writes of one process share transactions: see `moorage.placement.grouping`.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection, Engine, Row
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, Engine
 
-from moorage.core.errors import ConcurrentUpdate, NotFound
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, RetryableConflict
+from moorage.db.batches import Batches, Transaction
 from moorage.db.transactions import in_transaction
-from moorage.placement import changes, store
+from moorage.placement import changes, store_drafts
+from moorage.placement.documents import Entry
+from moorage.placement.drafts import Draft
+from moorage.placement.forest import Forest
+from moorage.placement.grouping import Grouping
 from moorage.placement.model import Provider
 from moorage.placement.snapshot import Snapshot
 
 T = TypeVar("T")
 
-CONCURRENT_UPDATE = "placement.concurrent_update"
+#: How often a transaction is begun again that the database gave up: it has made us wait for the lock already.
+ATTEMPTS = 8
 
-#: How often a write is begun again because another one put the same new row (consumer, name) in first.
-ATTEMPTS = 5
+
+@dataclass(frozen=True, slots=True)
+class Order(Generic[T]):
+    """One request's write: decided on a draft, all or nothing, by a function without any other effect."""
+
+    decide: Callable[[Draft], T]
+    #: What no other order of the same group may be about: uuids of consumers, and of providers that change themselves.
+    about: Collection[str]
+    consumers: Collection[str] = ()  #: uuids of those that the decision looks at
+    names: Collection[str] = ()  #: of providers, to be looked up
 
 
 @dataclass(frozen=True, slots=True)
 class Written(Generic[T]):
-    """What a transaction did: its result, the ids to note in the change log, and states that need no reading again."""
+    """What a transaction of `Writer.run` did."""
 
     result: T
-    changed: Collection[int]
-    states: dict[int, Provider] | None = None
+    entries: Collection[Entry]
 
 
 class Writer:
-    def __init__(self, engine: Engine, snapshot: Snapshot) -> None:
+    def __init__(self, engine: Engine, snapshot: Snapshot, clock: Clock) -> None:
         self._engine = engine
         self._snapshot = snapshot
+        self._clock = clock
+        self._batches = Batches(engine)
+        #: Held from before the number is taken until the snapshot has it: own writes come into it in their order.
+        self._turn = threading.Lock()
+        self._queue: Grouping[Order[Any], Any] = Grouping(self._write, lambda order: order.about)
+
+    def submit(self, order: Order[T]) -> T:
+        """Returns when it is committed; raises what `decide` raised."""
+        result: T = self._queue.submit(order)
+        return result
 
     def run(self, work: Callable[[Connection], Written[T]]) -> T:
-        """`work` in a transaction; run again where the database gave it up or a duplicate came first."""
+        """`work` in a transaction of its own, for what is rarely written: classes and traits."""
 
-        def numbered(connection: Connection) -> tuple[Written[T], int]:
+        def numbered(connection: Connection) -> T:
+            log = changes.Log(connection, self._clock.now())
             written = work(connection)
-            return written, changes.record(connection, written.changed) if written.changed else 0
-
-        for _ in range(ATTEMPTS):
-            try:
-                written, sequence = in_transaction(self._engine, numbered)
-            except IntegrityError:
-                continue
-            if written.states is not None and sequence:
-                self._snapshot.wrote(sequence, written.states)
+            log.add(written.entries)
             return written.result
-        raise ConcurrentUpdate(
-            "Another thread concurrently updated the data. Please retry your update", code=CONCURRENT_UPDATE
+
+        with self._turn:
+            return in_transaction(self._engine, numbered)
+
+    def _write(self, orders: Sequence[Order[Any]]) -> Sequence[Any]:
+        with self._turn:
+            for _ in range(ATTEMPTS - 1):
+                try:
+                    return self._attempt(orders)
+                except RetryableConflict:
+                    continue
+            return self._attempt(orders)
+
+    def _attempt(self, orders: Sequence[Order[Any]]) -> list[Any]:
+        with self._batches.transaction() as transaction:
+            sequence, draft = self._begin(transaction, orders)
+            outcomes = [_decided(order, draft) for order in orders]
+            if draft.is_empty:
+                return outcomes
+            if draft.created:
+                (answer,) = transaction.send(store_drafts.create_providers(draft))
+                numbered = draft.number(dict(answer))
+                outcomes = [numbered.get(one.id, one) if isinstance(one, Provider) else one for one in outcomes]
+            transaction.commit(*store_drafts.write(draft, sequence))
+        self._snapshot.wrote(sequence, draft.providers)
+        return outcomes
+
+    def _begin(self, transaction: Transaction, orders: Sequence[Order[Any]]) -> tuple[int, Draft]:
+        """Take the number, and read what is not in the forest."""
+        consumers = [uuid for order in orders for uuid in order.consumers]
+        names = [name for order in orders for name in order.names]
+        taken, found, owners = transaction.send(
+            (store_drafts.TAKE, None), store_drafts.find_consumers(consumers), store_drafts.find_names(names)
         )
+        ((sequence,),) = taken
+        forest = self._exact(sequence - 1)
+        return sequence, Draft(forest, self._clock.now(), store_drafts.consumers_found(found), dict(owners))
+
+    def _exact(self, last: int) -> Forest:
+        """The forest as of the last commit, which stays the last while we hold the next number."""
+        forest = self._snapshot.held()
+        return forest if forest.sequence == last else self._snapshot.catch_up(last)
 
 
-def locked(connection: Connection, uuid: str, message: str | None = None) -> Row[tuple[object, ...]]:
-    """The provider's row, locked. Raises `NotFound`."""
-    row = store.lock_provider(connection, uuid)
-    if row is None:
-        raise NotFound(message or f"No resource provider with uuid {uuid} found")
-    return row
+def _decided(order: Order[Any], draft: Draft) -> Any:
+    """The order's result, or its error: what one is refused for does not concern the others."""
+    try:
+        return order.decide(draft)
+    except MoorageError as error:
+        return error

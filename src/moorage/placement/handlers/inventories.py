@@ -29,7 +29,7 @@ def show(call: PlacementCall, uuid: str, resource_class: str) -> Reply:
 def create(call: PlacementCall, uuid: str) -> Reply:
     name = call.json["resource_class"]
     inventory = decode(call.json)
-    call.service.providers.get(uuid)
+    call.service.providers.check_exists(uuid)
     _check(call, uuid, {name: inventory}, "create")
     provider = call.service.providers.add_inventory(uuid, name, inventory)
     reply = _one(call, provider, name, status=201)

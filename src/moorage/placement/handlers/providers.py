@@ -5,11 +5,12 @@ from datetime import datetime
 
 from moorage.placement.forest import Forest
 from moorage.placement.handlers.answers import PlacementCall, answer, checked_query, done, path
+from moorage.placement.handlers.provider_json import Shape, shape
+from moorage.placement.listing import ProviderFilter
 from moorage.placement.model import Provider
 from moorage.placement.query import NO_AGGREGATES, NO_TRAITS, parse_member_of, parse_resources, parse_traits
 from moorage.placement.schemas import provider as schemas
-from moorage.placement.service_candidates import ProviderFilter
-from moorage.placement.service_providers import Kept, kept
+from moorage.placement.service_providers import Kept
 from moorage.wire.call import Reply
 
 
@@ -25,8 +26,8 @@ def index(call: PlacementCall) -> Reply:
         aggregates=parse_member_of(every("member_of"), call.version) if "member_of" in values else NO_AGGREGATES,
     )
     forest, found = call.service.candidates.providers(wanted)
-    modified = max((moment for provider in found if (moment := provider.updated_at)), default=None)
-    return answer(call, {"resource_providers": _many(call, forest, found)}, modified)
+    texts, modified = _every(call, forest) if len(found) == len(forest) else _some(call, forest, found)
+    return answer(call, b'{"resource_providers":[%s]}' % texts, modified)
 
 
 def create(call: PlacementCall) -> Reply:
@@ -37,7 +38,7 @@ def create(call: PlacementCall) -> Reply:
     )
     location = f"/resource_providers/{made.provider.uuid}"
     if call.version >= (1, 20):
-        return answer(call, encode(call, made), made.provider.updated_at, location=location)
+        return answer(call, _shape(call).text(made).encode(), made.provider.updated_at, location=location)
     return done(call, 201, location=location)
 
 
@@ -57,7 +58,7 @@ def update(call: PlacementCall, uuid: str) -> Reply:
 
 
 def exists(call: PlacementCall, uuid: str, **_: str) -> None:
-    call.service.providers.get(uuid)
+    call.service.providers.check_exists(uuid)
 
 
 def delete(call: PlacementCall, uuid: str) -> Reply:
@@ -66,28 +67,40 @@ def delete(call: PlacementCall, uuid: str) -> Reply:
 
 
 def _answer(call: PlacementCall, shown: Kept) -> Reply:
-    modified: datetime | None = shown.provider.updated_at
-    return answer(call, encode(call, shown), modified)
+    return answer(call, _shape(call).text(shown).encode(), shown.provider.updated_at)
 
 
-def _many(call: PlacementCall, forest: Forest, found: list[Provider]) -> list[dict[str, object]]:
-    return [encode(call, kept(forest, provider)) for provider in found]
+def _shape(call: PlacementCall) -> Shape:
+    return shape(path(call, ""), call.version.minor)
 
 
-def encode(call: PlacementCall, shown: Kept) -> dict[str, object]:
-    provider = shown.provider
-    own = path(call, f"/resource_providers/{provider.uuid}")
-    names = ["inventories", "usages"]
-    names += [
-        name for name, since in (("aggregates", 1), ("traits", 6), ("allocations", 11)) if call.version >= (1, since)
-    ]
-    encoded: dict[str, object] = {
-        "uuid": provider.uuid,
-        "name": provider.name,
-        "generation": provider.generation,
-        "links": [{"rel": "self", "href": own}, *({"rel": name, "href": f"{own}/{name}"} for name in names)],
-    }
-    if call.version >= (1, 14):
-        encoded["parent_provider_uuid"] = shown.parent_uuid
-        encoded["root_provider_uuid"] = shown.root_uuid
-    return encoded
+def _some(call: PlacementCall, forest: Forest, found: list[int]) -> tuple[bytes, datetime | None]:
+    """Their texts, and when the last one of them was changed."""
+    providers = [provider for provider in forest.providers.some(found) if provider is not None]
+    return _shape(call).texts(forest, providers), _newest(providers)
+
+
+def _every(call: PlacementCall, forest: Forest) -> tuple[bytes, datetime | None]:
+    """As `_some` of all. Kept by chunk in the form that was asked for last: after a claim one chunk is made anew."""
+    wanted = _shape(call)
+    texts: list[bytes] = []
+    moments: list[datetime] = []
+    for chunk, memo in zip(forest.providers.chunks, forest.providers.memos, strict=True):
+        kept_shape, text, moment = memo.get(_LISTED, (None, b"", None))
+        if kept_shape != wanted:
+            providers = [provider for provider in chunk if provider is not None]
+            text, moment = wanted.texts(forest, providers), _newest(providers)
+            memo[_LISTED] = wanted, text, moment
+        if text:
+            texts.append(text)
+        if moment is not None:
+            moments.append(moment)
+    return b",".join(texts), max(moments, default=None)
+
+
+#: In the memo of a chunk: (shape, texts, when the last one was changed).
+_LISTED = "listed"
+
+
+def _newest(providers: list[Provider]) -> datetime | None:
+    return max([moment for provider in providers if (moment := provider.updated_at)], default=None)

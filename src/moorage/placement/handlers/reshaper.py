@@ -3,7 +3,7 @@
 from moorage.placement.handlers.allocations import wish
 from moorage.placement.handlers.answers import PlacementCall, done
 from moorage.placement.handlers.inventories import decode_all
-from moorage.placement.service_allocations import NewInventories
+from moorage.placement.reshaping import NewInventories
 from moorage.wire.call import Reply
 
 
