@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 MAX_INT = 2**31 - 1
+#: Far more than all that consumers can hold, and with room to add to it in 64 bits.
+MAX_CAPACITY = 2**62
 
 #: The trait that makes a provider share its inventory with the members of its aggregates.
 SHARING = "MISC_SHARES_VIA_AGGREGATE"
@@ -27,8 +29,11 @@ class Inventory:
 
         May be less than what is already used (an operator can shrink an inventory).
         Source: placement API reference, "Update resource provider inventory".
+
+        Never more than `MAX_CAPACITY` either way, whatever the ratio (the peer's schema allows 3e38, and has no least):
+        it goes into arrays and JSON of 64 bits.
         """
-        return int((self.total - self.reserved) * self.allocation_ratio)
+        return int(max(-MAX_CAPACITY, min(MAX_CAPACITY, (self.total - self.reserved) * self.allocation_ratio)))
 
     def allows(self, amount: int) -> bool:
         """May one consumer hold exactly `amount`, whatever others hold?"""

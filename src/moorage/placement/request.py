@@ -94,13 +94,18 @@ def parse(pairs: Sequence[tuple[str, str]], version: Microversion) -> Request:
         )
     return Request(
         groups=tuple(groups),
-        limit=int(limits[0]) if limits else None,
+        limit=_limit(limits[0]) if limits else None,
         group_policy=policies[0] if policies else None,
         root_required=frozenset(root_required),
         root_forbidden=frozenset(root_forbidden),
         same_subtrees=tuple(same_subtrees),
         nested=version >= (1, 29),
     )
+
+
+def _limit(digits: str) -> int | None:
+    """None for more than there can be: Python does not read 5,000 digits as a number."""
+    return int(digits) if len(digits) < 19 else None
 
 
 def _groups(pairs: Sequence[tuple[str, str]], version: Microversion) -> list[RequestGroup]:
