@@ -30,6 +30,10 @@ test: ## Run all tests; servers that are not there are installed and started for
 conformance: .venv/.dev .venv-conformance/.done ## Placement's own test suite against ours, on all three databases; ARGS="--help" says more
 	@.venv/bin/python -m tests.conformance $(ARGS)
 
+.PHONY: crash
+crash: .venv/.dev ## Kill the server and its database 1,000 times each, under load, and look at what is left; 20 minutes
+	@.venv/bin/python -m tests.crash $(ARGS)
+
 .PHONY: bench
 bench: .venv/.runtime .venv-bench/.done ## Upstream Placement and ours side by side: a ratio table in 4 minutes; ARGS="--help" says more
 	@.venv/bin/python -m bench $(ARGS)

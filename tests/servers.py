@@ -139,6 +139,13 @@ def url_of(kind: str) -> str:
     return _join(server)
 
 
+def install(kind: str) -> None:
+    """For who starts a server of this kind himself, with settings of his own. Raises `ServerMissing`."""
+    STATE.mkdir(mode=0o711, exist_ok=True)
+    with _locked(STATE / f"{kind}.starting"):
+        _install(SERVERS[kind])
+
+
 # ------------------------------------------------------------------------------- the shared private instance
 
 
@@ -251,7 +258,7 @@ def _answers(server: Server, url: str) -> bool:
 
 
 def _install(server: Server) -> None:
-    if _program(server.program):
+    if program(server.program):
         return
     remedy = f"install it (Debian: apt-get install {server.package}) or set {_variable(server.kind)} to a URL"
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -263,11 +270,11 @@ def _install(server: Server) -> None:
         subprocess.run(["apt-get", "update", "-qq"], env=env, check=False, stdout=subprocess.DEVNULL)
         command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
         done = subprocess.run([*command, server.package], env=env, check=False, capture_output=True, text=True)
-    if not _program(server.program):
+    if not program(server.program):
         raise ServerMissing(f"{server.label} could not be installed; {remedy}\n{done.stdout}{done.stderr}")
 
 
-def _program(name: str) -> str | None:
+def program(name: str) -> str | None:
     """Path of a program, also where Debian keeps it off PATH; the newest version first."""
     places = ["/usr/sbin", "/usr/lib/rabbitmq/bin"]
     places += sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), key=_version, reverse=True)
@@ -330,7 +337,7 @@ def _launch_postgresql(state: Path) -> Launch:
         "synchronous_commit": "off",
         "full_page_writes": "off",
     }
-    programs = Path(_program("initdb") or "initdb").parent
+    programs = Path(program("initdb") or "initdb").parent
     data = str(state / "data")
     return Launch(
         url=f"postgresql://postgres@127.0.0.1:{port}/postgres",
@@ -364,7 +371,7 @@ def _launch_mariadb(state: Path) -> Launch:
         url=f"mariadb://root@127.0.0.1:{port}/",
         prepare=[
             [
-                _program("mariadb-install-db") or "mariadb-install-db",
+                program("mariadb-install-db") or "mariadb-install-db",
                 "--no-defaults",
                 data,
                 "--auth-root-authentication-method=normal",
@@ -373,7 +380,7 @@ def _launch_mariadb(state: Path) -> Launch:
             ]
         ],
         command=[
-            _program("mariadbd") or "mariadbd",
+            program("mariadbd") or "mariadbd",
             "--no-defaults",
             data,
             f"--port={port}",
@@ -425,7 +432,7 @@ def _launch_rabbit(state: Path) -> Launch:
     script = 'epmd -port "$ERL_EPMD_PORT" & exec "$0"'
     server = "/usr/lib/rabbitmq/bin/rabbitmq-server"
     if not Path(server).exists():
-        server = _program("rabbitmq-server") or "rabbitmq-server"
+        server = program("rabbitmq-server") or "rabbitmq-server"
     return Launch(
         url=f"amqp://guest:guest@127.0.0.1:{port}/%2F", prepare=[], command=["sh", "-c", script, server], env=env
     )

@@ -3,7 +3,11 @@
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from urllib.parse import urlsplit
+
+#: What becomes of bytes on their way: those that are passed on.
+Filter = Callable[[bytes], bytes]
 
 
 class Line:
@@ -18,6 +22,7 @@ class Line:
         #: `url`, through this line.
         self.url = at._replace(netloc=f"{user}@127.0.0.1:{self.port}").geturl()
         self._whole = True
+        self._swallows = False
         self._lock = threading.Lock()
         self._sockets = []
         #: Connections that came through.
@@ -32,9 +37,18 @@ class Line:
         for one in sockets:
             _shut(one)
 
+    def swallow(self) -> None:
+        """Connections stay, and new ones are accepted, but no byte comes through in either direction, until `cut`."""
+        self._swallows = True
+
     def mend(self) -> None:
         with self._lock:
             self._whole = True
+            self._swallows = False
+
+    def filters(self) -> tuple[Filter, Filter]:
+        """Of one connection: to the server, and from it."""
+        return bytes, bytes
 
     def close(self) -> None:
         self.cut()
@@ -51,18 +65,22 @@ class Line:
                     _shut(client)
                     continue
                 self.connections += 1
-                server = socket.create_connection(self._target)
+                try:
+                    server = socket.create_connection(self._target)
+                except OSError:
+                    _shut(client)
+                    continue
                 self._sockets += [client, server]
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+            for source, sink, passing in zip((client, server), (server, client), self.filters(), strict=True):
+                threading.Thread(target=self._pump, args=(source, sink, passing), daemon=True).start()
 
-
-def _pump(source, sink) -> None:
-    with contextlib.suppress(OSError):
-        while block := source.recv(65536):
-            sink.sendall(block)
-    _shut(source)
-    _shut(sink)
+    def _pump(self, source, sink, passing: Filter) -> None:
+        with contextlib.suppress(OSError):
+            while block := source.recv(65536):
+                if not self._swallows:
+                    sink.sendall(passing(block))
+        _shut(source)
+        _shut(sink)
 
 
 def _shut(one) -> None:

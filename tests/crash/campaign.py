@@ -1,0 +1,331 @@
+"""A server is killed again and again under load; after each death everything is looked at.
+
+One database, one set of tenants and one server for the whole campaign: what the first round did must still be there
+after the last.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from moorage.db.engine import open_engine
+from tests.crash.databases import DatabaseServer
+from tests.crash.faults import POINTS, Plan
+from tests.crash.load import Load, Wrong, set_up
+from tests.crash.postgresql_line import PostgresqlLine
+from tests.crash.processes import DEADLINE_S, Server
+from tests.crash.reading import Seen, from_tables, wrong_answers
+from tests.crash.tenants import Tenant
+from tests.crash.wire import Client, Lost
+
+TENANTS = 4
+SHARED = [f"5ba7ed00-0000-4000-8000-{number:012d}" for number in range(3)]
+
+#: How a server dies: at a point around a commit, right after an answer, or whenever; now and then while it starts.
+WAYS = (*POINTS, "answer", "random", "starting")
+#: The service must be back so soon after a kill: the first write is acknowledged.
+BACK_WITHIN_S = 2.0
+
+#: Statements of a transaction after which it may die.
+MOST_STATEMENTS = 6
+#: A plan that nothing fulfils for so long (no transaction has so many statements) gives way to a kill from outside.
+PATIENCE_S = 1.5
+
+
+@dataclass
+class Summary:
+    kills: Counter = field(default_factory=Counter)  #: {where it died: how often}
+    back_s: list[float] = field(default_factory=list)  #: from SIGKILL to the first write that was acknowledged
+    acknowledged: Counter = field(default_factory=Counter)  #: {kind of request: how often}
+    #: Requests without an answer: carried out, or not at all.
+    unanswered: Counter = field(default_factory=Counter)
+
+    def quantile(self, share: float) -> float:
+        ordered = sorted(self.back_s)
+        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.kills.total()} kills: " + ", ".join(
+            f"{count} {where}" for where, count in self.kills.most_common()
+        )
+        yield f"{self.acknowledged.total()} requests acknowledged: " + ", ".join(
+            f"{count} {what}" for what, count in self.acknowledged.most_common()
+        )
+        yield f"{self.unanswered.total()} without an answer: " + ", ".join(
+            f"{count} {what}" for what, count in sorted(self.unanswered.items())
+        )
+        if self.back_s:
+            shown = ", ".join(f"{name} {self.quantile(share):.2f}" for name, share in _SHARES.items())
+            yield f"from SIGKILL to the first acknowledged write, {len(self.back_s)} times: {shown} s"
+
+
+#: Which of the times are shown.
+_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
+
+
+class World:
+    """The tenants, and everything that must be true of what they did."""
+
+    def __init__(self, url: str, database_url: str, seed: int) -> None:
+        self.url = url
+        self.tenants = [Tenant(number, seed, SHARED) for number in range(TENANTS)]
+        self._tables = open_engine(database_url)
+        self.summary = Summary()
+        self._probes = 0
+
+    def set_up(self) -> None:
+        client = Client(self.url)
+        set_up(client, self.tenants, SHARED)
+        client.close()
+
+    def first_write(self, since: float, has_died: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:
+        """Try until a write is acknowledged, and note how long that took since the kill. False: it has died again."""
+        self._probes += 1
+        client = Client(self.url)
+        try:
+            while time.perf_counter() - since < deadline_s:
+                with contextlib.suppress(Lost):
+                    answer = client.send("PUT", f"/traits/CUSTOM_PROBE_{self._probes}")
+                    if answer.status in (201, 204):
+                        self.summary.back_s.append(time.perf_counter() - since)
+                        return True
+                    if answer.status != 503:
+                        raise Wrong(str(answer))
+                if has_died():
+                    return False
+                time.sleep(0.002)
+        finally:
+            client.close()
+        raise Wrong(f"not back after {deadline_s} s")
+
+    def check(self, tables: Engine | None = None) -> None:
+        """In the tables, then whether the service says the same. Raises `Wrong` with everything that is wrong."""
+        tables = tables or self._tables
+        seen, wrong = from_tables(tables)
+        tables.dispose()  # no connection of ours that a dying database would wait for
+        for tenant in self.tenants:
+            step, state = tenant.known.pending, dict(tenant.known.state)
+            wrong += tenant.known.resolve(seen.states)
+            if step is not None:
+                done = (
+                    "carried out"
+                    if tenant.known.state.keys() != state.keys() or _moved(tenant, state)
+                    else "not at all"
+                )
+                self.summary.unanswered[done] += 1
+        wrong += self._strangers(seen)
+        wrong += self._shared_generations(seen)
+        client = Client(self.url)
+        try:
+            wrong += wrong_answers(client, seen)
+        finally:
+            client.close()
+        if wrong:
+            raise Wrong("\n".join(wrong))
+
+    def _strangers(self, seen: Seen) -> Iterator[str]:
+        known = {uuid for tenant in self.tenants for uuid, state in tenant.known.state.items() if state is not None}
+        for uuid in seen.states.keys() - known - set(SHARED):
+            yield f"nobody asked for {uuid}: {seen.states[uuid]}"
+
+    def _shared_generations(self, seen: Seen) -> Iterator[str]:
+        """Each acknowledged claim moved them once, and nothing else did."""
+        for uuid in SHARED:
+            moved = 1 + sum(tenant.known.shared.get(uuid, 0) for tenant in self.tenants)
+            if seen.providers[uuid].generation != moved:
+                yield f"shared provider {uuid} was moved {moved} times and is at {seen.providers[uuid].generation}"
+
+    def note(self, load: Load) -> None:
+        self.summary.acknowledged.update(load.counts)
+
+
+def _moved(tenant: Tenant, before: dict) -> bool:
+    return any(tenant.known.state[uuid] != state for uuid, state in before.items())
+
+
+class ServerCampaign:
+    """Kills the server process, with its supervisor; on SQLite that is the database, too."""
+
+    def __init__(self, directory: Path, database_url: str, *, seed: int = 1, zygote: bool = True) -> None:
+        self._line: PostgresqlLine | None = None
+        if database_url.startswith("postgresql"):
+            self._line = PostgresqlLine(database_url, self._fatal)
+        self._server = Server(directory, self._line.url if self._line else database_url, zygote=zygote)
+        self.world = World(self._server.url, database_url, seed)
+        self._random = random.Random(seed)
+        self._last_words = ""
+        # Only what was forked from the zygote can be told to kill itself; points are known at two drivers.
+        self._ways = WAYS if zygote and not database_url.startswith("mariadb") else ("answer", "random")
+
+    def run(self, rounds: int) -> Summary:
+        summary = self.world.summary
+        with self._set_up():
+            self._server.kill()
+            self._dead()
+            while summary.kills.total() < rounds:
+                way = self._random.choice(self._ways)
+                self._start(self._plan(way))
+                if self.world.first_write(self._died_at, self._has_died):
+                    self.world.check()
+                    summary.kills[self._work_until_dead(way)] += 1
+                else:
+                    summary.kills["starting"] += 1
+            self._server.start()
+            self.world.first_write(self._died_at, lambda: False)
+            self.world.check()
+        return summary
+
+    @contextlib.contextmanager
+    def running_with_load(self, requests: int = 50) -> Iterator[World]:
+        """After so many requests, and no kill."""
+        with self._set_up():
+            enough = threading.Event()
+            load = Load(self.world.url, self.world.tenants, lambda number: number >= requests and enough.set())
+            if not enough.wait(DEADLINE_S):
+                raise Wrong("no answers")
+            load.stop()
+            load.join()
+            yield self.world
+
+    @contextlib.contextmanager
+    def _set_up(self) -> Iterator[None]:
+        with self._server:
+            self._server.start()
+            self.world.first_write(time.perf_counter(), lambda: False)
+            self.world.summary.back_s.clear()  # that one made the schema
+            self.world.set_up()
+            yield
+
+    @property
+    def server_log(self) -> str:
+        return self._server.last_log
+
+    def _start(self, plan: Plan | None) -> None:
+        if self._line is not None:
+            self._last_words = ""
+            self._line.arm(plan)
+        self._server.start(plan if self._line is None else None)
+
+    def _fatal(self, last_words: str) -> None:
+        self._last_words = last_words
+        self._server.kill()
+
+    def _plan(self, way: str) -> Plan | None:
+        if way == "starting":
+            return Plan(self._random.choice(POINTS), position=self._random.randint(1, MOST_STATEMENTS))
+        if way not in POINTS:
+            return None
+        position = self._random.randint(1, MOST_STATEMENTS)
+        # Spared: the transaction of the start, and the first write, by which the time to come back is measured.
+        nth = self._random.randint(1, 3 if way == "statement" else 10)
+        return Plan(way, nth, position, spared=2)
+
+    def _work_until_dead(self, way: str) -> str:
+        """Where it died."""
+        last = self._random.randint(1, 60) if way == "answer" else 0
+
+        def answered(number: int) -> None:
+            if number == last:
+                self._server.kill()
+
+        load = Load(self.world.url, self.world.tenants, answered)
+        where = self._server.died(self._random.uniform(0.0, 0.3) if way == "random" else PATIENCE_S)
+        if where is None:  # it is to be killed at any moment, or the plan does not fit what is done here
+            way = "random"
+            self._server.kill()
+            where = self._server.died()
+        if self._line is not None:
+            self._line.arm(None)
+        self._dead()
+        load.join()
+        self.world.note(load)
+        return where or self._last_words or way
+
+    def _has_died(self) -> bool:
+        if self._server.died(0.0) is None:
+            return False
+        self._dead()
+        return True
+
+    def _dead(self) -> None:
+        self._server.died()
+        self._died_at = time.perf_counter()
+
+
+#: How the database goes: all its processes at once; one that serves a client; a connection is ended; a stop in order.
+DATABASE_WAYS = {
+    "postgresql": ("all", "all", "backend", "terminate", "stop"),
+    "mariadb": ("all", "all", "stop"),
+}
+
+
+class DatabaseCampaign:
+    """Kills the database below a server, which stays and must get over it by itself."""
+
+    def __init__(self, directory: Path, database: DatabaseServer, *, seed: int = 1) -> None:
+        self._database = database
+        self._server = Server(directory, database.url)
+        self.world = World(self._server.url, database.url, seed)
+        self._random = random.Random(seed)
+
+    def run(self, rounds: int) -> Summary:
+        summary = self.world.summary
+        with self._server:
+            self._server.start()
+            self.world.first_write(time.perf_counter(), lambda: False)
+            summary.back_s.clear()  # that one made the schema
+            self.world.set_up()
+            while summary.kills.total() < rounds:
+                self._round(self._random.choice(DATABASE_WAYS[self._database.kind]))
+        return summary
+
+    @property
+    def server_log(self) -> str:
+        return self._server.last_log
+
+    def _round(self, way: str) -> None:
+        moment = self._random.randint(1, 60)
+        reached = threading.Event()
+        load = Load(self.world.url, self.world.tenants, lambda number: number >= moment and reached.set())
+        if not reached.wait(DEADLINE_S):
+            raise Wrong("no answers")
+        killed_at = time.perf_counter()
+        self._end(way)
+        load.stop()
+        self.world.first_write(killed_at, lambda: self._server.died(0.0) is not None)
+        load.join()
+        self.world.note(load)
+        self.world.check()
+        self.world.summary.kills[way] += 1
+
+    def _end(self, way: str) -> None:
+        """In any of the ways; it runs again, or does so soon by itself."""
+        if way == "all":
+            self._database.kill()
+            self._database.start()
+        elif way == "stop":
+            self._database.stop()
+            self._database.start()
+        elif way == "terminate":
+            self._database.execute(f"SELECT pg_terminate_backend({self._any_backend()})")
+        else:
+            before = self._database.starts()
+            os.kill(self._any_backend(), signal.SIGKILL)
+            deadline = time.monotonic() + DEADLINE_S
+            while self._database.starts() == before:
+                if time.monotonic() > deadline:
+                    raise Wrong("PostgreSQL did not start again after one of its processes was killed")
+                time.sleep(0.002)
+
+    def _any_backend(self) -> int:
+        """Of the connections that the server keeps."""
+        return self._random.choice(self._database.backends())

@@ -1,0 +1,90 @@
+"""Several clients at work until the server is gone: each sends what its tenant draws, and notes what was answered."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from tests.crash.model import ProviderState, Step
+from tests.crash.tenants import SHARED_VCPU, Tenant
+from tests.crash.wire import Answer, Client, Lost
+
+
+class Wrong(AssertionError):
+    """An answer that must not be."""
+
+
+def send(client: Client, tenant: Tenant, step: Step) -> Answer:
+    """One request, noted before and after. Raises `Lost` where nobody knows whether it was carried out."""
+    tenant.known.pending = step
+    answer = client.send(step.method, step.path, step.body)
+    if 200 <= answer.status < 300:
+        tenant.known.acknowledge(step)
+    elif answer.status == 503:
+        raise Lost(answer.reason)
+    elif step.may_be_refused and answer.status == 409 and "Unable to allocate inventory" in answer.reason:
+        tenant.known.refuse()
+    else:
+        raise Wrong(f"{step} was answered with {answer}")
+    return answer
+
+
+def set_up(client: Client, tenants: Sequence[Tenant], shared: Sequence[str]) -> None:
+    for number, uuid in enumerate(shared):
+        body = {"name": f"shared-{number}", "uuid": uuid}
+        inventories = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": SHARED_VCPU}}}
+        for answer in (
+            client.send("POST", "/resource_providers", body),
+            client.send("PUT", f"/resource_providers/{uuid}/inventories", inventories),
+        ):
+            if answer.status != 200:
+                raise Wrong(str(answer))
+    for tenant in tenants:
+        for step in tenant.first_steps():
+            send(client, tenant, step)
+        for uuid in sorted(tenant.known.of(ProviderState)):
+            send(client, tenant, tenant.set_up_step(uuid))
+
+
+class Load:
+    """One thread per tenant. `answered` is called with the number of the answers so far, right after each."""
+
+    def __init__(self, url: str, tenants: Sequence[Tenant], answered: Callable[[int], None]) -> None:
+        self._url = url
+        self._answered = answered
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self.wrong: list[BaseException] = []
+        self.counts: dict[str, int] = {}
+        self.acknowledged = 0
+        self._threads = [threading.Thread(target=self._work, args=(tenant,), daemon=True) for tenant in tenants]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, tenant: Tenant) -> None:
+        client = Client(self._url)
+        try:
+            while not self._stopping.is_set():
+                step = tenant.next_step()
+                send(client, tenant, step)
+                with self._lock:
+                    self.acknowledged += 1
+                    self.counts[step.what] = self.counts.get(step.what, 0) + 1
+                    number = self.acknowledged
+                self._answered(number)
+        except Lost:
+            pass
+        except BaseException as error:  # noqa: BLE001 - a thread's end; whoever waits raises it again
+            self.wrong.append(error)
+        finally:
+            client.close()
+
+    def stop(self) -> None:
+        """After the requests that are under way."""
+        self._stopping.set()
+
+    def join(self, timeout_s: float = 60.0) -> None:
+        for thread in self._threads:
+            thread.join(timeout_s)
+            if thread.is_alive():
+                raise Wrong("a request was not answered, and its connection did not end")
+        if self.wrong:
+            raise self.wrong[0]

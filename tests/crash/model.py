@@ -1,0 +1,81 @@
+"""What clients know: the state that acknowledged requests have made, and what one more would make of it. No I/O."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ProviderState:
+    name: str
+    parent: str | None
+    generation: int
+    inventories: Mapping[str, int] = field(default_factory=dict)  # {class: total}
+    traits: frozenset[str] = frozenset()
+    aggregates: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ConsumerState:
+    generation: int
+    project: str
+    kind: str
+    allocations: Mapping[str, Mapping[str, int]]  # {provider uuid: {class: amount}}
+
+
+#: None: it is not there.
+State = ProviderState | ConsumerState | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One request and all that it does, to subjects that only its client changes."""
+
+    what: str
+    method: str
+    path: str
+    body: object
+    effect: Mapping[str, State]  # {uuid: its state afterwards}
+    #: {uuid: by how much} generations of providers that all clients use move.
+    shared: Mapping[str, int] = field(default_factory=dict)
+    #: Whether "409, no room" is a right answer.
+    may_be_refused: bool = False
+
+
+@dataclass
+class Knowledge:
+    """One client's: `state` is acknowledged; `pending` was sent, and nobody knows whether it was carried out."""
+
+    state: dict[str, State] = field(default_factory=dict)
+    pending: Step | None = None
+    #: Generations that this client has moved on shared providers.
+    shared: dict[str, int] = field(default_factory=dict)
+
+    def acknowledge(self, step: Step) -> None:
+        self.state |= step.effect
+        for uuid, by in step.shared.items():
+            self.shared[uuid] = self.shared.get(uuid, 0) + by
+        self.pending = None
+
+    def refuse(self) -> None:
+        self.pending = None
+
+    def resolve(self, seen: Mapping[str, State]) -> Iterator[str]:
+        """Find out from `seen`, all that there is now, whether the pending request was carried out; yields what is
+        wrong: a part of it that is there without the rest, or anything else that is not as acknowledged.
+        """
+        if (step := self.pending) is not None:
+            there = {uuid: seen.get(uuid) for uuid in step.effect}
+            before = {uuid: self.state.get(uuid) for uuid in step.effect}
+            if there == step.effect:
+                self.acknowledge(step)
+            elif there == before:
+                self.refuse()
+            else:
+                yield f"half done: {step}\n  before {before}\n  now {there}"
+                return
+        for uuid, known in self.state.items():
+            if seen.get(uuid) != known:
+                yield f"acknowledged was {known}, but {uuid} is {seen.get(uuid)}"
+
+    def of(self, kind: type) -> dict[str, State]:
+        return {uuid: state for uuid, state in self.state.items() if isinstance(state, kind)}

@@ -1,0 +1,121 @@
+"""A line to PostgreSQL that understands what passes, and calls out at chosen points around a commit.
+
+So no driver is touched: whoever sends ``COMMIT``, in a pipeline or alone, is seen here.
+Source: PostgreSQL documentation, "Message Formats" (protocol 3.0, unencrypted).
+"""
+
+from collections.abc import Callable
+
+from tests.crash.faults import Plan
+from tests.transport.proxy import Filter, Line
+
+_WRITES = (b"INSERT", b"UPDATE", b"DELETE")
+
+
+class PostgresqlLine(Line):
+    """`fatal` is called when the armed plan is fulfilled; what was not passed on by then never is."""
+
+    def __init__(self, url: str, fatal: Callable[[str], None]) -> None:
+        self._fatal = fatal
+        self.arm(None)
+        super().__init__(url)
+
+    def arm(self, plan: Plan | None) -> None:
+        self.plan = plan
+        self._left, self._spared = (plan.nth, plan.spared) if plan else (0, 0)
+
+    def reached(self, point: str, position: int = 0) -> bool:
+        """Whether this was the point."""
+        with self._lock:
+            plan = self.plan
+            if plan and self._spared == 0 and point == plan.point and position in (0, plan.position):
+                self._left -= 1
+                if self._left == 0:
+                    self.plan = None
+                    self._fatal(f"statement {position}" if position else point)
+                    return True
+            if point == "committed" and self._spared:
+                self._spared -= 1
+        return False
+
+    def filters(self) -> tuple[Filter, Filter]:
+        conversation = _Conversation(self)
+        return conversation.to_server, conversation.from_server
+
+
+class _Conversation:
+    """One connection. Messages may come in pieces: what is not whole waits for the rest."""
+
+    def __init__(self, line: PostgresqlLine) -> None:
+        self._line = line
+        self._asked, self._answered = b"", b""
+        self._started = False
+        self._statements = 0
+        self._is_open = self._has_written = False
+        self._is_dead = False
+
+    def to_server(self, block: bytes) -> bytes:
+        self._asked += block
+        passed = b""
+        while not self._is_dead and (message := self._next_asked()):
+            text = _text(message) if self._started else b""
+            if text.startswith(b"BEGIN"):
+                self._is_dead = self._line.reached("begin")
+            elif text.startswith(b"COMMIT"):
+                self._is_dead = self._line.reached("commit")
+            if not self._is_dead:
+                passed += message
+                self._started = True
+        return passed
+
+    def from_server(self, block: bytes) -> bytes:
+        self._answered += block
+        passed = b""
+        while not self._is_dead and (message := self._next_answered()):
+            if message[:1] == b"C":
+                self._is_dead = self._completed(message[5:-1])
+            if not self._is_dead:
+                passed += message
+        return passed
+
+    def _completed(self, tag: bytes) -> bool:
+        """Whether the process has died of it."""
+        if tag == b"BEGIN":
+            self._is_open, self._has_written, self._statements = True, False, 0
+        elif tag == b"COMMIT":
+            self._is_open = False
+            return self._has_written and self._line.reached("committed")
+        elif tag == b"ROLLBACK":
+            self._is_open = False
+        elif self._is_open:
+            self._has_written |= tag.startswith(_WRITES)
+            if self._has_written:
+                self._statements += 1
+                return self._line.reached("statement", self._statements)
+        return False
+
+    def _next_asked(self) -> bytes:
+        # The first message has no type: only a length.
+        message, self._asked = _cut(self._asked, header=1 if self._started else 0)
+        return message
+
+    def _next_answered(self) -> bytes:
+        message, self._answered = _cut(self._answered, header=1)
+        return message
+
+
+def _cut(received: bytes, header: int) -> tuple[bytes, bytes]:
+    """(the first whole message or nothing, the rest)"""
+    if len(received) < header + 4:
+        return b"", received
+    end = header + int.from_bytes(received[header : header + 4])
+    return (received[:end], received[end:]) if len(received) >= end else (b"", received)
+
+
+def _text(message: bytes) -> bytes:
+    """SQL of a Query or Parse message."""
+    if message[:1] == b"Q":
+        return message[5:-1].lstrip().upper()
+    if message[:1] == b"P":
+        return message[5:].partition(b"\0")[2].lstrip().upper()
+    return b""

@@ -1,0 +1,185 @@
+"""What there really is: read from the tables, and through the service; and what must hold in the tables at any time."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, text
+
+from tests.crash.model import ConsumerState, ProviderState, State
+from tests.crash.wire import Client
+
+
+@dataclass(frozen=True)
+class Seen:
+    providers: dict[str, ProviderState]
+    consumers: dict[str, ConsumerState]
+    used: dict[str, dict[str, int]]  #: {provider: {class: units}}, without zeros
+
+    @property
+    def states(self) -> dict[str, State]:
+        return self.providers | self.consumers
+
+
+_PROVIDERS = """
+    SELECT p.uuid, p.name, parent.uuid, p.generation FROM providers p LEFT JOIN providers parent ON parent.id = p.parent_id
+"""
+_INVENTORIES = """
+    SELECT p.uuid, c.name, i.total, i.reserved, i.allocation_ratio FROM inventories i
+    JOIN providers p ON p.id = i.provider_id JOIN resource_classes c ON c.id = i.class_id
+"""
+_TRAITS = "SELECT p.uuid, t.name FROM provider_traits x JOIN providers p ON p.id = x.provider_id JOIN traits t ON t.id = x.trait_id"
+_AGGREGATES = "SELECT p.uuid, x.aggregate FROM provider_aggregates x JOIN providers p ON p.id = x.provider_id"
+_CONSUMERS = "SELECT uuid, generation, project_id, consumer_type FROM consumers"
+_ALLOCATIONS = """
+    SELECT k.uuid, p.uuid, c.name, a.used FROM allocations a LEFT JOIN consumers k ON k.id = a.consumer_id
+    LEFT JOIN providers p ON p.id = a.provider_id LEFT JOIN resource_classes c ON c.id = a.class_id
+"""
+
+
+def from_tables(engine: Engine) -> tuple[Seen, list[str]]:
+    """All there is, and what is wrong with it in itself."""
+    with engine.connect() as connection, connection.begin():
+        return _seen(connection), [*_wrong_rows(connection), *_wrong_log(connection)]
+
+
+def _rows(connection: Connection, statement: str) -> list[tuple]:
+    return [tuple(row) for row in connection.execute(text(statement))]
+
+
+def _seen(connection: Connection) -> Seen:
+    inventories, traits, aggregates = defaultdict(dict), defaultdict(set), defaultdict(set)
+    for uuid, name, total, _, _ in _rows(connection, _INVENTORIES):
+        inventories[uuid][name] = total
+    for uuid, name in _rows(connection, _TRAITS):
+        traits[uuid].add(name)
+    for uuid, aggregate in _rows(connection, _AGGREGATES):
+        aggregates[uuid].add(aggregate)
+    providers = {
+        uuid: ProviderState(
+            name, parent, generation, inventories[uuid], frozenset(traits[uuid]), frozenset(aggregates[uuid])
+        )
+        for uuid, name, parent, generation in _rows(connection, _PROVIDERS)
+    }
+    held, used = defaultdict(lambda: defaultdict(dict)), defaultdict(lambda: defaultdict(int))
+    for consumer, provider, name, amount in _rows(connection, _ALLOCATIONS):
+        held[consumer][provider][name] = amount
+        used[provider][name] += amount
+    consumers = {
+        uuid: ConsumerState(
+            generation, project, kind, {provider: dict(classes) for provider, classes in held[uuid].items()}
+        )
+        for uuid, generation, project, kind in _rows(connection, _CONSUMERS)
+    }
+    return Seen(providers, consumers, {uuid: dict(classes) for uuid, classes in used.items()})
+
+
+def _wrong_rows(connection: Connection) -> Iterator[str]:
+    capacity = {
+        (uuid, name): int((total - reserved) * ratio)
+        for uuid, name, total, reserved, ratio in _rows(connection, _INVENTORIES)
+    }
+    used: dict[tuple, int] = defaultdict(int)
+    holders = set()
+    for consumer, provider, name, amount in _rows(connection, _ALLOCATIONS):
+        if None in (consumer, provider, name):
+            yield f"an allocation of nobody or of nothing: {(consumer, provider, name, amount)}"
+        used[provider, name] += amount
+        holders.add(consumer)
+    for at, units in used.items():
+        if units > capacity.get(at, 0):
+            yield f"over capacity: {at} holds {units} of {capacity.get(at)}"
+    for uuid, *_ in _rows(connection, _CONSUMERS):
+        if uuid not in holders:
+            yield f"consumer {uuid} holds nothing"
+
+
+def _wrong_log(connection: Connection) -> Iterator[str]:
+    """The change log has no hole, reaches the counter, and its last word on each subject is how things are."""
+    ((last,),) = _rows(connection, "SELECT last FROM change_sequence")
+    log = _rows(
+        connection, "SELECT sequence, position, kind, subject, document FROM changes ORDER BY sequence, position"
+    )
+    expected = None
+    for sequence, position, *_ in log:
+        if expected is not None and (sequence, position) not in ((expected[0], expected[1] + 1), (expected[0] + 1, 0)):
+            yield f"the log goes from {expected} to {(sequence, position)}"
+        expected = sequence, position
+    if expected is not None and expected[0] != last:
+        yield f"the log ends at {expected[0]}, the counter at {last}"
+    if any(kind == "consumer" for _, _, kind, _, _ in log):
+        yield from _wrong_documents(log, _seen(connection))
+
+
+def _wrong_documents(log: list[tuple], seen: Seen) -> Iterator[str]:
+    told = _told(log)
+    shown = {uuid: _provider_document(uuid, seen) for uuid in seen.providers}
+    shown |= {uuid: _consumer_document(state) for uuid, state in seen.consumers.items()}
+    for uuid in told.keys() | shown.keys():
+        if told.get(uuid) != shown.get(uuid):
+            yield f"the log says {told.get(uuid)}, there is {shown.get(uuid)}"
+
+
+def _told(log: list[tuple]) -> dict[str, dict | None]:
+    """{subject: its last state in the log; None: it is gone}, of a state what `_provider_document` and its like show."""
+    told: dict[str, dict | None] = {}
+    for _, _, kind, subject, document in log:
+        if kind in ("provider", "usages", "consumer"):
+            content = None if document is None else json.loads(document)
+            told[subject] = told[subject] | content if kind == "usages" else content
+    for content in filter(None, told.values()):
+        content.pop("user_id", None)
+        if "inventories" in content:
+            content["inventories"] = {name: row["total"] for name, row in content["inventories"].items()}
+            content["usages"] = {name: units for name, units in content["usages"].items() if units}
+            content.pop("root_provider_uuid")
+            for name in ("traits", "aggregates"):
+                content[name] = sorted(content[name])
+    return told
+
+
+def _provider_document(uuid: str, seen: Seen) -> dict:
+    state = seen.providers[uuid]
+    return {
+        "uuid": uuid,
+        "name": state.name,
+        "generation": state.generation,
+        "parent_provider_uuid": state.parent,
+        "inventories": state.inventories,
+        "traits": sorted(state.traits),
+        "aggregates": sorted(state.aggregates),
+        "usages": seen.used.get(uuid, {}),
+    }
+
+
+def _consumer_document(state: ConsumerState) -> dict:
+    return {
+        "generation": state.generation,
+        "project_id": state.project,
+        "consumer_type": state.kind,
+        "allocations": state.allocations,
+    }
+
+
+def wrong_answers(client: Client, seen: Seen) -> Iterator[str]:
+    """Where the service, which answers from its memory, says something else than the tables."""
+    listed = {row["uuid"]: row for row in client.get("/resource_providers")["resource_providers"]}
+    if listed.keys() != seen.providers.keys():
+        yield f"the service lists {sorted(listed)}, there are {sorted(seen.providers)}"
+    for uuid, row in listed.items():
+        at = f"/resource_providers/{uuid}"
+        inventories = client.get(f"{at}/inventories")["inventories"]
+        answered = ProviderState(
+            row["name"],
+            row["parent_provider_uuid"],
+            row["generation"],
+            {name: inventory["total"] for name, inventory in inventories.items()},
+            frozenset(client.get(f"{at}/traits")["traits"]),
+            frozenset(client.get(f"{at}/aggregates")["aggregates"]),
+        )
+        if answered != seen.providers.get(uuid):
+            yield f"the service says {answered}, there is {seen.providers.get(uuid)}"
+        usages = {name: units for name, units in client.get(f"{at}/usages")["usages"].items() if units}
+        if usages != seen.used.get(uuid, {}):
+            yield f"the service says of {uuid}: used {usages}, there is {seen.used.get(uuid)}"

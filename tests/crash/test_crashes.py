@@ -1,0 +1,106 @@
+"""The crash campaign of `make crash`, with fewer rounds.
+
+Times are asserted by their median: other tests use the same cores. `make crash` wants every one of them in time.
+"""
+
+import contextlib
+import sqlite3
+
+import pytest
+
+from moorage.db.engine import open_engine
+from tests.conftest import DATABASES
+from tests.crash.campaign import BACK_WITHIN_S, POINTS, DatabaseCampaign, ServerCampaign
+from tests.crash.databases import database_server
+from tests.crash.load import Wrong
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=DATABASES[:2])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/placement.db"
+    else:
+        with database_server(request.param) as database:
+            yield database.url
+
+
+def test_nothing_acknowledged_is_lost_and_nothing_is_half_done_when_the_server_is_killed(tmp_path, url):
+    """Issue 3, "Crash": at random and at each fault point around commit; the full number is `make crash`."""
+    summary = ServerCampaign(tmp_path / "server", url).run(100)
+    died_at = set(summary.kills)
+    assert died_at.issuperset({*POINTS, "answer", "random", "starting"} - {"statement"})
+    assert any(where.startswith("statement") for where in died_at)
+    assert summary.acknowledged.total() > 300
+    assert set(summary.unanswered) == {"carried out", "not at all"}
+    assert summary.quantile(0.5) < BACK_WITHIN_S
+
+
+def test_the_command_itself_is_back_in_time(tmp_path, url):
+    summary = ServerCampaign(tmp_path / "server", url, zygote=False).run(4)
+    assert summary.quantile(0.5) < BACK_WITHIN_S
+
+
+@pytest.mark.parametrize("kind", DATABASES[1:])
+def test_nothing_acknowledged_is_lost_and_nothing_is_half_done_when_the_database_is_killed(tmp_path, kind):
+    """The server lives on: what it remembers must be what the database has, and it must find back by itself."""
+    with database_server(kind) as database:
+        summary = DatabaseCampaign(tmp_path / "server", database).run(25)
+    assert summary.acknowledged.total() > 300
+    assert summary.unanswered.total() > 0
+    assert summary.quantile(0.5) < BACK_WITHIN_S
+
+
+# ------------------------------------------------------------------------------- would these tests see a fault?
+
+SABOTAGE = {
+    "a lost allocation": (
+        "DELETE FROM allocations WHERE rowid = (SELECT max(rowid) FROM allocations)",
+        "acknowledged was",
+    ),
+    "a consumer without allocations": (
+        "INSERT INTO consumers (uuid, generation, project_id, user_id) VALUES ('c0', 1, 'p', 'u')",
+        "consumer c0 holds nothing",
+    ),
+    "a lost update": ("UPDATE providers SET generation = generation - 1 WHERE name = 'shared-0'", "was moved"),
+    "over capacity": (
+        "UPDATE allocations SET used = 100000 WHERE rowid = (SELECT max(rowid) FROM allocations)",
+        "over capacity",
+    ),
+    "a hole in the log": (
+        "DELETE FROM changes WHERE sequence = (SELECT max(sequence) - 1 FROM changes)",
+        "the log goes from",
+    ),
+    "a number without an entry": ("UPDATE change_sequence SET last = last + 1", "the counter at"),
+    "a trait that memory does not know": (
+        """INSERT INTO provider_traits SELECT p.id, t.id FROM providers p, traits t
+        WHERE p.name = 'shared-0' AND t.name = 'HW_GPU_API_VULKAN'""",
+        "the service says",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """After some load, with the server still there; and its database file."""
+    place = tmp_path_factory.mktemp("world")
+    campaign = ServerCampaign(place / "server", f"sqlite:///{place}/placement.db")
+    with campaign.running_with_load() as world:
+        yield world, place / "placement.db"
+
+
+@pytest.mark.parametrize("fault", SABOTAGE)
+def test_the_check_finds(world, tmp_path, fault):
+    world, database = world
+    statement, complaint = SABOTAGE[fault]
+    with (
+        contextlib.closing(sqlite3.connect(database)) as whole,
+        contextlib.closing(sqlite3.connect(tmp_path / "copy")) as copy,
+    ):
+        whole.backup(copy)
+        world.check(open_engine(f"sqlite:///{tmp_path}/copy"))
+        copy.execute(statement)
+        copy.commit()
+    with pytest.raises(Wrong, match=complaint):
+        world.check(open_engine(f"sqlite:///{tmp_path}/copy"))

@@ -1,0 +1,66 @@
+"""Starts `moorage up` many times: all its modules are imported once, each start is a fork of this process.
+
+What follows the fork is the command itself, with its configuration file, supervisor and worker.
+
+Read from standard input, one JSON document per line: ``{"config": FILE, "log": FILE, "alive": FIFO, "plan": {...} or
+null}``. Each is answered with the pid of the new process, which leads a group of its own. It and its children hold
+`alive` open: whoever reads from it sees its end when the last of them is dead, and before it the point they died at.
+"""
+
+import importlib
+import json
+import os
+import pkgutil
+import signal
+import sys
+
+from tests.crash.faults import Plan, install
+
+
+def main() -> None:
+    _import_all()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            _become(order)
+        print(pid, flush=True)
+
+
+def _import_all() -> None:
+    import moorage.cli
+    import moorage.placement
+
+    for package in (moorage.cli, moorage.placement):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if ".migrations" not in module.name:
+                importlib.import_module(module.name)
+    for name in ("moorage.wiring", "granian.server", "psycopg", "sqlalchemy.dialects.sqlite.pysqlite",
+                 "sqlalchemy.dialects.postgresql.psycopg"):  # fmt: skip
+        importlib.import_module(name)
+
+
+def _become(order: dict) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    alive = os.open(order["alive"], os.O_WRONLY)
+    for number, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(number, target)
+    if order["plan"]:
+        install(Plan(**order["plan"]), alive)
+    status = 1
+    try:
+        from moorage.cli.main import main as moorage
+
+        sys.argv = ["moorage", "up", "--config", order["config"]]
+        moorage()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
