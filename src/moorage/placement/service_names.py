@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, Table
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.db.transactions import read
-from moorage.placement import documents, store_names
+from moorage.placement import documents, store_names, store_renames
 from moorage.placement.model import Name
 from moorage.placement.snapshot import Snapshot
 from moorage.placement.store_names import CLASSES, TRAITS
@@ -50,7 +50,7 @@ class NameService:
             if new_name != name and store_names.find(connection, CLASSES, new_name) is not None:
                 raise Conflict(f"Resource class already exists: {new_name}")
             store_names.rename(connection, CLASSES, found.id, new_name)
-            return Written(None, (documents.EVERYTHING,))
+            return Written(None, tuple(store_renames.entries(connection, found.id)))
 
         self._writer.run(work)
 

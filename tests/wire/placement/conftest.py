@@ -59,7 +59,8 @@ class Admin:
 @pytest.fixture
 def service(sqlite_engine, clock, ids):
     upgrade(sqlite_engine, "placement")
-    service = PlacementService(sqlite_engine, clock, ids)
+    # No watch is held open: whoever asks for events gets what there is.
+    service = PlacementService(sqlite_engine, clock, ids, watchers=0)
     service.start()
     return service
 

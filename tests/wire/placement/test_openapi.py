@@ -174,6 +174,11 @@ def whole_life(send, minor):
     send("GET", "/usages", query="?project_id=one")
     send("GET", "/allocation_candidates", query="?resources=VCPU:1")
     send("GET", "/moorage/v1/explain", query="?resources=VCPU:100")
+    for kind, subject in (("providers/{uuid}", HOST), ("consumers/{consumer_uuid}", CONSUMER)):
+        for below in ("", "/changes"):
+            send("GET", f"/moorage/v1/history/{kind}{below}", uuid=subject, consumer_uuid=subject)
+    send("GET", "/moorage/v1/changes", query="?limit=1000")
+    send("GET", "/moorage/v1/events", query="?since=0&kind=consumer")
     send("GET", "/resource_providers", query="?nonsense=1")
     send("POST", "/reshaper", {"inventories": {DISK: unoffered(0)}, "allocations": {}})
     send("DELETE", "/allocations/{consumer_uuid}", consumer_uuid=CONSUMER)

@@ -1,0 +1,220 @@
+"""States as of a time, and the entries that led there: what is answered from, and what before the time that is kept."""
+
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.ids import SeededIds
+from moorage.placement.events import written
+from moorage.placement.retention import RetentionDuty
+
+CONSUMER = "00000000-0000-4000-8000-00000000000a"
+NOBODY = "00000000-0000-4000-8000-00000000000b"
+
+
+def host(wire, name="host", vcpu=8):
+    uuid = wire.does("POST", "/resource_providers", {"name": name})["uuid"]
+    offer(wire, uuid, 0, vcpu)
+    return uuid
+
+
+def offer(wire, uuid, generation, vcpu):
+    body = {"resource_provider_generation": generation, "inventories": {"VCPU": {"total": vcpu}}}
+    wire.does("PUT", f"/resource_providers/{uuid}/inventories", body)
+
+
+def claim(wire, provider, amount, generation=None, consumer=CONSUMER):
+    body = {
+        "allocations": {provider: {"resources": {"VCPU": amount}}},
+        "project_id": "red",
+        "user_id": "alice",
+        "consumer_generation": generation,
+        "consumer_type": "INSTANCE",
+    }
+    wire.does("PUT", f"/allocations/{consumer}", body)
+
+
+def trim(engine, clock, **history):
+    """Everything that is older than `history` now, taken away."""
+    duty = RetentionDuty(engine, clock, history=timedelta(**history))
+    while duty.tick() <= clock.now():
+        pass
+
+
+def later(clock):
+    """One hour passes; the time before it."""
+    before = clock.now()
+    clock.advance_to(clock.now() + timedelta(hours=1))
+    return written(before)
+
+
+def provider_at(wire, uuid, at):
+    return wire.does("GET", f"/moorage/v1/history/providers/{uuid}?at={at}")
+
+
+def consumer_at(wire, uuid, at):
+    return wire.does("GET", f"/moorage/v1/history/consumers/{uuid}?at={at}")
+
+
+def test_a_provider_is_shown_as_it_was(wire, clock):
+    uuid = host(wire, vcpu=8)
+    offered = later(clock)
+    claim(wire, uuid, 3)
+    claimed = later(clock)
+    offer(wire, uuid, 2, 16)
+    grown = later(clock)
+    found = [provider_at(wire, uuid, at) for at in (offered, claimed, grown)]
+    assert [(one["state"]["inventories"]["VCPU"]["total"], one["state"]["usages"]) for one in found] == [
+        (8, {}),
+        (8, {"VCPU": 3}),
+        (16, {"VCPU": 3}),
+    ]
+    assert [one["state"]["generation"] for one in found] == [1, 2, 3]
+    assert [one["changed_at"] for one in found] == [offered, claimed, grown]
+    assert {one["state"]["name"] for one in found} == {"host"}
+
+
+def test_between_two_changes_a_state_stays_as_it_is(wire, clock):
+    uuid = host(wire)
+    offered = later(clock)
+    between = later(clock)
+    claim(wire, uuid, 3)
+    assert provider_at(wire, uuid, between)["state"] == provider_at(wire, uuid, offered)["state"]
+    assert provider_at(wire, uuid, between)["at"] == between
+
+
+def test_a_consumer_is_shown_with_what_it_held(wire, clock):
+    uuid = host(wire)
+    claim(wire, uuid, 3)
+    first = later(clock)
+    claim(wire, uuid, 5, generation=1)
+    second = later(clock)
+    wire.does("DELETE", f"/allocations/{CONSUMER}")
+    gone = later(clock)
+    assert consumer_at(wire, CONSUMER, first)["state"] == {
+        "generation": 1,
+        "project_id": "red",
+        "user_id": "alice",
+        "consumer_type": "INSTANCE",
+        "allocations": {uuid: {"VCPU": 3}},
+    }
+    assert consumer_at(wire, CONSUMER, second)["state"]["allocations"] == {uuid: {"VCPU": 5}}
+    status, _, detail = wire.fails("GET", f"/moorage/v1/history/consumers/{CONSUMER}?at={later(clock)}")
+    assert status == 404
+    assert f"it went away at {gone}" in detail
+
+
+def test_what_did_not_exist_yet_is_not_found(wire, clock):
+    before = later(clock)
+    uuid = host(wire)
+    status, _, detail = wire.fails("GET", f"/moorage/v1/history/providers/{uuid}?at={before}")
+    assert status == 404
+    assert f"There was no provider {uuid} at {before}" in detail
+    assert wire.fails("GET", f"/moorage/v1/history/providers/{NOBODY}")[0] == 404
+    assert wire.fails("GET", f"/moorage/v1/history/consumers/{NOBODY}")[0] == 404
+
+
+def test_a_deleted_provider_is_there_before_and_not_after(wire, clock):
+    uuid = host(wire)
+    alive = later(clock)
+    wire.does("DELETE", f"/resource_providers/{uuid}")
+    assert provider_at(wire, uuid, alive)["state"]["name"] == "host"
+    assert wire.fails("GET", f"/moorage/v1/history/providers/{uuid}")[0] == 404
+
+
+def test_without_a_time_and_for_one_to_come_it_is_now(wire, clock):
+    uuid = host(wire)
+    now = written(clock.now())
+    assert wire.does("GET", f"/moorage/v1/history/providers/{uuid}")["at"] == now
+    assert provider_at(wire, uuid, "2999-01-01T00:00:00Z")["at"] == now
+
+
+@pytest.mark.parametrize(
+    "at", ["yesterday", "2026-03-01T09:30:00", "2026-03-01", "2026-02-30T00:00:00Z", "0001-01-01T00:00:00%2B12:00"]
+)
+def test_a_time_must_be_one_and_say_its_zone(wire, at):
+    uuid = host(wire)
+    assert wire.fails("GET", f"/moorage/v1/history/providers/{uuid}?at={at}")[0] == 400
+
+
+def test_a_zone_is_understood_also_with_a_plus_that_is_not_escaped(wire, clock):
+    uuid = host(wire)
+    local = clock.now() + timedelta(hours=2)
+    for offset in ("%2B02:00", "+02:00"):
+        found = provider_at(wire, uuid, f"{local:%Y-%m-%dT%H:%M:%S}{offset}")
+        assert found["at"] == written(clock.now())
+
+
+def test_a_time_before_what_is_kept_is_gone_and_the_answer_says_since_when(wire, sqlite_engine, clock):
+    uuid = host(wire)
+    first = later(clock)
+    claim(wire, uuid, 3)
+    claimed = later(clock)
+    later(clock)
+    trim(sqlite_engine, clock, hours=1)
+    status, _, detail = wire.fails("GET", f"/moorage/v1/history/providers/{uuid}?at={first}")
+    assert status == 410
+    assert f"history begins at {claimed}" in detail
+    assert wire.fails("GET", f"/moorage/v1/history/providers/{uuid}/changes?since={first}")[0] == 410
+    assert provider_at(wire, uuid, claimed)["state"]["usages"] == {"VCPU": 3}
+
+
+def test_what_has_not_changed_for_longer_than_is_kept_still_has_its_state(wire, sqlite_engine, clock):
+    uuid, quiet = host(wire), host(wire, "quiet")
+    claim(wire, uuid, 3)
+    claim(wire, uuid, 2, consumer=NOBODY)
+    for _ in range(100):
+        later(clock)
+    trim(sqlite_engine, clock, hours=1)
+    now = written(clock.now())
+    assert provider_at(wire, uuid, now)["state"]["usages"] == {"VCPU": 5}
+    assert provider_at(wire, uuid, now)["state"]["inventories"]["VCPU"]["total"] == 8
+    assert provider_at(wire, quiet, now)["state"]["name"] == "quiet"
+    assert consumer_at(wire, CONSUMER, now)["state"]["allocations"] == {uuid: {"VCPU": 3}}
+
+
+def test_entries_of_one_subject_are_listed_by_time(wire, clock):
+    uuid, other = host(wire), host(wire, "other")
+    offered = later(clock)
+    claim(wire, uuid, 3)
+    claim(wire, other, 1, consumer=NOBODY)
+    claimed = later(clock)
+    claim(wire, uuid, 4, generation=1)
+    path = f"/moorage/v1/history/providers/{uuid}/changes"
+
+    def kinds(query=""):
+        return [(entry["kind"], entry["at"]) for entry in wire.does("GET", path + query)["changes"]]
+
+    now = written(clock.now())
+    everything = [("provider", offered), ("provider", offered), ("usages", claimed), ("usages", now)]
+    assert kinds() == everything
+    assert kinds(f"?since={claimed}") == everything[2:]
+    assert kinds(f"?until={claimed}") == everything[:2], "half-open: until is not in it"
+    assert kinds(f"?since={claimed}&until={now}") == [everything[2]]
+    consumer = wire.does("GET", f"/moorage/v1/history/consumers/{CONSUMER}/changes")["changes"]
+    assert [entry["document"]["allocations"] for entry in consumer] == [{uuid: {"VCPU": 3}}, {uuid: {"VCPU": 4}}]
+
+
+def test_entries_come_in_pages(wire):
+    uuid = host(wire)
+    for generation in range(1, 6):
+        offer(wire, uuid, generation, 8 + generation)
+    path, after, found, pages = f"/moorage/v1/history/providers/{uuid}/changes", "0", [], 0
+    while after is not None:
+        page = wire.does("GET", f"{path}?limit=3&after={after}")
+        found, after, pages = found + page["changes"], page["next"], pages + 1
+    assert [entry["document"]["generation"] for entry in found] == [0, 1, 2, 3, 4, 5, 6]
+    assert pages == 3
+
+
+def test_names_of_deleted_things_may_be_used_again(wire, clock):
+    """The history of a uuid goes on over its deaths."""
+    uuid = SeededIds(9).uuid()
+    states = []
+    for name in ("one", "two"):
+        wire.does("POST", "/resource_providers", {"name": name, "uuid": uuid})
+        states.append((name, later(clock)))
+        wire.does("DELETE", f"/resource_providers/{uuid}")
+        later(clock)
+    for name, at in states:
+        assert provider_at(wire, uuid, at)["state"]["name"] == name
