@@ -34,6 +34,10 @@ conformance: .venv/.dev .venv-conformance/.done ## Placement's own test suite ag
 crash: .venv/.dev ## Kill the server and its database 1,000 times each, under load, and look at what is left; 20 minutes
 	@.venv/bin/python -m tests.crash $(ARGS)
 
+.PHONY: differential
+differential: .venv/.dev .venv-conformance/.done ## Random requests to upstream Placement and to ours, until something differs; ARGS="--help" says more
+	@.venv/bin/python -m tests.differential $(ARGS)
+
 .PHONY: bench
 bench: .venv/.runtime .venv-bench/.done ## Upstream Placement and ours side by side: a ratio table in 4 minutes; ARGS="--help" says more
 	@.venv/bin/python -m bench $(ARGS)

@@ -50,9 +50,10 @@ class Difference:
     what: str
     upstream: object
     ours: object
+    request: str = ""  #: the body that was sent
 
     def __str__(self) -> str:
-        head = f"{self.file}::{self.test}\n  {self.method} {self.target} ({self.version}): {self.what}"
+        head = f"{self.file}::{self.test}\n  {self.method} {self.target} ({self.version}): {self.status}, {self.what}"
         return f"{head}\n    - {json.dumps(self.upstream)[:1500]}\n    + {json.dumps(self.ours)[:1500]}"
 
 
@@ -107,10 +108,11 @@ def _number_uuids(exchanges: list[dict], others: list[dict]) -> list[dict]:
 
 def _request(exchange: dict) -> tuple[object, ...]:
     """What was asked. Some tests send what an earlier answer listed, in that answer's order."""
-    return exchange["test"], exchange["method"], exchange["target"], json.dumps(_document(exchange["body"]))
+    return exchange["test"], exchange["method"], exchange["target"], json.dumps(document(exchange["body"]))
 
 
-def _document(text: str) -> object:
+def document(text: str) -> object:
+    """Of a body, with lists in one order; the text itself where it is not JSON."""
     try:
         return unordered(json.loads(text))
     except ValueError:
@@ -130,7 +132,7 @@ def between(file: str, left: dict, right: dict) -> Iterator[Difference]:
     """Of two masked exchanges, the upstream's first."""
     pairs = {name: (left["response_headers"].get(name), right["response_headers"].get(name)) for name in _HEADERS}
     pairs["status"] = (left["status"], right["status"])
-    pairs["body"] = (_document(left["response_body"]), _document(right["response_body"]))
+    pairs["body"] = (document(left["response_body"]), document(right["response_body"]))
     for what, (upstream, ours) in pairs.items():
         if upstream != ours:
             yield Difference(
@@ -143,4 +145,5 @@ def between(file: str, left: dict, right: dict) -> Iterator[Difference]:
                 what,
                 upstream,
                 ours,
+                left["body"],
             )

@@ -1,0 +1,142 @@
+"""Upstream Placement and ours, asked the same: each answers a request and can be emptied."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, Self
+
+from moorage.core.clock import SystemClock
+from moorage.core.ids import RandomIds
+from moorage.db.engine import open_engine
+from moorage.db.migrations import upgrade
+from moorage.identity.authenticators import TestTokens
+from moorage.placement.routes import API, POLICIES
+from moorage.placement.service import PlacementService
+from moorage.wire.app import Surroundings, build
+from moorage.wire.transports import InProcessTransport
+from tests.conformance.conform import ROOT, SUITE_PYTHON, environment
+from tests.conformance.variants import VARIANTS
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`version` None: no version header. `body` as JSON; None: no body."""
+
+    method: str
+    target: str
+    version: str | None = "1.39"
+    body: object = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        headers = {"x-auth-token": "admin", "accept": "application/json"}
+        if self.version is not None:
+            headers["openstack-api-version"] = f"placement {self.version}"
+        if self.body is not None:
+            headers["content-type"] = "application/json"
+        return headers
+
+    @property
+    def text(self) -> str | None:
+        return None if self.body is None else json.dumps(self.body)
+
+
+@dataclass(frozen=True)
+class Answered:
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+
+    @property
+    def document(self) -> dict:
+        return json.loads(self.body)
+
+
+class Side(Protocol):
+    def ask(self, asked: Asked) -> Answered: ...
+
+    def empty(self) -> None: ...
+
+
+class Upstream(AbstractContextManager):
+    def __init__(self, directory: Path) -> None:
+        if not SUITE_PYTHON.exists():
+            raise RuntimeError("upstream Placement is not installed; make .venv-conformance/.done")
+        command = [str(SUITE_PYTHON), "-W", "ignore", "-m", "tests.differential.upstream", str(directory)]
+        self._log = (directory / "upstream.log").open("w+")
+        self._process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+
+    def ask(self, asked: Asked) -> Answered:
+        sent = {"method": asked.method, "target": asked.target, "headers": asked.headers, "body": asked.text}
+        answered: dict = self._converse(sent)
+        return Answered(**answered)
+
+    def empty(self) -> None:
+        self._converse("empty")
+
+    def remove_ghosts(self) -> list[str]:
+        """Consumers that hold nothing are removed (docs/wire/differences.md); their uuids."""
+        return self._converse("ghosts")
+
+    def _converse(self, sent: object):
+        self._process.stdin.write(json.dumps(sent) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise RuntimeError(f"upstream Placement is gone:\n{self._log.read()[-3000:]}")
+        return json.loads(line)
+
+    def __exit__(self, *_error: object) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+
+
+class Ours(AbstractContextManager):
+    """In this process, on a copy of a SQLite file that has the tables and the standard names."""
+
+    def __init__(self, directory: Path) -> None:
+        self._blank, self._file = directory / "blank.sqlite", directory / "moorage.sqlite"
+        engine = open_engine(f"sqlite:///{self._blank}")
+        upgrade(engine, "placement")
+        PlacementService(engine, SystemClock(), RandomIds()).start()
+        engine.dispose()
+        self._engine = None
+        self.empty()
+
+    def empty(self) -> None:
+        self.__exit__()
+        for old in self._file.parent.glob(f"{self._file.name}*"):
+            old.unlink()
+        for new in self._blank.parent.glob(f"{self._blank.name}*"):
+            shutil.copyfile(new, self._file.with_name(new.name.replace(self._blank.name, self._file.name)))
+        self._engine = open_engine(f"sqlite:///{self._file}")
+        self.service = PlacementService(self._engine, SystemClock(), RandomIds())
+        surroundings = Surroundings(TestTokens(), POLICIES[VARIANTS["default"].policy], RandomIds())
+        self._transport = InProcessTransport(build(API, self.service, surroundings), "http://placement.example")
+
+    def ask(self, asked: Asked) -> Answered:
+        body = None if asked.text is None else asked.text.encode()
+        answer = self._transport.send(asked.method, asked.target, asked.headers, body)
+        return Answered(answer.status, dict(answer.headers), answer.body.decode())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._engine is not None:
+            self._engine.dispose()

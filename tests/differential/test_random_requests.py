@@ -1,0 +1,24 @@
+"""Upstream Placement and ours, asked the same at random, answer the same and are left in the same state."""
+
+import pytest
+
+from tests.differential.scripts import script
+from tests.differential.twins import to_text
+
+pytestmark = [pytest.mark.slow, pytest.mark.conformance]
+
+#: `make differential` tries others.
+SEEDS = range(24)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_requests_are_answered_alike(twins, seed):
+    requests = script(seed)
+    found = twins.first(requests)
+    if found is not None:
+        shortest = twins.shortest(requests, found)
+        pytest.fail(
+            f"{found.difference}\n\nThe shortest script that shows it; "
+            f"make differential ARGS='--replay FILE' sends it again:\n{to_text(shortest)}",
+            pytrace=False,
+        )

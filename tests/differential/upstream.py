@@ -1,0 +1,97 @@
+"""The real Placement on a pipe: run by .venv-conformance, on a SQLite file in DIRECTORY.
+
+A line of JSON in is a request (`sides.Asked`), a line out its answer (`sides.Answered`). The line ``"empty"`` empties
+the database; ``"ghosts"`` removes the consumers that hold nothing, and answers with their uuids. The application is
+called in this process: what is compared is Placement, not a front end.
+
+usage: python -W ignore -m tests.differential.upstream DIRECTORY
+"""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+from placement import db_api, wsgi
+from placement.db.sqlalchemy import models
+from sqlalchemy import delete, select
+
+from tests.conformance.upstream_server import write_configuration
+from tests.conformance.variants import VARIANTS
+
+
+def environ_of(asked: dict) -> dict:
+    path, _, query = asked["target"].partition("?")
+    body = (asked["body"] or "").encode()
+    environ = {
+        "REQUEST_METHOD": asked["method"],
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
+        "QUERY_STRING": query,
+        "SERVER_NAME": "placement.example",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": "placement.example",
+        "REMOTE_ADDR": "127.0.0.1",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": False,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+    if body:
+        environ["CONTENT_LENGTH"] = str(len(body))
+    for name, value in asked["headers"].items():
+        key = name.upper().replace("-", "_")
+        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value
+    return environ
+
+
+def answer(app, asked: dict) -> dict:
+    started = {}
+
+    def start_response(status, headers, _error=None):
+        started.update(status=int(status.split()[0]), headers={name.lower(): value for name, value in headers})
+
+    chunks = app(environ_of(asked), start_response)
+    body = b"".join(chunks).decode()
+    return {"status": started["status"], "headers": started["headers"], "body": body}
+
+
+def empty() -> None:
+    """All rows go but those that Placement itself brings: the standard names."""
+    with db_api.get_placement_engine().begin() as connection:
+        for table in reversed(models.BASE.metadata.sorted_tables):
+            own = table.c.name.like("CUSTOM\\_%", escape="\\") if table.name in ("traits", "resource_classes") else None
+            connection.execute(delete(table) if own is None else delete(table).where(own))
+
+
+def remove_ghosts() -> list[str]:
+    consumers, allocations = models.Consumer.__table__, models.Allocation.__table__
+    nothing_held = consumers.c.uuid.not_in(select(allocations.c.consumer_id))
+    with db_api.get_placement_engine().begin() as connection:
+        ghosts = list(connection.execute(select(consumers.c.uuid).where(nothing_held)).scalars())
+        connection.execute(delete(consumers).where(nothing_held))
+    return ghosts
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    write_configuration(VARIANTS["default"], directory)
+    os.environ["OS_PLACEMENT_CONFIG_DIR"] = str(directory)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    app = wsgi.init_application()
+    words = {"empty": empty, "ghosts": remove_ghosts}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answered = words[asked]() if isinstance(asked, str) else answer(app, asked)
+        print(json.dumps(answered), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
