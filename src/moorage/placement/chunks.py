@@ -1,10 +1,13 @@
 """An immutable list that is cheap to change in a few places."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+#: What was made of one chunk and nothing else. {what: it}
+Memo = dict[str, Any]
 
 _CHUNK_BITS = 7
 _CHUNK = 1 << _CHUNK_BITS
@@ -15,6 +18,8 @@ class Chunks(Generic[T]):
     """An immutable list whose changed copy costs two small tuples instead of one large one."""
 
     chunks: tuple[tuple[T, ...], ...] = ()
+    #: One for each chunk; a changed chunk has a new, empty one.
+    memos: tuple[Memo, ...] = field(default=(), compare=False, repr=False)
 
     def __getitem__(self, index: int) -> T:
         return self.chunks[index >> _CHUNK_BITS][index & (_CHUNK - 1)]
@@ -28,17 +33,23 @@ class Chunks(Generic[T]):
 
     @classmethod
     def of(cls, items: Sequence[T]) -> "Chunks[T]":
-        return cls(tuple(tuple(items[start : start + _CHUNK]) for start in range(0, len(items), _CHUNK)))
+        chunks = tuple(tuple(items[start : start + _CHUNK]) for start in range(0, len(items), _CHUNK))
+        return cls(chunks, tuple({} for _ in chunks))
+
+    def some(self, indexes: Iterable[int]) -> list[T]:
+        chunks = self.chunks
+        return [chunks[index >> _CHUNK_BITS][index & (_CHUNK - 1)] for index in indexes]
 
     def with_items(self, changed: Mapping[int, T]) -> "Chunks[T]":
         """Indexes up to the present length may be set; those from there on must follow without a gap."""
-        chunks = [*self.chunks]
+        chunks, memos = [*self.chunks], [*self.memos]
         open_chunks: dict[int, list[T]] = {}
         for index in sorted(changed):
             number = index >> _CHUNK_BITS
             if number not in open_chunks:
                 if number == len(chunks):
                     chunks.append(())
+                    memos.append({})
                 open_chunks[number] = [*chunks[number]]
             chunk, place = open_chunks[number], index & (_CHUNK - 1)
             if place == len(chunk):
@@ -46,5 +57,5 @@ class Chunks(Generic[T]):
             else:
                 chunk[place] = changed[index]
         for number, chunk in open_chunks.items():
-            chunks[number] = tuple(chunk)
-        return Chunks(tuple(chunks))
+            chunks[number], memos[number] = tuple(chunk), {}
+        return Chunks(tuple(chunks), tuple(memos))

@@ -1,14 +1,13 @@
 """One resource class in arrays: what a search narrows before it looks at any object."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.placement.model import Provider
+from moorage.placement.model import Inventory, Provider
 
 Slots = NDArray[np.int32]
 Units = NDArray[np.int64]
@@ -48,68 +47,105 @@ class Column:
 
 
 def columns_of(providers: Iterable[tuple[int, Provider]]) -> dict[str, Column]:
-    rows: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    """`providers` by slot, in order."""
+    #: {class: (slots, places in `kinds`, units used)}
+    rows: dict[str, tuple[list[int], list[int], list[int]]] = defaultdict(lambda: ([], [], []))
+    #: Ten thousand hosts have a few kinds of inventory: most are one object. {identity: (place, inventory)}
+    kinds: dict[int, tuple[int, Inventory]] = {}
     for slot, provider in providers:
-        for name in provider.inventories:
-            rows[name].append(_row(slot, provider, name))
-    return {name: _column(listed) for name, listed in rows.items()}
+        used = provider.used
+        for name, inventory in provider.inventories.items():
+            slots, places, units = rows[name]
+            slots.append(slot)
+            place, _ = kinds.setdefault(id(inventory), (len(kinds), inventory))
+            places.append(place)
+            units.append(used.get(name, 0))
+    table = np.array([_limits(inventory) for _, inventory in kinds.values()], dtype=np.int64).reshape(-1, 4)
+    return {name: _gathered(table, *lists) for name, lists in rows.items()}
 
 
-def _row(slot: int, provider: Provider, name: str) -> tuple[int, ...]:
-    inventory = provider.inventories[name]
-    return (
-        slot,
-        inventory.capacity,
-        provider.used.get(name, 0),
-        inventory.min_unit,
-        inventory.max_unit,
-        inventory.step_size,
+def _limits(inventory: Inventory) -> tuple[int, int, int, int]:
+    return inventory.capacity, inventory.min_unit, inventory.max_unit, inventory.step_size
+
+
+def _gathered(table: Units, slots: list[int], places: list[int], used: list[int]) -> Column:
+    capacity, min_unit, max_unit, step_size = (np.ascontiguousarray(column) for column in table[places].T)
+    return Column(
+        np.array(slots, dtype=np.int32), capacity, np.array(used, dtype=np.int64), min_unit, max_unit, step_size
     )
 
 
-def _column(rows: Sequence[tuple[int, ...]]) -> Column:
-    table: NDArray[Any] = np.array(sorted(rows), dtype=np.int64).reshape(-1, 6)
-    slots, capacity, used, min_unit, max_unit, step_size = (np.ascontiguousarray(table[:, n]) for n in range(6))
-    return Column(slots.astype(np.int32), capacity, used, min_unit, max_unit, step_size)
+# --- changing them ----------------------------------------------------------------------------------------------
 
 
 def replaced_columns(
     columns: Mapping[str, Column], before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]
 ) -> dict[str, Column]:
-    """Each class that one of these had or has: their rows taken out and put in."""
+    """Each class that one of these had or has otherwise, by slot. Arrays in which nothing changes stay the same."""
+    changes: dict[str, dict[int, _Row | None]] = defaultdict(dict)
+    for slot, new in after.items():
+        was, now = _rows(before[slot]), _rows(new)
+        for name in was.keys() | now.keys():
+            if was.get(name) != now.get(name):
+                changes[name][slot] = now.get(name)
     result = dict(columns)
-    states = [*before.values(), *after.values()]
-    for name in {name for provider in states if provider is not None for name in provider.inventories}:
-        new_rows = [
-            _row(slot, provider, name)
-            for slot, provider in after.items()
-            if provider is not None and name in provider.inventories
-        ]
-        kept = result.get(name)
-        if kept is not None:
-            stays = ~np.isin(kept.slots, np.fromiter(after, dtype=np.int32, count=len(after)))
-            units = (kept.capacity, kept.used, kept.min_unit, kept.max_unit, kept.step_size)
-            kept = Column(kept.slots[stays], *(array[stays] for array in units))
-        column = _merged(kept, _column(new_rows))
+    for name, rows in changes.items():
+        column = _with_rows(result.get(name, _EMPTY), rows)
         if len(column.slots):
             result[name] = column
         else:
-            result.pop(name, None)
+            del result[name]
     return result
 
 
-def _merged(kept: Column | None, added: Column) -> Column:
-    if kept is None or not len(kept.slots):
-        return added
-    if not len(added.slots):
-        return kept
-    slots = np.concatenate((kept.slots, added.slots))
-    order = np.argsort(slots, kind="stable")
-    pairs = (
-        (kept.capacity, added.capacity),
-        (kept.used, added.used),
-        (kept.min_unit, added.min_unit),
-        (kept.max_unit, added.max_unit),
-        (kept.step_size, added.step_size),
-    )
-    return Column(slots[order], *(np.concatenate(pair)[order] for pair in pairs))
+#: (capacity, used, min_unit, max_unit, step_size), as in `Column`.
+_Row = tuple[int, int, int, int, int]
+
+
+def _rows(provider: Provider | None) -> dict[str, _Row]:
+    """{class: row}"""
+    if provider is None:
+        return {}
+    rows: dict[str, _Row] = {}
+    for name, inventory in provider.inventories.items():
+        capacity, min_unit, max_unit, step_size = _limits(inventory)
+        rows[name] = (capacity, provider.used.get(name, 0), min_unit, max_unit, step_size)
+    return rows
+
+
+def _with_rows(column: Column, rows: Mapping[int, _Row | None]) -> Column:
+    """`rows` are by slot; None takes one out."""
+    gone = np.array(sorted(slot for slot, row in rows.items() if row is None), dtype=np.int32)
+    slots = column.slots
+    units: tuple[Units, ...] = (column.capacity, column.used, column.min_unit, column.max_unit, column.step_size)
+    if len(gone):
+        places = np.searchsorted(slots, gone)
+        slots, units = np.delete(slots, places), tuple(np.delete(array, places) for array in units)
+    present = sorted(slot for slot, row in rows.items() if row is not None)
+    if not present:
+        return Column(slots, *units)
+    coming = np.array(present, dtype=np.int32)
+    values = np.array([rows[slot] for slot in present], dtype=np.int64).T
+    places = np.searchsorted(slots, coming)
+    known = np.zeros(len(coming), dtype=np.bool_)
+    known[places < len(slots)] = slots[places[places < len(slots)]] == coming[places < len(slots)]
+    if known.any():
+        units = tuple(_set(array, places[known], new[known]) for array, new in zip(units, values, strict=True))
+    if not known.all():
+        at, new_slots = places[~known], coming[~known]
+        slots = np.insert(slots, at, new_slots)
+        units = tuple(np.insert(array, at, new[~known]) for array, new in zip(units, values, strict=True))
+    return Column(slots, *units)
+
+
+def _set(array: Units, places: NDArray[np.intp], new: Units) -> Units:
+    """The same array where it has these values already."""
+    if (array[places] == new).all():
+        return array
+    changed = array.copy()
+    changed[places] = new
+    return changed
+
+
+_NO_UNITS: Units = np.empty(0, dtype=np.int64)
+_EMPTY = Column(np.empty(0, dtype=np.int32), _NO_UNITS, _NO_UNITS, _NO_UNITS, _NO_UNITS, _NO_UNITS)

@@ -16,6 +16,7 @@ import numpy as np
 from moorage.placement.chunks import Chunks
 from moorage.placement.columns import Column, Slots, columns_of, replaced_columns
 from moorage.placement.derived import Derived
+from moorage.placement.layers import Layers
 from moorage.placement.model import Names, Provider
 
 
@@ -26,12 +27,13 @@ class Forest:
     sequence: int = -1  #: every change up to this number of the change log is in
     names: Names = field(default_factory=Names)
     providers: Chunks[Provider | None] = field(default_factory=Chunks)
-    slot_of_id: Mapping[int, int] = field(default_factory=dict)
-    slot_of_uuid: Mapping[str, int] = field(default_factory=dict)
+    slot_of_id: Layers[int, int] = field(default_factory=Layers)
+    slot_of_uuid: Layers[str, int] = field(default_factory=Layers)
+    slot_of_name: Layers[str, int] = field(default_factory=Layers)
     #: Slot of each slot's root; -1 where the slot is free.
     roots: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     #: {slot of a root: slots of its tree, the root first, parents before children}
-    trees: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    trees: Layers[int, tuple[int, ...]] = field(default_factory=Layers)
     columns: Mapping[str, Column] = field(default_factory=dict)
     #: {aggregate: slots of its members}
     aggregates: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -106,10 +108,11 @@ class Forest:
             sequence=sequence,
             names=names,
             providers=Chunks.of(listed),
-            slot_of_id=slot_of_id,
-            slot_of_uuid={provider.uuid: slot for slot, provider in enumerate(listed)},
+            slot_of_id=Layers(slot_of_id),
+            slot_of_uuid=Layers({provider.uuid: slot for slot, provider in enumerate(listed)}),
+            slot_of_name=Layers({provider.name: slot for slot, provider in enumerate(listed)}),
             roots=np.fromiter((slot_of_id[p.root_id] for p in listed), dtype=np.int32, count=len(listed)),
-            trees=_trees(listed, slot_of_id),
+            trees=Layers(_trees(listed, slot_of_id)),
             columns=columns_of(enumerate(listed)),
             aggregates=_aggregates(enumerate(listed)),
             with_trait=_with_trait(enumerate(listed)),
@@ -144,6 +147,7 @@ def _same_shape(old: Provider, new: Provider) -> bool:
     """Does only the usage differ (and what no index knows)?"""
     return (
         old.uuid == new.uuid
+        and old.name == new.name
         and old.inventories == new.inventories
         and old.traits == new.traits
         and old.aggregates == new.aggregates
@@ -170,50 +174,51 @@ def _with_shapes(forest: Forest, changed: Mapping[int, Provider | None]) -> Fore
     """Providers that came, went, moved, or changed what they offer."""
     if all(_stays(forest, provider_id, new) for provider_id, new in changed.items()):
         return _with_offers(forest, {forest.slot_of_id[number]: new for number, new in changed.items()})
-    slot_of_id = dict(forest.slot_of_id)
-    slot_of_uuid = dict(forest.slot_of_uuid)
-    free = (
-        [slot for slot in range(len(forest.providers)) if forest.roots[slot] < 0]
-        if len(forest) < len(forest.providers)
-        else []
-    )
-    length = len(forest.providers)
-    before: dict[int, Provider | None] = {}
-    after: dict[int, Provider | None] = {}
-    for provider_id, new in sorted(changed.items()):
-        slot = slot_of_id.get(provider_id)
-        if slot is None:
-            slot = free.pop() if free else length
-            length = max(length, slot + 1)
-        before[slot] = forest.providers[slot] if slot < len(forest.providers) else None
-        after[slot] = new
-        if new is None:
-            del slot_of_id[provider_id]
-        else:
-            slot_of_id[provider_id] = slot
-    for old in before.values():
-        if old is not None:
-            del slot_of_uuid[old.uuid]
-    slot_of_uuid |= {new.uuid: slot for slot, new in after.items() if new is not None}
-    providers = forest.providers.with_items(after)
-    roots = np.full(length, -1, dtype=np.int32)
+    before, after = _placed(forest, changed)
+    was = [(slot, old) for slot, old in before.items() if old is not None]
+    now = [(slot, new) for slot, new in after.items() if new is not None]
+    slot_of_id = forest.slot_of_id.changed({new.id: slot for slot, new in now}, gone={old.id for _, old in was})
+    roots = np.full(max(len(forest.roots), max(after) + 1), -1, dtype=np.int32)
     roots[: len(forest.roots)] = forest.roots
     for slot, new in after.items():
         roots[slot] = -1 if new is None else slot_of_id[new.root_id]
-    touched_trees = {int(forest.roots[slot]) for slot, old in before.items() if old is not None}
-    touched_trees |= {int(roots[slot]) for slot, new in after.items() if new is not None}
+    providers = forest.providers.with_items(after)
+    touched_trees = {int(forest.roots[slot]) for slot, _ in was} | {int(roots[slot]) for slot, _ in now}
     return replace(
         forest,
         providers=providers,
         slot_of_id=slot_of_id,
-        slot_of_uuid=slot_of_uuid,
+        slot_of_uuid=forest.slot_of_uuid.changed(
+            {new.uuid: slot for slot, new in now}, gone={old.uuid for _, old in was}
+        ),
+        slot_of_name=forest.slot_of_name.changed(
+            {new.name: slot for slot, new in now}, gone={old.name for _, old in was}
+        ),
         roots=roots,
-        trees=_regrown(forest, providers, slot_of_id, roots, touched_trees, after),
+        trees=_regrown(forest, providers, slot_of_id, touched_trees, after),
         columns=replaced_columns(forest.columns, before, after),
         aggregates=_moved_members(forest.aggregates, before, after),
         with_trait=_changed_traits(forest.with_trait, before, after),
         sharing=_sharing(forest.sharing, after),
     )
+
+
+def _placed(
+    forest: Forest, changed: Mapping[int, Provider | None]
+) -> tuple[dict[int, Provider | None], dict[int, Provider | None]]:
+    """The states before and after by slot: new providers take slots that were left, then those after the last."""
+    left = np.flatnonzero(forest.roots < 0).tolist() if len(forest) < len(forest.providers) else []
+    length = len(forest.providers)
+    before: dict[int, Provider | None] = {}
+    after: dict[int, Provider | None] = {}
+    for provider_id, new in sorted(changed.items()):
+        slot = forest.slot_of_id.get(provider_id)
+        if slot is None:
+            slot = left.pop() if left else length
+            length = max(length, slot + 1)
+        before[slot] = forest.providers[slot] if slot < len(forest.providers) else None
+        after[slot] = new
+    return before, after
 
 
 def _stays(forest: Forest, provider_id: int, new: Provider | None) -> bool:
@@ -222,7 +227,9 @@ def _stays(forest: Forest, provider_id: int, new: Provider | None) -> bool:
     if slot is None or new is None:
         return False
     old = forest.at(slot)
-    return old.uuid == new.uuid and old.parent_id == new.parent_id and old.root_id == new.root_id
+    return (
+        old.uuid == new.uuid and old.name == new.name and old.parent_id == new.parent_id and old.root_id == new.root_id
+    )
 
 
 def _with_offers(forest: Forest, after: Mapping[int, Provider | None]) -> Forest:
@@ -242,18 +249,16 @@ def _regrown(
     forest: Forest,
     providers: Chunks[Provider | None],
     slot_of_id: Mapping[int, int],
-    roots: Slots,
     touched: set[int],
     after: Mapping[int, Provider | None],
-) -> dict[int, tuple[int, ...]]:
+) -> Layers[int, tuple[int, ...]]:
     """The trees, those that were touched grown anew from the members they had and those that came."""
-    trees = dict(forest.trees)
     candidates = set(after)
     for root in touched:
-        candidates.update(trees.pop(root, ()))
+        candidates.update(forest.trees.get(root, ()))
     present = [providers[slot] for slot in sorted(candidates)]
     members = [provider for provider in present if provider is not None]
-    return trees | _trees(members, slot_of_id)
+    return forest.trees.changed(_trees(members, slot_of_id), gone=touched)
 
 
 def _trees(members: Iterable[Provider], slot_of_id: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
@@ -330,12 +335,16 @@ def _changed_traits(
         return with_trait
     result = dict(with_trait)
     for trait in gone.keys() | come.keys():
-        kept = np.setdiff1d(result.get(trait, np.empty(0, dtype=np.int32)), gone.get(trait, []), assume_unique=True)
-        slots = np.union1d(kept, come.get(trait, [])).astype(np.int32)
+        slots = result.get(trait, np.empty(0, dtype=np.int32))
+        if trait in gone:
+            slots = np.delete(slots, np.searchsorted(slots, gone[trait]))
+        if trait in come:
+            coming = sorted(come[trait])
+            slots = np.insert(slots, np.searchsorted(slots, coming), coming)
         if len(slots):
             result[trait] = slots
         else:
-            result.pop(trait, None)
+            del result[trait]
     return result
 
 

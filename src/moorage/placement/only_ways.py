@@ -71,7 +71,7 @@ def with_any(forest: Forest, traits: frozenset[str]) -> Mask:
     return mask
 
 
-def _members(forest: Forest, aggregates: frozenset[str]) -> Mask:
+def members_of_any(forest: Forest, aggregates: frozenset[str]) -> Mask:
     """Members of at least one of these aggregates."""
     mask = np.zeros(len(forest.roots), dtype=np.bool_)
     for aggregate in aggregates:
@@ -94,12 +94,12 @@ class _Offering:
         if group.traits.forbidden:
             free &= ~with_any(forest, group.traits.forbidden)
         if group.aggregates.forbidden:
-            outside = ~_members(forest, group.aggregates.forbidden)
+            outside = ~members_of_any(forest, group.aggregates.forbidden)
             free &= outside
             self.roots &= outside
         member: Mask = np.ones(count, dtype=np.bool_)
         for any_of in group.aggregates.required:
-            member &= _members(forest, any_of)
+            member &= members_of_any(forest, any_of)
         if group.in_tree is not None:
             slot = forest.slot_of_uuid.get(group.in_tree)
             self.roots &= np.arange(count) == (-1 if slot is None else forest.root_of(slot))

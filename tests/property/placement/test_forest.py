@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from moorage.placement.chunks import Chunks
 from moorage.placement.forest import Forest
+from moorage.placement.layers import Layers
 from moorage.placement.model import SHARING, Inventory, Names, Provider
 
 CLASSES = ["A", "B"]
@@ -22,7 +23,7 @@ def histories(draw):
     for _ in range(draw(st.integers(1, 6))):
         changed = {}
         for _ in range(draw(st.integers(1, 4))):
-            kind = draw(st.sampled_from(["new", "new", "use", "offer", "move", "delete"]))
+            kind = draw(st.sampled_from(["new", "new", "use", "offer", "rename", "move", "delete"]))
             if kind == "new" or not alive:
                 parent = draw(st.none() | st.sampled_from(sorted(alive))) if alive else None
                 root = alive[parent].root_id if parent else next_id
@@ -36,6 +37,16 @@ def histories(draw):
                     continue
                 del alive[number]
                 changed[number] = None
+                continue
+            if kind == "rename":
+                free = {p.name for p in alive.values()}
+                name = draw(
+                    st.sampled_from(
+                        [name for name in ("x", "y", "z", alive[number].name) if name not in free]
+                        or [alive[number].name]
+                    )
+                )
+                changed[number] = alive[number] = replace(alive[number], name=name)
                 continue
             if kind == "move":
                 for moved in moves(draw, alive, number):
@@ -99,6 +110,7 @@ def picture(forest):
     return {
         "providers": {provider.uuid: provider for provider in forest.all()},
         "ids": {number: uuid(slot) for number, slot in forest.slot_of_id.items()},
+        "names": {name: uuid(slot) for name, slot in forest.slot_of_name.items()},
         "uuids": {name: uuid(slot) for name, slot in forest.slot_of_uuid.items()},
         "roots": {uuid(slot): uuid(forest.roots[slot]) for slot in np.flatnonzero(forest.roots >= 0)},
         "trees": {uuid(root): (uuid(slots[0]), {uuid(s) for s in slots}) for root, slots in forest.trees.items()},
@@ -151,6 +163,33 @@ def test_a_column_says_of_all_what_each_provider_says_of_itself(stock, amount):
     forest = Forest.build(providers, Names(), 0)
     fitting = {forest.at(slot).id for slot in forest.columns["A"].fitting(amount).tolist()}
     assert fitting == {provider.id for provider in providers if provider.fits("A", amount)}
+
+
+@settings(max_examples=300)
+@given(
+    st.dictionaries(st.integers(0, 40), st.integers()),
+    st.lists(st.tuples(st.dictionaries(st.integers(0, 40), st.integers(), max_size=9), st.sets(st.integers(0, 40)))),
+)
+def test_layers_are_a_mapping(items, changes):
+    layers, expected = Layers(dict(items)), dict(items)
+    for come, gone in changes:
+        layers = layers.changed(come, gone)
+        expected = {key: value for key, value in expected.items() if key not in gone} | come
+        assert dict(layers) == expected
+        assert len(layers) == len(expected)
+        for key in range(41):
+            assert layers.get(key, "none") == expected.get(key, "none")
+            assert (key in layers) == (key in expected)
+
+
+def test_layers_become_one_when_the_upper_one_grows():
+    layers = Layers({number: number for number in range(10_000)})
+    for number in range(1_000):
+        layers = layers.changed({number: -number}, gone={number + 5_000})
+        assert len(layers._upper) <= 100
+    assert len(layers) == 9_000
+    assert layers[999] == -999
+    assert 5_000 not in layers
 
 
 @given(st.lists(st.integers(), max_size=400), st.dictionaries(st.integers(0, 399), st.integers()), st.integers(0, 300))

@@ -18,8 +18,8 @@ from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
 from moorage.placement.claiming import Wish
 from moorage.placement.model import Inventory
+from moorage.placement.listing import ProviderFilter
 from moorage.placement.service import PlacementService
-from moorage.placement.service_candidates import ProviderFilter
 from tests.conftest import START
 from tests.property.placement.test_forest import picture
 
@@ -60,7 +60,7 @@ class World:
         for consumer in CONSUMERS:
             with suppress(MoorageError):
                 service.allocations.release(consumer)
-        while found := service.candidates.providers(ProviderFilter())[1]:
+        while found := everything(service):
             parents = {provider.parent_id for provider in found}
             for provider in found:
                 if provider.id not in parents:
@@ -112,8 +112,14 @@ def world(tmp_path_factory):
 
 def shown(service):
     """The whole picture, and the list as the API answers it."""
-    forest, listed = service.candidates.providers(ProviderFilter())
-    return picture(forest), [provider.uuid for provider in sorted(listed, key=lambda provider: provider.id)]
+    listed = everything(service)
+    return picture(service.providers.forest()), [provider.uuid for provider in listed]
+
+
+def everything(service):
+    """All providers by id, as the API lists them."""
+    forest, slots = service.candidates.providers(ProviderFilter())
+    return sorted((forest.at(slot) for slot in slots), key=lambda provider: provider.id)
 
 
 @settings(max_examples=150, deadline=None)

@@ -326,3 +326,41 @@ def test_names_that_do_not_exist_are_refused(wire):
         in wire.fails("GET", "/allocation_candidates?resources=VCPU:1&root_required=CUSTOM_NO")[2]
     )
     assert wire.fails("GET", "/moorage/v1/explain?resources=CUSTOM_NO:1")[0] == 400
+
+
+LINKS = [("aggregates", 1), ("traits", 6), ("allocations", 11)]
+
+
+@pytest.mark.parametrize("minor", [0, 1, 5, 6, 10, 11, 13, 14, 39])
+def test_a_provider_is_shown_as_its_version_shows_it(wire, minor):
+    root = wire.does("POST", "/resource_providers", {"name": 'a "first" ä'})["uuid"]
+    child = wire.does("POST", "/resource_providers", {"name": "child", "parent_provider_uuid": root})["uuid"]
+    own = f"/placement/resource_providers/{child}"
+    names = ["inventories", "usages", *(name for name, since in LINKS if minor >= since)]
+    expected = {
+        "uuid": child,
+        "name": "child",
+        "generation": 0,
+        "links": [{"rel": "self", "href": own}, *({"rel": name, "href": f"{own}/{name}"} for name in names)],
+    }
+    if minor >= 14:
+        expected |= {"parent_provider_uuid": root, "root_provider_uuid": root}
+    version = f"1.{minor}"
+    assert wire.does("GET", f"/resource_providers/{child}", version=version) == expected
+    listed = wire.does("GET", "/resource_providers", version=version)["resource_providers"]
+    assert listed[1] == expected
+    assert listed[0]["name"] == 'a "first" ä'
+    assert wire.does("GET", f"/resource_providers?uuid={child}", version=version)["resource_providers"] == [expected]
+
+
+def test_a_list_is_of_now_whatever_was_listed_before(wire):
+    root = wire.does("POST", "/resource_providers", {"name": "first"})["uuid"]
+    wire.does("POST", "/resource_providers", {"name": "child", "parent_provider_uuid": root})
+    for name in ("first", "second"):
+        wire.does("PUT", f"/resource_providers/{root}", {"name": name})
+        for version in ("1.39", "1.14", "1.10", "1.0", "1.39"):
+            listed = wire.does("GET", "/resource_providers", version=version)["resource_providers"]
+            assert {one["name"] for one in listed} == {name, "child"}
+            assert all(("root_provider_uuid" in one) == (version in ("1.39", "1.14")) for one in listed)
+            assert wire.does("GET", f"/resource_providers?name={name}")["resource_providers"][0]["uuid"] == root
+    assert wire.does("GET", "/resource_providers?name=first")["resource_providers"] == []

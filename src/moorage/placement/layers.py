@@ -1,0 +1,72 @@
+"""An immutable mapping that is cheap to change in a few places."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar, cast, overload
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+#: In the upper layer: the key of the lower layer is gone.
+_GONE: Any = object()
+_NOWHERE: Any = object()
+
+#: The upper layer holds at most so many keys, or the square root of the lower one's number if that is more: what is
+#: copied at each change and what is copied when the layers become one then cost about the same.
+_LEAST = 64
+
+
+class Layers(Mapping[K, V], Generic[K, V]):
+    """A mapping in two layers: a large one that many versions share, and a small one with what has changed since."""
+
+    __slots__ = ("_length", "_lower", "_upper")
+
+    def __init__(self, items: Mapping[K, V] | None = None) -> None:
+        """`items` must not be changed afterwards."""
+        self._lower: Mapping[K, V] = items or {}
+        self._upper: Mapping[K, V] = {}
+        self._length = len(self._lower)
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, /, default: V | D) -> V | D: ...
+    def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
+        found = self._upper.get(key, _NOWHERE)
+        if found is _NOWHERE:
+            return self._lower.get(key, default)
+        return default if found is _GONE else found
+
+    def __getitem__(self, key: K) -> V:
+        found = self.get(key, _NOWHERE)
+        if found is _NOWHERE:
+            raise KeyError(key)
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        found = self._upper.get(cast(K, key), _NOWHERE)
+        return key in self._lower if found is _NOWHERE else found is not _GONE
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[K]:
+        yield from (key for key in self._lower if key not in self._upper)
+        yield from (key for key, value in self._upper.items() if value is not _GONE)
+
+    def __repr__(self) -> str:
+        return f"Layers({dict(self)!r})"
+
+    def changed(self, items: Mapping[K, V], gone: frozenset[K] | set[K] = frozenset()) -> "Layers[K, V]":
+        """A copy with `items` in and `gone` out; what is in both stays in."""
+        out = {key for key in gone if key not in items}
+        come = sum(key not in self for key in items)
+        went = sum(key in self for key in out)
+        upper = {**self._upper, **dict.fromkeys(out, _GONE), **items}
+        new: Layers[K, V] = Layers()
+        new._length = self._length + come - went
+        if len(upper) ** 2 <= max(_LEAST**2, len(self._lower)):
+            new._lower, new._upper = self._lower, upper
+        else:
+            new._lower = {key: value for key, value in {**self._lower, **upper}.items() if value is not _GONE}
+        return new

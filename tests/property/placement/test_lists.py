@@ -1,0 +1,45 @@
+"""The list of providers by arrays is the list by looking at each."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moorage.placement.forest import Forest
+from moorage.placement.listing import ProviderFilter, listed
+from moorage.placement.model import Names
+from moorage.placement.query import AggregateFilter, TraitFilter, in_aggregates, meets
+from tests.property.placement.test_candidates import AGGREGATES, CLASSES, TRAITS, Dice, filters, world
+
+
+def case(seed):
+    dice = Dice(seed)
+    providers = world(dice)
+    return providers, ProviderFilter(
+        name=dice.mostly(None, "n1"),
+        uuid=dice.mostly(None, "p2", "unknown"),
+        in_tree=dice.mostly(None, "p1", "p3", "unknown"),
+        resources=dice.choice([None, {name: dice.mostly(1, 2) for name in dice.sample(CLASSES, dice.randint(1, 2))}]),
+        traits=filters(dice, TraitFilter, TRAITS),
+        aggregates=filters(dice, AggregateFilter, AGGREGATES),
+    )
+
+
+def passes(provider, wanted, root_of):
+    return (
+        wanted.name in (None, provider.name)
+        and wanted.uuid in (None, provider.uuid)
+        and (wanted.in_tree is None or root_of.get(wanted.in_tree) == provider.root_id)
+        and all(provider.fits(name, amount) for name, amount in (wanted.resources or {}).items())
+        and meets(wanted.traits.required, provider.traits)
+        and wanted.traits.forbidden.isdisjoint(provider.traits)
+        and in_aggregates(provider.aggregates, wanted.aggregates)
+    )
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.integers(0, 2**32 - 1).map(case))
+def test_a_list_is_what_looking_at_each_gives(case):
+    providers, wanted = case
+    root_of = {provider.uuid: provider.root_id for provider in providers}
+    expected = [provider for provider in providers if passes(provider, wanted, root_of)]
+    forest = Forest.build(providers, Names(), 0)
+    assert [forest.at(slot) for slot in listed(forest, wanted)] == expected
