@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.placement.model import Inventory, Provider
+from moorage.placement.model import MAX_INT, Inventory, Provider
 
 Slots = NDArray[np.int32]
 Units = NDArray[np.int64]
@@ -26,6 +26,8 @@ class Column:
 
     def fitting(self, amount: int) -> Slots:
         """Slots of the providers where a new consumer could take `amount`."""
+        if amount > MAX_INT:  # nor would it be a number for arrays
+            return self.slots[:0]
         fits = self.used + amount <= self.capacity
         fits &= self.min_unit <= amount
         fits &= self.max_unit >= amount
