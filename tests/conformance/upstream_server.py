@@ -1,6 +1,6 @@
-"""The real Placement, to compare with: run by .venv-conformance, on a SQLite file in DIRECTORY.
+"""The real Placement, to compare with: run by .venv-conformance, on a SQLite file in DIRECTORY or on a database.
 
-usage: python -W ignore -m tests.conformance.upstream_server VARIANT PORT DIRECTORY
+usage: python -W ignore -m tests.conformance.upstream_server VARIANT PORT DIRECTORY [DATABASE_URL]
 """
 
 import json
@@ -13,12 +13,17 @@ from placement import policies, wsgi
 from tests.conformance.literal_server import serve
 from tests.conformance.variants import CORS_HEADER, CORS_ORIGIN, VARIANTS, Variant
 
+#: The drivers of .venv-conformance, where they are not those of the URL itself.
+_DRIVERS = {"postgresql": "postgresql+psycopg2", "mariadb": "mysql+pymysql"}
 
-def write_configuration(variant: Variant, directory: Path) -> None:
+
+def write_configuration(variant: Variant, directory: Path, database_url: str = "") -> None:
     """``placement.conf`` and ``policy.yaml``, in the peer's syntax."""
+    kind, _, rest = (database_url or f"sqlite:///{directory}/placement.db").partition(":")
+    connection = f"{_DRIVERS.get(kind, kind)}:{rest}"
     sections = {
         "api": {"auth_strategy": "noauth2"},
-        "placement_database": {"connection": f"sqlite:///{directory}/placement.db", "sync_on_startup": "true"},
+        "placement_database": {"connection": connection, "sync_on_startup": "true"},
         "oslo_policy": {
             "enforce_new_defaults": str(variant.policy == "new").lower(),
             "policy_file": f"{directory}/policy.yaml",
@@ -38,7 +43,7 @@ def write_configuration(variant: Variant, directory: Path) -> None:
 
 def main() -> None:
     variant, port, directory = VARIANTS[sys.argv[1]], int(sys.argv[2]), Path(sys.argv[3])
-    write_configuration(variant, directory)
+    write_configuration(variant, directory, *sys.argv[4:5])
     os.environ["OS_PLACEMENT_CONFIG_DIR"] = str(directory)
     serve(wsgi.init_application(), port)
 

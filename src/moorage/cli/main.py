@@ -13,6 +13,7 @@ _COMMANDS = {
     "up": ("moorage.cli.up", "up", "Run the plane in the foreground: all services, or those the configuration names."),
     "env": ("moorage.cli.env", "env", "Print the OS_* variables for the openstack clients."),
     "clock": ("moorage.cli.clock", "clock", "Show the plane's clock, or move a rehearsal's forwards."),
+    "placement": ("moorage.cli.placement", "placement", "Take over an existing OpenStack Placement database."),
     "config": ("moorage.cli.config", "config", "Show the options in force, each with its meaning."),
 }
 

@@ -39,6 +39,37 @@ def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
     return create_engine(url, **options)
 
 
+def open_to_read(url_text: str) -> Engine:
+    """An engine for somebody else's database: its transactions see one state, and nothing can be written or made.
+
+    A malformed URL, and a SQLite file that is not there, raise `StartError`.
+    """
+    url = _with_driver(url_text)
+    if url.get_backend_name() != "sqlite":
+        return _open_server_to_read(url)
+    path = Path(url.database or "")
+    if not path.is_file():
+        raise StartError(f"there is no SQLite file {path}; name an existing one: sqlite:////DIRECTORY/FILE")
+    engine = create_engine(url, creator=lambda: sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True))
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")  # the driver's own comes before the first write only
+
+    return engine
+
+
+def _open_server_to_read(url: URL) -> Engine:
+    engine = create_engine(url, isolation_level="REPEATABLE READ")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # The first word of the transaction on PostgreSQL; of the next one on MariaDB, which has not begun it yet.
+        connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+
+    return engine
+
+
 def _with_driver(url_text: str) -> URL:
     try:
         url = make_url(url_text)

@@ -1,0 +1,41 @@
+"""What commands print: tables and sentences within 100 columns, without colour where NO_COLOR is set or nobody looks."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+#: Columns, at most; what is printed into a file or a pipe is as wide as this.
+WIDTH = 100
+
+
+def console() -> Console:
+    """For standard output. A terminal may be narrower, and is never used beyond `WIDTH`."""
+    width = min(os.get_terminal_size().columns, WIDTH) if sys.stdout.isatty() else WIDTH
+    return Console(width=width, highlight=False, emoji=False, markup=False)
+
+
+def table(*headings: str, right: Sequence[str] = ()) -> Table:
+    """Rows below `headings`; the columns in `right` are numbers."""
+    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    return made
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error while somebody looks: call it with the present step, how much is done and of how much."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with bar:
+        task = bar.add_task(what, total=None)
+
+        def show(step: str, done: int, total: int) -> None:
+            bar.update(task, description=f"{what}: {step}", completed=done, total=total)
+
+        yield show
