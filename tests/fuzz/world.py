@@ -1,12 +1,12 @@
 """A placement with some cloud in it, and its published document with that cloud's names fed into the schemas.
 
 Random uuids meet nothing but 404. So wherever a schema asks for a uuid, a resource class or a trait, the fed document
-offers what is there beside what the schema says.
+has a choice of what is there, and one of what is not. (A choice *beside* the schema would not do: what is generated
+from ``anyOf`` of an enumeration and any text is any text.)
 """
 
-import copy
 import json
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -33,105 +33,126 @@ AGGREGATE = "b0000000-0000-4000-8000-000000000001"
 CLASSES = ["VCPU", "MEMORY_MB", "CUSTOM_ONE"]
 TRAITS = ["HW_CPU_X86_VMX", "CUSTOM_FAST", "MISC_SHARES_VIA_AGGREGATE"]
 
-#: Values that go deeper than a random text, by the query parameter's name without its suffix.
+TIMES = ["2026-01-01T00:00:00Z", "2099-01-01T00:00:00+00:00", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00",
+         "2026-01-01", "now", "1e999", "2026-13-01T00:00:00Z"]  # fmt: skip
+#: Values of query parameters, by the name without its suffix, and of names in the path: sound ones, then strange ones.
 TEXTS = {
-    "resources": ["VCPU:1", "VCPU:1,CUSTOM_ONE:2", "MEMORY_MB:512", "VCPU:2147483647", "VCPU:9223372036854775808"],
-    "required": ["CUSTOM_FAST", "!CUSTOM_FAST", "in:CUSTOM_FAST,HW_CPU_X86_VMX", "CUSTOM_FAST,!HW_CPU_X86_VMX"],
-    "root_required": ["CUSTOM_FAST", "!CUSTOM_FAST"],
-    "member_of": [AGGREGATE, f"!{AGGREGATE}", f"in:{AGGREGATE},{HOSTS[0]}", f"!in:{AGGREGATE}"],
-    "in_tree": HOSTS,
-    "same_subtree": ["_A,_B", "1,2", "_A"],
-    "limit": ["1", "10", "1000", "99999999999999999999"],
-    "name": ["host-1", "startswith:CUSTOM_", "in:CUSTOM_FAST", "CUSTOM_FAST", "CUSTOM_ONE", "VCPU"],
-    "associated": ["true", "FALSE"],
-    "project_id": ["project", "x" * 255],
-    "consumer_type": ["INSTANCE", "all", "unknown"],
-    "resource_class": CLASSES,
-}
+    "resources": ["VCPU:1", "VCPU:1,CUSTOM_ONE:2", "MEMORY_MB:512", "VCPU:2147483647",
+                  "VCPU:9223372036854775808", "VCPU:\u0663", "VCPU:1e3", "VCPU:1,VCPU:2", "VCPU:" + "9" * 5000, ":1", ","],
+    "required": ["CUSTOM_FAST", "!CUSTOM_FAST", "in:CUSTOM_FAST,HW_CPU_X86_VMX", "CUSTOM_FAST,!HW_CPU_X86_VMX",
+                 "CUSTOM_FAST,!CUSTOM_FAST", "in:", "!", "!!CUSTOM_FAST", "CUSTOM_NONE", ",".join(["CUSTOM_FAST"] * 999)],
+    "root_required": ["CUSTOM_FAST", "!CUSTOM_FAST", "in:CUSTOM_FAST"],
+    "member_of": [AGGREGATE, f"!{AGGREGATE}", f"in:{AGGREGATE},{HOSTS[0]}", f"!in:{AGGREGATE}", "in:", "!", "\0"],
+    "in_tree": [*HOSTS, AGGREGATE, "{" + HOSTS[0] + "}", HOSTS[0].replace("-", "").upper()],
+    "same_subtree": ["_A,_B", "1,2", "_A", ",", "_A,_A"],
+    "limit": ["1", "10", "1000", "99999999999999999999", "9" * 5000],
+    "name": ["host-1", "startswith:CUSTOM_", "in:CUSTOM_FAST", "CUSTOM_FAST", "CUSTOM_ONE", "VCPU", "CUSTOM_NEW",
+             "in:" + ",".join(f"CUSTOM_{number}" for number in range(3000)), "x" * 255, "CUSTOM_" + "X" * 5000, "\u00ff\n"],
+    "associated": ["true", "FALSE", "1"],
+    "project_id": ["project", "x" * 255, "\U0001f600"],
+    "consumer_type": ["INSTANCE", "all", "unknown", "allx"],
+    "resource_class": [*CLASSES, "CUSTOM_NONE", "vcpu"],
+    "uuid": [*HOSTS, HOSTS[0].replace("-", "").upper(), "c0000000-0000-4000-8000-000000000001"],
+    "consumer_uuid": [*CONSUMERS, "c0000000-0000-4000-8000-000000000001"],
+    "since": ["0", "1", "5.1", "-1", "99999999999999999999", "1.99999999999999999999", "x"],
+    "after": ["0", "1", "5.1", "-1", "99999999999999999999", "x"],
+    "kind": ["provider", "provider,usages", "consumer", ",", "x" * 5000],
+    "subject": [*HOSTS, *CONSUMERS, "x"],
+    "at": TIMES,
+    "from": TIMES,
+    "to": TIMES,
+}  # fmt: skip
+UUIDS = [*HOSTS, *CONSUMERS, AGGREGATE, HOSTS[0].replace("-", "").upper(), "c0000000-0000-4000-8000-000000000001"]
 SUFFIXES = ["", "_A", "_B", "1", "2"]
-OFFERED = {"resource_provider_generation": 0, "inventories": {name: {"total": 1000} for name in CLASSES}}
+OFFERED = {name: {"total": 1000} for name in CLASSES}
+#: Its answers go on for as long as somebody listens.
+WATCH = "/moorage/v1/events"
 
 
-@dataclass
 class World:
     """One process' placement: a tree of two, a sharing provider, a host, a consumer that holds something."""
 
-    app: Any
-    transport: InProcessTransport
+    def __init__(self, directory: Path) -> None:
+        engine, ids = open_engine(f"sqlite:///{directory}/fuzzed.sqlite"), SeededIds(1)
+        upgrade(engine, "placement")
+        service = PlacementService(engine, SystemClock(), ids)
+        service.start()
+        self.app = build(API, service, Surroundings(NoAuth(), POLICIES["open"], ids))
+        self._transport = InProcessTransport(self.app)
+        self.stock()
 
-    def ask(self, method: str, path: str, body: object = None, version: str = "1.39") -> int:
-        headers = {"openstack-api-version": f"placement {version}", "content-type": "application/json"}
-        return self.transport.send(method, path, headers, None if body is None else json.dumps(body).encode()).status
+    def stock(self) -> None:
+        """Put back what was taken away. What is still there is left as it is."""
+        self.ask("POST", "/resource_classes", {"name": "CUSTOM_ONE"})
+        self.ask("PUT", "/traits/CUSTOM_FAST")
+        for number, host in enumerate(HOSTS, 1):
+            below = f"/resource_providers/{host}"
+            parent = HOSTS[0] if number == 2 else None
+            self.ask(
+                "POST", "/resource_providers", {"name": f"host-{number}", "uuid": host, "parent_provider_uuid": parent}
+            )
+            self.ask("PUT", f"{below}/inventories", {"inventories": OFFERED, "resource_provider_generation": 0})
+            self.ask("PUT", f"{below}/aggregates", {"aggregates": [AGGREGATE], "resource_provider_generation": 1})
+            self.ask("PUT", f"{below}/traits", {"traits": TRAITS[: number % 4], "resource_provider_generation": 2})
+            assert self.ask("GET", below) == 200
+        held = {HOSTS[0]: {"resources": {"VCPU": 1}}, HOSTS[2]: {"resources": {"CUSTOM_ONE": 2}}}
+        self.ask(
+            "PUT",
+            f"/allocations/{CONSUMERS[0]}",
+            {
+                "allocations": held,
+                "project_id": "project",
+                "user_id": "user",
+                "consumer_generation": None,
+                "consumer_type": "INSTANCE",
+            },
+        )
+
+    def ask(self, method: str, path: str, body: object = None) -> int:
+        headers = {"openstack-api-version": "placement 1.39", "content-type": "application/json"}
+        return self._transport.send(method, path, headers, None if body is None else json.dumps(body).encode()).status
 
 
-def make_world(directory) -> World:
-    engine, ids = open_engine(f"sqlite:///{directory}/fuzzed.sqlite"), SeededIds(1)
-    upgrade(engine, "placement")
-    service = PlacementService(engine, SystemClock(), ids)
-    service.start()
-    app = build(API, service, Surroundings(NoAuth(), POLICIES["open"], ids))
-    world = World(app, InProcessTransport(app))
-    settled = [world.ask("POST", "/resource_classes", {"name": "CUSTOM_ONE"}), world.ask("PUT", "/traits/CUSTOM_FAST")]
-    for number, host in enumerate(HOSTS, 1):
-        parent = HOSTS[0] if number == 2 else None
-        body = {"name": f"host-{number}", "uuid": host, "parent_provider_uuid": parent}
-        below = f"/resource_providers/{host}"
-        settled += [
-            world.ask("POST", "/resource_providers", body),
-            world.ask("PUT", f"{below}/inventories", OFFERED),
-            world.ask("PUT", f"{below}/aggregates", {"aggregates": [AGGREGATE], "resource_provider_generation": 1}),
-            world.ask("PUT", f"{below}/traits", {"traits": TRAITS[: number % 4], "resource_provider_generation": 2}),
-        ]
-    held = {
-        "allocations": {HOSTS[0]: {"resources": {"VCPU": 1}}, HOSTS[2]: {"resources": {"CUSTOM_ONE": 2}}},
-        "project_id": "project",
-        "user_id": "user",
-        "consumer_generation": None,
-        "consumer_type": "INSTANCE",
-    }
-    settled.append(world.ask("PUT", f"/allocations/{CONSUMERS[0]}", held))
-    assert all(200 <= status < 300 for status in settled), settled
-    return world
-
-
-def fed_document(minor: int) -> dict[str, Any]:
+def fed_document(minor: int, *, texts: bool) -> dict[str, Any]:
+    """`texts`: choose those of the query from `TEXTS`, too."""
     published = document(ROUTES, ABOUT, VERSIONS, Version(1, minor))
-    del published["paths"][DOCUMENT_PATH]
+    del published["paths"][DOCUMENT_PATH], published["paths"][WATCH]
     for methods in published["paths"].values():
         for operation in methods.values():
-            operation["parameters"] = [_fed_parameter(one) for one in operation["parameters"]]
+            operation["parameters"] = [_fed_parameter(one, texts=texts) for one in operation["parameters"]]
             if "requestBody" in operation:
                 operation["requestBody"] = _fed(operation["requestBody"])
     return published
 
 
-def _fed_parameter(parameter: dict[str, Any]) -> dict[str, Any]:
+def _fed_parameter(parameter: dict[str, Any], *, texts: bool) -> dict[str, Any]:
     parameter = {name: value for name, value in parameter.items() if name != "example"}
-    if parameter.get("name") == "by_pattern":
+    values = TEXTS.get(parameter.get("name", "")) if texts or parameter.get("in") == "path" else None
+    if values:
+        return parameter | {"schema": {"enum": values}}
+    if texts and parameter.get("name") == "by_pattern":
         properties = {
-            f"{key}{suffix}": {"anyOf": [{"enum": TEXTS[key]}, {"type": "string"}]}
+            f"{key}{suffix}": {"enum": TEXTS[key]}
             for key in ("resources", "required", "member_of", "in_tree")
             for suffix in SUFFIXES
             if any(f"^{key}" in pattern for pattern in parameter["schema"]["patternProperties"])
         }
-        return parameter | {"schema": parameter["schema"] | {"properties": properties}}
-    if values := TEXTS.get(parameter.get("name", "")):
-        return parameter | {"schema": {"anyOf": [{"enum": values}, parameter["schema"]]}}
+        return parameter | {"schema": {"type": "object", "properties": properties, "additionalProperties": False}}
     return _fed(parameter)
 
 
 def _fed(schema: Any) -> Any:
-    """`schema` with what is there offered beside it."""
+    """`schema` with a choice where it wants a uuid, and with names of what is there among its properties."""
     if isinstance(schema, list):
         return [_fed(one) for one in schema]
     if not isinstance(schema, dict):
-        return copy.copy(schema)
+        return schema
     if schema.get("format") == "uuid":
-        return {"anyOf": [{"enum": [*HOSTS, AGGREGATE, *CONSUMERS]}, schema]}
+        return {"enum": UUIDS}
     fed = {name: _fed(value) for name, value in schema.items()}
-    if patterns := fed.get("patternProperties"):
-        known = {UUID_KEY: [*HOSTS, *CONSUMERS], NAME: CLASSES}
-        fed["properties"] = {name: value for key, value in patterns.items() for name in known.get(key, [])}
+    known = {UUID_KEY: [*HOSTS, *CONSUMERS], NAME: CLASSES}
+    if patterns := {key: value for key, value in fed.get("patternProperties", {}).items() if key in known}:
+        fed["properties"] = {name: value for key, value in patterns.items() for name in known[key]}
         fed["maxProperties"] = 4
     return fed
 

@@ -173,12 +173,7 @@ def whole_life(send, minor):
     send("GET", "/allocations/{consumer_uuid}", consumer_uuid=CONSUMER)
     send("GET", "/usages", query="?project_id=one")
     send("GET", "/allocation_candidates", query="?resources=VCPU:1")
-    send("GET", "/moorage/v1/explain", query="?resources=VCPU:100")
-    for kind, subject in (("providers/{uuid}", HOST), ("consumers/{consumer_uuid}", CONSUMER)):
-        for below in ("", "/changes"):
-            send("GET", f"/moorage/v1/history/{kind}{below}", uuid=subject, consumer_uuid=subject)
-    send("GET", "/moorage/v1/changes", query="?limit=1000")
-    send("GET", "/moorage/v1/events", query="?since=0&kind=consumer")
+    look_back(send)
     send("GET", "/resource_providers", query="?nonsense=1")
     send("POST", "/reshaper", {"inventories": {DISK: unoffered(0)}, "allocations": {}})
     send("DELETE", "/allocations/{consumer_uuid}", consumer_uuid=CONSUMER)
@@ -188,6 +183,16 @@ def whole_life(send, minor):
     send("DELETE", f"{provider}/inventories", uuid=DISK)
     send("DELETE", provider, uuid=DISK)
     send("DELETE", "/resource_classes/{name}", name="CUSTOM_ONE" if minor >= 7 else "CUSTOM_TWO")
+
+
+def look_back(send):
+    """Our own routes."""
+    send("GET", "/moorage/v1/explain", query="?resources=VCPU:100")
+    for kind, subject in (("providers/{uuid}", HOST), ("consumers/{consumer_uuid}", CONSUMER)):
+        for below in ("", "/changes"):
+            send("GET", f"/moorage/v1/history/{kind}{below}", uuid=subject, consumer_uuid=subject)
+    send("GET", "/moorage/v1/changes", query="?limit=1000")
+    send("GET", "/moorage/v1/events", query="?since=0&kind=consumer")
 
 
 def unoffered(generation):
