@@ -1,231 +1,242 @@
 """Allocation candidates: which providers could together give what a request wants.
 
     forest + Request -> trees with only one way: those are candidates (`moorage.placement.only_ways`)
-                     -> other anchors (roots of trees where every group could be served, by array operations)
-                     -> per anchor: Choices (each class of the unsuffixed group and each granular group is one
-                        choice with the slots that could serve it)
-                     -> depth-first over the choices, pruned by capacity, policy and subtree -> Candidates
+    or               -> anchors (roots of trees) where each decision has something to choose from, those that are in
+                        the same situation together (`moorage.placement.alike`)
+                     -> the ways of each situation, by depth-first search (`moorage.placement.tree_search`)
+                     -> translated to each of its anchors: Candidates
 
-The product of groups is never built: candidates come one by one, and whoever has enough stops. Two things keep
-the depth-first search from getting lost among equal devices:
-
-* with a limit, equal devices (leaves with the same parent, traits, aggregates, inventory and usage) are one
-  device at first: only one of each set of equals is tried per choice, over all trees; only if that does not fill
-  the limit the permutations follow. So a limit shows many hosts instead of one host many times.
-* a state from which nothing was found is remembered up to the exchange of equal devices, so that eight groups on
-  seven equal devices fail at once and not after 8! tries.
+The product of groups is never built: candidates come in blocks of anchors, and whoever has enough stops. With a
+limit, equal members (those that the request cannot tell apart) are one at first: only one of each set of equals is
+tried per decision, over all trees; only if that does not fill the limit the permutations follow. So a limit shows many
+hosts instead of one host many times.
 
 Source: placement API reference, "Allocation candidates"; where it is silent, Placement 16.0.0 measured.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from moorage.placement import masks
+from moorage.placement.alike import Alike, Block
+from moorage.placement.columns import Slots
+from moorage.placement.demand import Decision, Demand, demand_of
 from moorage.placement.forest import Forest
-from moorage.placement.model import Provider
-from moorage.placement.only_ways import Mask, Ways, divide, roots_with
-from moorage.placement.query import in_aggregates, meets
-from moorage.placement.request import Request, RequestGroup
-from moorage.placement.tree_search import MAX_STEPS, Budget, Candidate, Choice, TreeSearch
+from moorage.placement.layout import Layout, Places, layout_of
+from moorage.placement.only_ways import only_ways, root_filter, scan
+from moorage.placement.request import Request
+from moorage.placement.tree_search import MAX_STEPS, Budget, Solved, first_ways, other_ways
+
+#: Anchors looked at first, at least; each block is so many times the one before.
+FIRST_BLOCK = 512
+GROWTH = 8
+#: Candidates looked at together for duplicates, at least.
+TOGETHER = 1024
+#: A class that so few of all members have is looked for first.
+RARE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to serve the whole request. Providers by slot."""
+
+    anchor: int  #: root of the tree that it is about
+    allocations: Mapping[int, Mapping[str, int]]  # {slot: {class: amount}}
+    mappings: Mapping[str, tuple[int, ...]]  # {suffix: slots}
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """Candidates of one search, at most as many as the limit says."""
 
-    #: Slots of providers that alone give all of the unsuffixed group, which is all that is wanted.
-    alone: list[int]
-    others: list[Candidate]
+    decisions: tuple[Decision, ...]
+    anchors: Slots  #: by candidate: root of the tree that it is about
+    chosen: NDArray[np.int32]  #: a row per candidate: slot of who serves each decision
+
+    def __len__(self) -> int:
+        return len(self.anchors)
 
 
 def search(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> list[Candidate]:
-    """The candidates of `find`, in one form."""
+    """The candidates of `find`, one by one."""
     found = find(forest, request, max_steps=max_steps)
-    return [*(alone(forest, request, slot) for slot in found.alone), *found.others]
+    pairs = zip(found.anchors.tolist(), found.chosen.tolist(), strict=True)
+    return [_candidate(found.decisions, anchor, slots) for anchor, slots in pairs]
 
 
-def alone(forest: Forest, request: Request, slot: int) -> Candidate:
-    """The candidate that one slot of `Found.alone` stands for."""
-    return Candidate(forest.root_of(slot), {slot: request.groups[0].resources}, {"": (slot,)})
+def _candidate(decisions: Sequence[Decision], anchor: int, slots: Sequence[int]) -> Candidate:
+    allocations: dict[int, dict[str, int]] = {}
+    mappings: dict[str, dict[int, None]] = {}
+    for decision, slot in zip(decisions, slots, strict=True):
+        mappings.setdefault(decision.suffix, {})[slot] = None
+        for name, amount in decision.resources.items():
+            held = allocations.setdefault(slot, {})
+            held[name] = held.get(name, 0) + amount
+    return Candidate(anchor, allocations, {suffix: tuple(slots) for suffix, slots in mappings.items()})
 
 
 def find(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> Found:
     """At most `request.limit` candidates. Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`."""
-    ways = divide(forest, request)
-    if ways is None:
-        seen: set[object] = set()
-        return Found([], _searched(forest, request, anchors(forest, request), request.limit, seen, Budget(max_steps)))
-    found, seen = _only(forest, request, ways)
-    left = None if request.limit is None else request.limit - len(found.alone) - len(found.others)
-    if left == 0 or not len(ways.many):
-        return found
-    more = _searched(forest, request, ways.many.tolist(), left, seen, Budget(max_steps))
-    return Found(found.alone, found.others + more)
+    demand = demand_of(request)
+    collector = _Collector(forest, demand, request.limit)
+    ways = only_ways(forest, request)
+    if ways is not None:
+        for anchors, owners in scan(forest, request, ways):
+            collector.add(anchors, owners)
+            if collector.is_full:
+                break
+    elif all(group.is_granular or group.resources for group in request.groups):
+        _search(forest, request, demand, collector, Budget(max_steps))
+    return collector.found()
 
 
-def _only(forest: Forest, request: Request, ways: Ways) -> tuple[Found, set[object]]:
-    """What needs no search, and what was seen of it, where the same can come up again."""
-    seen: set[object] = set()
-    owners = ways.owners if forest.sharing else ways.owners[:, : request.limit]
-    is_alone = (owners == owners[0]).all(axis=0)
-    if not forest.sharing:
-        roots, others = ways.only[: request.limit][~is_alone].tolist(), owners[:, ~is_alone].T.tolist()
-        found = [_way(request, root, owner) for root, owner in zip(roots, others, strict=True)]
-        return Found(owners[0][is_alone].tolist(), found), seen
-    found = [
-        candidate
-        for root, owner in zip(ways.only.tolist(), owners.T.tolist(), strict=True)
-        if _is_new(candidate := _way(request, root, owner), seen)
-    ]
-    return Found([], found[: request.limit]), seen
+def _search(forest: Forest, request: Request, demand: Demand, collector: "_Collector", budget: Budget) -> None:
+    layout = layout_of(forest)
+    blocks: list[list[Alike]] = []
+    for anchors in _blocks(anchors_for(forest, layout, request, demand), request.limit):
+        blocks.append(Block(forest, layout, demand, anchors).alike())
+        solved = [first_ways(demand.question, one.situation, request.limit, budget.steps) for one in blocks[-1]]
+        _collect(layout, blocks[-1], solved, collector, budget)
+        if collector.is_full:
+            return
+    if request.limit is None:
+        return
+    for block in blocks:
+        solved = [other_ways(demand.question, one.situation, request.limit, budget.steps) for one in block]
+        _collect(layout, block, solved, collector, budget)
+        if collector.is_full:
+            return
 
 
-def _way(request: Request, root: int, owners: Sequence[int]) -> Candidate:
-    allocations: dict[int, dict[str, int]] = {}
-    for (name, amount), slot in zip(request.groups[0].resources.items(), owners, strict=True):
-        allocations.setdefault(slot, {})[name] = amount
-    return Candidate(root, allocations, {"": tuple(allocations)})
+def _blocks(anchors: Places, limit: int | None) -> Iterator[Places]:
+    start, size = 0, len(anchors) if limit is None else max(FIRST_BLOCK, 2 * limit)
+    while start < len(anchors):
+        yield anchors[start : start + size]
+        start, size = start + size, size * GROWTH
 
 
-def _searched(
-    forest: Forest, request: Request, roots: Iterable[int], limit: int | None, seen: set[object], budget: Budget
-) -> list[Candidate]:
-    found: list[Candidate] = []
-    again: list[TreeSearch] = []
-    for anchor in roots:
-        choices = choices_at(forest, anchor, request)
-        if not choices:
-            continue
-        tree = TreeSearch(forest, request, anchor, choices, budget)
-        equals_as_one = request.limit is not None and tree.has_equals
-        if equals_as_one:
-            again.append(tree)
-        for candidate in tree.run(equals_as_one=equals_as_one):
-            if (equals_as_one or forest.sharing) and not _is_new(candidate, seen):
-                continue
-            found.append(candidate)
-            if len(found) == limit:
-                return found
-    for tree in again:
-        for candidate in tree.run(equals_as_one=False):
-            if _is_new(candidate, seen):
-                found.append(candidate)
-                if len(found) == limit:
-                    return found
+def anchors_for(forest: Forest, layout: Layout, request: Request, demand: Demand) -> Places:
+    """Places of the anchors with the traits that are wanted of a root, and with the rarest class if it is rare."""
+    rarest: tuple[int, str, int] | None = None
+    for spec in demand.specs:
+        for name, amount in spec.resources:
+            column = forest.columns.get(name)
+            if column is None:
+                return np.empty(0, dtype=np.intp)
+            if rarest is None or len(column.slots) < rarest[0]:
+                rarest = (len(column.slots), name, amount)
+    found = np.arange(len(layout.anchors))
+    if rarest is not None and rarest[0] * RARE < len(layout.members):
+        _, name, amount = rarest
+        column = forest.columns[name]
+        has = np.zeros(len(forest.roots), dtype=np.bool_)
+        has[column.slots[masks.fitting(forest, name, column, amount)[:-1]]] = True
+        found = np.unique(layout.anchor_of[has[layout.members]]).astype(np.intp)
+    if request.root_required or request.root_forbidden:
+        found = found[root_filter(forest, request)[layout.anchors[found]]]
     return found
 
 
-def _is_new(candidate: Candidate, seen: set[object]) -> bool:
-    """The same allocations can come up under several anchors (sharing providers) and in both passes."""
-    key = (
-        tuple(sorted((slot, tuple(sorted(amounts.items()))) for slot, amounts in candidate.allocations.items())),
-        tuple(sorted((suffix, tuple(sorted(slots))) for suffix, slots in candidate.mappings.items())),
-    )
-    if key in seen:
-        return False
-    seen.add(key)
-    return True
+def _collect(
+    layout: Layout, alike: Sequence[Alike], solved: Sequence[Solved], collector: "_Collector", budget: Budget
+) -> None:
+    """The ways of each situation at each of its anchors, in the order of the anchors, until there are enough."""
+    for one in solved:
+        budget.spend(one.steps)
+    if not alike:
+        return
+    anchors = np.concatenate([one.anchors for one in alike])
+    counts = np.repeat([len(one.ways) for one in solved], [len(one.anchors) for one in alike])
+    group = np.repeat(np.arange(len(alike)), [len(one.anchors) for one in alike])
+    row = np.concatenate([np.arange(len(one.anchors)) for one in alike])
+    order = np.argsort(anchors)
+    upto = np.cumsum(counts[order])
+    start = 0
+    while start < len(order) and not collector.is_full:
+        before = upto[start - 1] if start else 0
+        wanted = collector.wanted
+        end = len(order) if wanted is None else int(np.searchsorted(upto, before + wanted)) + 1
+        chosen = order[start:end]
+        budget.spend(int(counts[chosen].sum()) * collector.width)
+        _translate(layout, alike, solved, group[chosen], row[chosen], collector)
+        start = end
 
 
-# --- where to look ----------------------------------------------------------------------------------------------
+def _translate(
+    layout: Layout,
+    alike: Sequence[Alike],
+    solved: Sequence[Solved],
+    groups: NDArray[np.intp],
+    rows: NDArray[np.intp],
+    collector: "_Collector",
+) -> None:
+    anchors, chosen = [], []
+    for group in np.unique(groups).tolist():
+        mine = rows[groups == group]
+        ways = solved[group].ways
+        if len(ways):
+            slots = alike[group].members[mine][:, ways]
+            chosen.append(slots.reshape(-1, ways.shape[1]))
+            anchors.append(np.repeat(layout.anchors[alike[group].anchors[mine]], len(ways)))
+    if anchors:
+        together = np.concatenate(anchors)
+        order = np.argsort(together, kind="stable")
+        collector.add(together[order], np.concatenate(chosen)[order])
 
 
-def anchors(forest: Forest, request: Request) -> Iterator[int]:
-    """Slots of the roots where each class of each group is to be had, taken alone; in order."""
-    alive = roots_with(forest, request)
-    for group in request.groups:
-        for name, amount in group.resources.items():
-            alive &= _anchors_with(forest, group, name, amount)
-    yield from np.flatnonzero(alive).tolist()
+class _Collector:
+    """Candidates as they come, without those that came before."""
 
+    def __init__(self, forest: Forest, demand: Demand, limit: int | None) -> None:
+        self._decisions = demand.decisions
+        self._limit = limit
+        self._count = 0
+        self._anchors: list[Slots] = []
+        self._chosen: list[NDArray[np.int32]] = []
+        # The same providers can be near several anchors only if all of them share; what has one of the anchor's own
+        # that does not share is its own.
+        self._shares = masks.is_sharing(forest) if forest.sharing else None
+        self._seen: set[tuple[int, ...]] = set()
 
-def _anchors_with(forest: Forest, group: RequestGroup, name: str, amount: int) -> Mask:
-    near = np.zeros(len(forest.roots), dtype=np.bool_)
-    column = forest.columns.get(name)
-    if column is None:
-        return near
-    slots = column.fitting(amount)
-    near[forest.roots[slots]] = True
-    if forest.sharing and (group.is_granular or group.in_tree is None):
-        for slot in forest.sharing.intersection(slots.tolist()):
-            near[list(forest.roots_near(slot))] = True
-    return near
+    @property
+    def width(self) -> int:
+        return len(self._decisions)
 
+    @property
+    def is_full(self) -> bool:
+        return self._limit is not None and self._count >= self._limit
 
-# --- what could serve each group there --------------------------------------------------------------------------
+    @property
+    def wanted(self) -> int | None:
+        """How many to look at next; None: all."""
+        if self._limit is None:
+            return None
+        left = self._limit - self._count
+        return left if self._shares is None else max(left, TOGETHER)
 
+    def add(self, anchors: Slots, chosen: NDArray[np.int32]) -> None:
+        if self._shares is not None:
+            anchors, chosen = self._new(self._shares, anchors, chosen)
+        if self._limit is not None:
+            left = self._limit - self._count
+            anchors, chosen = anchors[:left], chosen[:left]
+        self._count += len(anchors)
+        self._anchors.append(anchors)
+        self._chosen.append(chosen)
 
-def choices_at(forest: Forest, anchor: int, request: Request) -> list[Choice]:
-    """The choices to be made at this anchor; empty when one of them has nothing to choose from."""
-    shared = forest.sharing_with(anchor)
-    choices: list[Choice] = []
-    for group in request.groups:
-        mine = (
-            granular_choice(forest, anchor, shared, group)
-            if group.is_granular
-            else spread_choices(forest, anchor, shared, group)
-        )
-        if not mine or not all(choice.slots for choice in mine):
-            return []
-        choices += mine
-    return choices
+    def _new(self, shares: masks.Mask, anchors: Slots, chosen: NDArray[np.int32]) -> tuple[Slots, NDArray[np.int32]]:
+        again: masks.Mask = np.asarray(shares[chosen].all(axis=1), dtype=np.bool_)
+        for place in np.flatnonzero(again).tolist():
+            key = tuple(chosen[place].tolist())
+            again[place] = key in self._seen
+            self._seen.add(key)
+        return anchors[~again], chosen[~again]
 
-
-def granular_choice(forest: Forest, anchor: int, shared: Sequence[int], group: RequestGroup) -> list[Choice]:
-    """All resources, traits and aggregates of the group on one provider; aggregates of its root do not count."""
-    if not group.resources and not group.traits.required and not group.aggregates.required:
-        # The peer finds nothing for a group that only says what it does not want.
-        return []
-    tree = _wanted_tree(forest, group)
-    slots = tuple(
-        slot
-        for slot in (*forest.trees[anchor], *shared)
-        if (tree is None or forest.root_of(slot) == tree) and _serves(forest.at(slot), group)
-    )
-    return [Choice(group.suffix, tuple(group.resources.items()), slots)]
-
-
-def _serves(provider: Provider, group: RequestGroup) -> bool:
-    return (
-        all(provider.fits(name, amount) for name, amount in group.resources.items())
-        and group.traits.forbidden.isdisjoint(provider.traits)
-        and meets(group.traits.required, provider.traits)
-        and in_aggregates(provider.aggregates, group.aggregates)
-    )
-
-
-def spread_choices(forest: Forest, anchor: int, shared: Sequence[int], group: RequestGroup) -> list[Choice]:
-    """One choice per class: a provider of the tree, or one that shares with it.
-
-    An aggregate of the root spans its whole tree, required or forbidden. Required traits are for all providers of
-    the candidate together and looked at when those are known; a forbidden one rules a provider out at once.
-    """
-    tree = _wanted_tree(forest, group)
-    root = forest.at(anchor)
-    local = forest.trees[anchor] if tree is None or tree == anchor else ()
-    if not group.aggregates.forbidden.isdisjoint(root.aggregates):
-        return []
-    spanned = meets(group.aggregates.required, root.aggregates)
-    eligible = [slot for slot in local if spanned or meets(group.aggregates.required, forest.at(slot).aggregates)]
-    if tree is None:
-        eligible += [slot for slot in shared if meets(group.aggregates.required, forest.at(slot).aggregates)]
-    free = [
-        slot
-        for slot in eligible
-        if group.aggregates.forbidden.isdisjoint(forest.at(slot).aggregates)
-        and group.traits.forbidden.isdisjoint(forest.at(slot).traits)
-    ]
-    return [
-        Choice("", ((name, amount),), tuple(slot for slot in free if forest.at(slot).fits(name, amount)))
-        for name, amount in group.resources.items()
-    ]
-
-
-def _wanted_tree(forest: Forest, group: RequestGroup) -> int | None:
-    """Slot of the root of `in_tree`; -1, which no provider has, where that provider does not exist."""
-    if group.in_tree is None:
-        return None
-    slot = forest.slot_of_uuid.get(group.in_tree)
-    return -1 if slot is None else forest.root_of(slot)
+    def found(self) -> Found:
+        if not self._anchors:
+            nothing = np.empty((0, self.width), dtype=np.int32)
+            return Found(self._decisions, nothing[:, 0] if self.width else np.empty(0, dtype=np.int32), nothing)
+        return Found(self._decisions, np.concatenate(self._anchors), np.concatenate(self._chosen))

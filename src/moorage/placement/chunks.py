@@ -9,8 +9,8 @@ T = TypeVar("T")
 #: What was made of one chunk and nothing else. {what: it}
 Memo = dict[str, Any]
 
-_CHUNK_BITS = 7
-_CHUNK = 1 << _CHUNK_BITS
+CHUNK_BITS = 7
+_CHUNK = 1 << CHUNK_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Chunks(Generic[T]):
     memos: tuple[Memo, ...] = field(default=(), compare=False, repr=False)
 
     def __getitem__(self, index: int) -> T:
-        return self.chunks[index >> _CHUNK_BITS][index & (_CHUNK - 1)]
+        return self.chunks[index >> CHUNK_BITS][index & (_CHUNK - 1)]
 
     def __len__(self) -> int:
         return 0 if not self.chunks else (len(self.chunks) - 1) * _CHUNK + len(self.chunks[-1])
@@ -38,14 +38,14 @@ class Chunks(Generic[T]):
 
     def some(self, indexes: Iterable[int]) -> list[T]:
         chunks = self.chunks
-        return [chunks[index >> _CHUNK_BITS][index & (_CHUNK - 1)] for index in indexes]
+        return [chunks[index >> CHUNK_BITS][index & (_CHUNK - 1)] for index in indexes]
 
     def with_items(self, changed: Mapping[int, T]) -> "Chunks[T]":
         """Indexes up to the present length may be set; those from there on must follow without a gap."""
         chunks, memos = [*self.chunks], [*self.memos]
         open_chunks: dict[int, list[T]] = {}
         for index in sorted(changed):
-            number = index >> _CHUNK_BITS
+            number = index >> CHUNK_BITS
             if number not in open_chunks:
                 if number == len(chunks):
                     chunks.append(())

@@ -1,7 +1,9 @@
-"""Why there is no candidate: the same search, constraint by constraint.
+"""Why there is no candidate: the same constraints as the search, one after the other, on all hosts at once.
 
-After each constraint it is counted how many trees (hosts) are left where the group, asked for with the constraints
-so far, could be served; those that drop out there are listed with the reason. The last step is the groups together.
+After each constraint it is counted how many hosts (trees) are left where the group, asked for with the constraints so
+far, could be served; some of those that drop out are named with the reason. The last step is the groups together.
+Where nothing is left, `moorage.placement.remedy` finds the hosts that came closest and the smallest change that would
+make the request fit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,13 +11,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from moorage.placement.candidates import choices_at, granular_choice, search, spread_choices
+from moorage.placement import masks
+from moorage.placement.alike import Block
+from moorage.placement.candidates import find
+from moorage.placement.constraints import Constraint, GroupMasks
+from moorage.placement.demand import demand_of
 from moorage.placement.forest import Forest
+from moorage.placement.layout import Layout, Places, layout_of
+from moorage.placement.masks import Mask
 from moorage.placement.model import Provider
-from moorage.placement.only_ways import root_mask
-from moorage.placement.query import AggregateFilter, TraitFilter, meets
-from moorage.placement.request import Request, RequestGroup
-from moorage.placement.tree_search import MAX_STEPS, Budget, Choice, TreeSearch
+from moorage.placement.only_ways import root_filter
+from moorage.placement.remedy import Change, Close, closest_hosts, smallest_change
+from moorage.placement.request import Request
+from moorage.placement.tree_search import MAX_STEPS, first_ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ class Step:
     constraint: str
     before: int
     after: int
-    removed: tuple[Removed, ...]
+    removed: tuple[Removed, ...]  #: at most `NAMED` of those that dropped out
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,135 +47,100 @@ class Explanation:
     text: str  #: one sentence for humans
     candidates: int
     steps: tuple[Step, ...]
+    closest: tuple[Close, ...] = ()  #: where there is no candidate: hosts that lack least, the best first
+    change: Change | None = None  #: where there is no candidate: what would make the closest host serve the request
 
 
-#: Reasons named in the sentence; the steps have them all.
+#: Hosts named per step, with the reason.
 NAMED = 3
 #: Candidates counted, where the request has no limit.
 COUNTED = 1000
 
-#: Slot of a root -> None where the tree stays, else the reason why it goes.
-_Keeps = Callable[[int], str | None]
+
+def explain(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> Explanation:
+    """Raises `Invalid` (code placement.query.too_complex) where the search itself would."""
+    layout = layout_of(forest)
+    hosts = _hosts(forest, layout)
+    block = Block(forest, layout, demand_of(request), hosts)
+    groups = [GroupMasks(forest, block, group) for group in request.groups]
+    steps = tuple(_steps(forest, request, block, groups, max_steps))
+    served = bool(steps and steps[-1].after)
+    if served or forest.sharing:  # what is shared can be had without any host, too
+        found = find(forest, replace(request, limit=request.limit or COUNTED), max_steps=max_steps)
+        if served:
+            return Explanation(_success(len(hosts), len(found), len(np.unique(found.anchors))), len(found), steps)
+        if len(found):
+            text = f"{_refusal(len(hosts), steps)} What is shared gives {_counted(len(found))} without any host."
+            return Explanation(text, len(found), steps)
+    if not len(hosts):
+        return Explanation(_refusal(0, ()), 0, ())
+    closest = closest_hosts(forest, request, block, groups)
+    change = smallest_change(forest, request, layout, closest, max_steps)
+    text = _refusal(len(hosts), steps)
+    return Explanation(text, 0, steps, tuple(one.close for one in closest), change)
 
 
-def explain(forest: Forest, request: Request) -> Explanation:
-    alive = _hosts(forest)
-    considered = len(alive)
-    steps: list[Step] = []
-    for constraint, keeps in _constraints(forest, request):
-        reasons = {root: keeps(root) for root in alive}
-        removed = tuple(Removed(forest.at(root).name, reason) for root, reason in reasons.items() if reason)
-        steps.append(Step(constraint, len(alive), len(alive) - len(removed), removed))
-        alive = [root for root, reason in reasons.items() if not reason]
-        if not alive:
-            return Explanation(_refusal(considered, steps), 0, tuple(steps))
-    found = search(forest, replace(request, limit=request.limit or COUNTED))
-    return Explanation(_success(considered, len(found), len({one.anchor for one in found})), len(found), tuple(steps))
+def _hosts(forest: Forest, layout: Layout) -> Places:
+    """Places of all trees that are more than a provider shared by others."""
+    own = forest.roots[layout.members] == layout.anchors[layout.anchor_of]
+    if forest.sharing:
+        own &= ~masks.is_sharing(forest)[layout.members]
+    return np.unique(layout.anchor_of[own]).astype(np.intp)
 
 
-def _hosts(forest: Forest) -> list[int]:
-    """Roots of all trees that are more than a provider shared by others."""
-    roots = np.flatnonzero(root_mask(forest)).tolist()
-    return [root for root in roots if any(not forest.at(slot).is_sharing for slot in forest.trees[root])]
+def _steps(
+    forest: Forest, request: Request, block: Block, groups: Sequence[GroupMasks], max_steps: int
+) -> Iterator[Step]:
+    """In order: the root's traits, each group's own constraints, all groups together; until nobody is left."""
+    alive = np.ones(len(block.anchors), dtype=np.bool_)
+    for constraint, left, reason in _narrowed(forest, request, block, groups, alive, max_steps):
+        roots = [forest.at(slot) for slot in block.roots[block.starts[np.flatnonzero(alive & ~left)[:NAMED]]].tolist()]
+        removed = tuple(Removed(root.name, reason(root)) for root in roots)
+        yield Step(constraint, int(alive.sum()), int(left.sum()), removed)
+        alive &= left
+        if not alive.any():
+            return
 
 
-def _constraints(forest: Forest, request: Request) -> Iterator[tuple[str, _Keeps]]:
-    """In order: the root's traits, each group's own constraints, all groups together."""
+def _narrowed(
+    forest: Forest, request: Request, block: Block, groups: Sequence[GroupMasks], alive: Mask, max_steps: int
+) -> Iterator[tuple[str, Mask, Callable[[Provider], str]]]:
+    """(constraint, who is left of `alive`, which the caller narrows, why a root is not)"""
+    if not len(alive):
+        return
     if request.root_required or request.root_forbidden:
         listed = [*sorted(request.root_required), *(f"!{trait}" for trait in sorted(request.root_forbidden))]
-        yield f"root_required={','.join(listed)}", _root_traits(forest, request)
-    for group in request.groups:
-        relaxed = RequestGroup(group.suffix)
-        for constraint, stricter, reason in _growing(group):
-            relaxed = stricter(relaxed)
-            yield constraint, _served(forest, relaxed, reason)
-    yield _together(request), _all_groups(forest, request)
+        left = alive & root_filter(forest, request)[block.roots[block.starts]]
+        yield f"root_required={','.join(listed)}", left, lambda root: _root_reason(request, root)
+    for group in groups:
+        for constraint, served in group.served():
+            yield str(constraint), alive & served, _Why(forest, constraint)
+    together = alive & _together(block, alive, request, max_steps)
+    yield (
+        _words_for_all(request),
+        together,
+        lambda root: f"{root.name} can serve each group alone but not all of them at once",
+    )
 
 
-def _growing(
-    group: RequestGroup,
-) -> Iterator[tuple[str, Callable[[RequestGroup], RequestGroup], Callable[[Sequence[Provider]], str]]]:
-    """(constraint, how it makes a group stricter, why a tree of these providers does not meet it)"""
-    suffix = group.suffix
-    for name, amount in group.resources.items():
+@dataclass(frozen=True, slots=True)
+class _Why:
+    forest: Forest
+    constraint: Constraint
 
-        def with_class(so_far: RequestGroup, name: str = name, amount: int = amount) -> RequestGroup:
-            return replace(so_far, resources={**so_far.resources, name: amount})
-
-        yield f"resources{suffix}:{name}={amount}", with_class, _lacks(name, amount)
-    if group.in_tree is not None:
-        yield (
-            f"in_tree{suffix}={group.in_tree}",
-            lambda so_far: replace(so_far, in_tree=group.in_tree),
-            lambda providers: f"{providers[0].name} is another tree",
-        )
-    for any_of in group.aggregates.required:
-
-        def with_aggregate(so_far: RequestGroup, any_of: frozenset[str] = any_of) -> RequestGroup:
-            required = (*so_far.aggregates.required, any_of)
-            return replace(so_far, aggregates=AggregateFilter(required, so_far.aggregates.forbidden))
-
-        wanted = _alternatives(any_of)
-        yield f"member_of{suffix}={wanted}", with_aggregate, _not_member(wanted)
-    if group.aggregates.forbidden:
-        wanted = "!" + _alternatives(group.aggregates.forbidden)
-        yield (
-            f"member_of{suffix}={wanted}",
-            lambda so_far: replace(
-                so_far, aggregates=AggregateFilter(so_far.aggregates.required, group.aggregates.forbidden)
-            ),
-            lambda providers: f"{providers[0].name} is in a forbidden aggregate",
-        )
-    for any_of in group.traits.required:
-
-        def with_trait(so_far: RequestGroup, any_of: frozenset[str] = any_of) -> RequestGroup:
-            return replace(so_far, traits=TraitFilter((*so_far.traits.required, any_of), so_far.traits.forbidden))
-
-        wanted = _alternatives(any_of)
-        yield f"required{suffix}={wanted}", with_trait, _without_trait(wanted)
-    if group.traits.forbidden:
-        yield (
-            f"required{suffix}={','.join(f'!{trait}' for trait in sorted(group.traits.forbidden))}",
-            lambda so_far: replace(so_far, traits=TraitFilter(so_far.traits.required, group.traits.forbidden)),
-            _with_forbidden(group.traits.forbidden),
-        )
+    def __call__(self, root: Provider) -> str:
+        slot = self.forest.slot_of_uuid[root.uuid]
+        members = (*self.forest.trees[slot], *self.forest.sharing_with(slot))
+        return self.constraint.why_not([self.forest.at(member) for member in members])
 
 
-def _root_traits(forest: Forest, request: Request) -> _Keeps:
-    def keeps(root: int) -> str | None:
-        provider = forest.at(root)
-        if missing := sorted(request.root_required - provider.traits):
-            return f"{provider.name} has no {', '.join(missing)}"
-        if present := sorted(request.root_forbidden & provider.traits):
-            return f"{provider.name} has {', '.join(present)}"
-        return None
-
-    return keeps
+def _root_reason(request: Request, root: Provider) -> str:
+    if missing := sorted(request.root_required - root.traits):
+        return f"{root.name} has no {', '.join(missing)}"
+    return f"{root.name} has {', '.join(sorted(request.root_forbidden & root.traits))}"
 
 
-def _served(forest: Forest, group: RequestGroup, reason: Callable[[Sequence[Provider]], str]) -> _Keeps:
-    """Could the group, with its constraints so far, be served here?"""
-
-    def keeps(root: int) -> str | None:
-        shared = forest.sharing_with(root)
-        if group.is_granular:
-            choices = granular_choice(forest, root, shared, group)
-            served = all(choice.slots for choice in choices)
-        else:
-            choices = spread_choices(forest, root, shared, group)
-            served = len(choices) == len(group.resources) and all(choice.slots for choice in choices)
-            served = served and _traits_in_reach(forest, choices, group)
-        return None if served else reason([forest.at(slot) for slot in (*forest.trees[root], *shared)])
-
-    return keeps
-
-
-def _traits_in_reach(forest: Forest, choices: Sequence[Choice], group: RequestGroup) -> bool:
-    slots = {slot for choice in choices for slot in choice.slots}
-    return meets(group.traits.required, frozenset().union(*(forest.at(slot).traits for slot in slots)))
-
-
-def _together(request: Request) -> str:
+def _words_for_all(request: Request) -> str:
     parts = ["all groups together"]
     if request.group_policy is not None:
         parts.append(f"group_policy={request.group_policy}")
@@ -175,60 +148,17 @@ def _together(request: Request) -> str:
     return ", ".join(parts)
 
 
-def _all_groups(forest: Forest, request: Request) -> _Keeps:
-    def keeps(root: int) -> str | None:
-        choices = choices_at(forest, root, request)
-        found = bool(choices) and any(
-            TreeSearch(forest, request, root, choices, Budget(MAX_STEPS)).run(equals_as_one=True)
-        )
-        return None if found else f"{forest.at(root).name} can serve each group alone but not all of them at once"
-
-    return keeps
-
-
-# --- reasons ----------------------------------------------------------------------------------------------------
-
-
-def _lacks(name: str, amount: int) -> Callable[[Sequence[Provider]], str]:
-    def reason(providers: Sequence[Provider]) -> str:
-        offering = [provider for provider in providers if name in provider.inventories]
-        if not offering:
-            return f"{providers[0].name} has no {name}"
-        fitting = [provider for provider in offering if provider.fits(name, amount)]
-        if fitting:
-            return f"{fitting[0].name} has {name} but not the rest of the group"
-        best = max(offering, key=lambda provider: provider.inventories[name].capacity - provider.used.get(name, 0))
-        inventory, used = best.inventories[name], best.used.get(name, 0)
-        if used + amount > inventory.capacity:
-            return f"{best.name} has {used} of {inventory.capacity} in use"
-        return (
-            f"{best.name} gives {inventory.min_unit} to {inventory.max_unit} in steps of {inventory.step_size} "
-            "to one consumer"
-        )
-
-    return reason
-
-
-def _not_member(wanted: str) -> Callable[[Sequence[Provider]], str]:
-    return lambda providers: f"{providers[0].name} is not in {wanted}"
-
-
-def _without_trait(wanted: str) -> Callable[[Sequence[Provider]], str]:
-    return lambda providers: f"{providers[0].name} has no {wanted} where the resources are"
-
-
-def _with_forbidden(traits: frozenset[str]) -> Callable[[Sequence[Provider]], str]:
-    def reason(providers: Sequence[Provider]) -> str:
-        for provider in providers:
-            if present := sorted(traits & provider.traits):
-                return f"{provider.name} has {', '.join(present)}"
-        return f"{providers[0].name} has a forbidden trait"
-
-    return reason
-
-
-def _alternatives(names: frozenset[str]) -> str:
-    return next(iter(names)) if len(names) == 1 else f"in:{','.join(sorted(names))}"
+def _together(block: Block, alive: Mask, request: Request, max_steps: int) -> Mask:
+    """By anchor: do all groups fit there at once?"""
+    found = np.zeros(len(block.anchors), dtype=np.bool_)
+    if any(not group.is_granular and not group.resources for group in request.groups):
+        return found
+    place = np.full(int(block.anchors.max()) + 1, -1)
+    place[block.anchors] = np.arange(len(block.anchors))
+    for one in block.only(alive).alike():
+        if len(first_ways(block.demand.question, one.situation, 1, max_steps).ways):
+            found[place[one.anchors]] = True
+    return found
 
 
 def _refusal(considered: int, steps: Sequence[Step]) -> str:
@@ -237,14 +167,19 @@ def _refusal(considered: int, steps: Sequence[Step]) -> str:
         return "No valid host: there are no hosts at all."
     parts = [f"{considered} host{'s' if considered != 1 else ''} considered"]
     for step in steps:
-        if not step.removed:
+        count = step.before - step.after
+        if not count:
             continue
-        reasons = [removed.reason for removed in step.removed[:NAMED]]
-        if len(step.removed) > NAMED:
-            reasons.append(f"and {len(step.removed) - NAMED} more")
+        reasons = [removed.reason for removed in step.removed]
+        if count > len(reasons):
+            reasons.append(f"and {count - len(reasons)} more")
         parts.append(f"{step.constraint} left {step.after} ({', '.join(reasons)})")
     return f"No valid host: {'; '.join(parts)}."
 
 
 def _success(considered: int, found: int, hosts: int) -> str:
-    return f"{found} candidate{'s' if found != 1 else ''} on {hosts} of {considered} hosts."
+    return f"{_counted(found)} on {hosts} of {considered} hosts."
+
+
+def _counted(candidates: int) -> str:
+    return f"{candidates} candidate{'s' if candidates != 1 else ''}"

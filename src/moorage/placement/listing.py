@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from moorage.placement.forest import Forest
-from moorage.placement.only_ways import Mask, members_of_any, with_any
+from moorage.placement.masks import Mask, members_of_any, with_any
 from moorage.placement.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter
 
 

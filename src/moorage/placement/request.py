@@ -199,3 +199,38 @@ def _check_conflicts(groups: Sequence[RequestGroup]) -> None:
         raise Invalid(
             f"Conflicting required and forbidden traits found in the following traits keys: {', '.join(sorted(conflicts))}"
         )
+
+
+def to_pairs(request: Request) -> list[tuple[str, str]]:
+    """A query, since 1.39, that says what the request says."""
+    pairs: list[tuple[str, str]] = []
+    for group in request.groups:
+        suffix = group.suffix
+        if group.resources:
+            listed = ",".join(f"{name}:{amount}" for name, amount in group.resources.items())
+            pairs.append((f"resources{suffix}", listed))
+        pairs += [(f"required{suffix}", _any_of(any_of)) for any_of in group.traits.required]
+        if group.traits.forbidden:
+            pairs.append((f"required{suffix}", _none_of(group.traits.forbidden)))
+        pairs += [(f"member_of{suffix}", _any_of(any_of)) for any_of in group.aggregates.required]
+        if group.aggregates.forbidden:
+            pairs.append((f"member_of{suffix}", "!" + _any_of(group.aggregates.forbidden)))
+        if group.in_tree is not None:
+            pairs.append((f"in_tree{suffix}", group.in_tree))
+    if request.group_policy is not None:
+        pairs.append(("group_policy", request.group_policy))
+    pairs += [("same_subtree", ",".join(sorted(suffixes))) for suffixes in request.same_subtrees]
+    if request.root_required or request.root_forbidden:
+        root = [*sorted(request.root_required), *(f"!{trait}" for trait in sorted(request.root_forbidden))]
+        pairs.append(("root_required", ",".join(root)))
+    if request.limit is not None:
+        pairs.append(("limit", str(request.limit)))
+    return pairs
+
+
+def _any_of(names: frozenset[str]) -> str:
+    return next(iter(names)) if len(names) == 1 else f"in:{','.join(sorted(names))}"
+
+
+def _none_of(traits: frozenset[str]) -> str:
+    return ",".join(f"!{trait}" for trait in sorted(traits))

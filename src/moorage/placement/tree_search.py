@@ -1,263 +1,335 @@
-"""The search at one anchor: depth-first over the choices, pruned by capacity, policy and subtree.
+"""The search at one anchor: depth-first over the picks, pruned by capacity, policy and subtree.
 
-Why it does not get lost among equal devices is told in `moorage.placement.candidates`.
+An anchor is seen as its *situation*: what the request can tell of its members, and nothing else. Thousands of hosts
+are in a handful of situations, so each is searched once and its ways are translated to every host that is in it
+(`moorage.placement.candidates`); and a way found once is remembered for the next request that asks the same.
+
+Two things keep the search from getting lost among equal devices:
+
+* `first_ways` tries only one of several equal, untouched members per pick.
+* a state from which nothing was found is remembered up to the exchange of equal members, so that eight groups on
+  seven equal devices fail at once and not after 8! tries.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from moorage.core.errors import Invalid
-from moorage.placement.forest import Forest
-from moorage.placement.query import TraitFilter, meets
-from moorage.placement.request import Request
+from moorage.placement.demand import Pick, Question
 
-#: Providers tried before a search is given up: some seconds. Only a request without a limit, or one whose groups
-#: nearly fit in very many ways, comes near.
+#: Work of one search before it is given up: a member tried, or one provider named in the answer. Half a second to one.
+#: Only a request without a limit, or one whose groups nearly fit in very many ways, comes near.
 MAX_STEPS = 500_000
 
+#: Bits in one number of a situation.
+WORD = 62
+
+#: Ways with more numbers than this are not remembered, and at most so many situations are: 20 MiB at most.
+KEPT_NUMBERS = 20_000
+KEPT_SITUATIONS = 128
+
+#: Numbers in all states together that are remembered as dead: some 30 MiB at most, while the search runs.
+DEAD_NUMBERS = 200_000
+
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """One way to serve the whole request. Providers by slot."""
-
-    anchor: int  #: root of the tree that it is about
-    allocations: Mapping[int, Mapping[str, int]]  # {slot: {class: amount}}
-    mappings: Mapping[str, tuple[int, ...]]  # {suffix: slots}
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One decision of the search: which of `slots` gives `resources` (may be none) to group `suffix`."""
-
-    suffix: str
-    resources: tuple[tuple[str, int], ...]
-    slots: tuple[int, ...]
+class Solved:
+    ways: NDArray[np.int32]  #: a row per way: the member of each pick
+    steps: int
 
 
 class Budget:
-    """Counts the work of one search."""
+    """Counts the work of one request."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.spent = 0
 
-    def spend(self) -> None:
-        self.spent += 1
+    def spend(self, steps: int) -> None:
+        self.spent += steps
         if self.spent > self.steps:
-            raise Invalid(
-                f"The search for candidates was given up after trying {self.steps} providers: these groups fit in too "
-                "many ways. Give a limit, fewer groups, or more traits to tell the providers apart.",
-                code="placement.query.too_complex",
-            )
+            raise too_complex(self.steps)
 
 
-@dataclass(slots=True)
-class _State:
-    """What the choices so far have taken."""
+def too_complex(steps: int) -> Invalid:
+    return Invalid(
+        f"The search for candidates was given up after {steps} steps (providers tried or named in the answer): these "
+        "groups fit in too many ways. Give a limit or a smaller one, fewer groups, or more traits to tell the "
+        "providers apart; an operator can raise [placement] max_search_steps.",
+        code="placement.query.too_complex",
+    )
 
-    taken: dict[tuple[int, str], int] = field(default_factory=dict)  # {(slot, class): units}
-    chosen: list[int] = field(default_factory=list)  # slot per choice, in the order of the choices
-    by_suffix: dict[str, list[int]] = field(default_factory=dict)  # {suffix: slots}
+
+def _words(bits: int) -> int:
+    return -(-bits // WORD)
 
 
-class TreeSearch:
-    """Depth-first over the choices of one anchor."""
+def first_ways(question: Question, situation: bytes, limit: int | None, max_steps: int) -> Solved:
+    """With a limit, at most that many ways that differ in more than which of several equal members they use.
 
-    def __init__(
-        self,
-        forest: Forest,
-        request: Request,
-        anchor: int,
-        choices: Sequence[Choice],
-        budget: Budget,
-    ) -> None:
-        self._forest = forest
-        self._request = request
-        self._anchor = anchor
+    Without one, all ways. Raises `Invalid` beyond `max_steps`.
+    """
+    if limit is None or limit * len(question.picks) > KEPT_NUMBERS:
+        return _first_ways(question, situation, limit, max_steps)
+    return _remembered_first_ways(question, situation, limit, max_steps)
+
+
+def other_ways(question: Question, situation: bytes, limit: int, max_steps: int) -> Solved:
+    """At most `limit` ways that `first_ways` with this limit does not have."""
+    if limit * len(question.picks) > KEPT_NUMBERS:
+        return _other_ways(question, situation, limit, max_steps)
+    return _remembered_other_ways(question, situation, limit, max_steps)
+
+
+def _first_ways(question: Question, situation: bytes, limit: int | None, max_steps: int) -> Solved:
+    search = _Search(question, situation, max_steps)
+    found = list(search.run(equals_as_one=limit is not None, at_most=limit))
+    return _solved(question, found, search.steps)
+
+
+def _other_ways(question: Question, situation: bytes, limit: int, max_steps: int) -> Solved:
+    first = {tuple(way) for way in first_ways(question, situation, limit, max_steps).ways.tolist()}
+    search = _Search(question, situation, max_steps)
+    if not search.has_equals or not first:
+        return _solved(question, [], 0)
+    found: list[tuple[int, ...]] = []
+    for way in search.run(equals_as_one=False, at_most=None):
+        if way not in first:
+            found.append(way)
+            if len(found) == limit:
+                break
+    return _solved(question, found, search.steps)
+
+
+_remembered_first_ways = lru_cache(KEPT_SITUATIONS)(_first_ways)
+_remembered_other_ways = lru_cache(KEPT_SITUATIONS)(_other_ways)
+
+
+def _solved(question: Question, found: Sequence[tuple[int, ...]], steps: int) -> Solved:
+    ways = np.array(found, dtype=np.int32).reshape(len(found), len(question.picks))
+    ways.flags.writeable = False
+    return Solved(ways, steps)
+
+
+class _Search:
+    """One situation; `run` may be called again when the last run has ended."""
+
+    def __init__(self, question: Question, situation: bytes, max_steps: int) -> None:
+        self._question = question
+        self._max_steps = max_steps
+        self.steps = 0
+        members = _Members(question, situation)
+        self._members = members
         # The unsuffixed group first, because its traits are checked when it is complete; then few options first.
-        self._choices = sorted(choices, key=lambda choice: (choice.suffix != "", len(choice.slots)))
-        self._budget = budget
-        self._equals_as_one = False
-        self._spread = sum(choice.suffix == "" for choice in choices)
-        self._traits = next((group.traits for group in request.groups if not group.is_granular), TraitFilter())
-        self._isolate = request.group_policy == "isolate"
-        self._in_subtrees = frozenset().union(*request.same_subtrees)
-        self._several = len(choices) > 1 and any(len(choice.slots) > 1 for choice in choices)
-        self._kind = _kinds(forest, anchor) if self._several else {}
-        self._dead: set[str] = set()
-        self._labels = _labels(self._choices, self._in_subtrees)
-        self._state = _State()
+        numbered = sorted(
+            range(len(question.picks)),
+            key=lambda number: (question.picks[number].granular, len(members.serving[question.picks[number].spec])),
+        )
+        self._order = numbered
+        self._picks = [question.picks[number] for number in numbered]
+        self._spread = sum(not pick.granular for pick in self._picks)
+        self._kinds = members.kinds()
+        self.has_equals = len(set(self._kinds)) < len(self._kinds)
+        self._subtrees_at, self._options_after = self._subtrees()
+        self._dead: list[set[object]] = [set() for _ in numbered]
+        self._dead_numbers = 0
+        self._reset()
 
-    @property
-    def has_equals(self) -> bool:
-        """Are there devices that could be exchanged for each other?"""
-        return bool(self._kind)
+    def _reset(self) -> None:
+        count = len(self._members.rows)
+        self._chosen: list[int] = []  # member per pick, in the order of the search
+        self._room = [list(row) for row in self._members.room]
+        self._granular = [0] * count  # how many granular groups hold it
+        self._touched = [0] * count  # how many picks hold it
+        self._trees: dict[int, list[int]] = {}  # {tree: members that give resources}
+        self._common = [[-1] for _ in self._question.subtrees]  # members above all that are chosen; -1 is all
+        self._inside = [[0] for _ in self._question.subtrees]  # members that are chosen
 
-    def run(self, *, equals_as_one: bool) -> Iterator[Candidate]:
-        """All candidates of this anchor; `equals_as_one`: those that differ in more than which equal device they use.
+    def _subtrees(self) -> tuple[list[list[int]], list[dict[int, int]]]:
+        """By depth: the subtrees its pick is in, and {subtree: members that later picks in it could choose}."""
+        place = {number: depth for depth, number in enumerate(self._order)}
+        at: list[list[int]] = [[] for _ in self._order]
+        after: list[dict[int, int]] = [{} for _ in self._order]
+        for subtree, numbers in enumerate(self._question.subtrees):
+            later = 0
+            for depth in sorted((place[number] for number in numbers), reverse=True):
+                at[depth].append(subtree)
+                after[depth][subtree] = later
+                for member in self._members.serving[self._picks[depth].spec]:
+                    later |= 1 << member
+        return at, after
 
-        May be called again when the last run has ended.
-        """
-        self._equals_as_one = equals_as_one
-        if len(self._choices) == self._spread and all(len(choice.slots) == 1 for choice in self._choices):
-            return self._only_way()
-        return self._from(0)
+    def run(self, *, equals_as_one: bool, at_most: int | None) -> Iterator[tuple[int, ...]]:
+        self._reset()
+        last = len(self._picks) - 1
+        options: list[Iterator[int]] = [iter(())] * (last + 1)
+        tried: list[set[int]] = [set() for _ in self._picks]
+        fruitful = [False] * (last + 1)
+        found = 0
+        depth = 0
+        options[0] = iter(self._members.serving[self._picks[0].spec])
+        while depth >= 0:
+            if not self._next(depth, options[depth], tried[depth] if equals_as_one else None):
+                if not fruitful[depth]:
+                    self._bury(depth)
+                depth -= 1
+                if depth >= 0:
+                    self._give_back(depth)
+                    fruitful[depth] |= fruitful[depth + 1]
+            elif depth == last:
+                yield self._way()
+                found += 1
+                fruitful[depth] = True
+                self._give_back(depth)
+                if found == at_most:
+                    return
+            elif self._dead[depth + 1] and self._key() in self._dead[depth + 1]:
+                self._give_back(depth)
+            else:
+                depth += 1
+                options[depth] = iter(self._members.serving[self._picks[depth].spec])
+                tried[depth].clear()
+                fruitful[depth] = False
 
-    def _only_way(self) -> Iterator[Candidate]:
-        """Nothing to choose and no class asked for twice: most hosts, most requests."""
-        allocations: dict[int, dict[str, int]] = {}
-        for choice in self._choices:
-            self._budget.spend()
-            allocations.setdefault(choice.slots[0], {}).update(choice.resources)
-        held = frozenset().union(*(self._forest.at(slot).traits for slot in allocations))
-        if meets(self._traits.required, held) and (self._request.nested or self._is_flat(allocations)):
-            yield Candidate(self._anchor, allocations, {"": tuple(allocations)})
+    def _way(self) -> tuple[int, ...]:
+        way = [0] * len(self._order)
+        for number, member in zip(self._order, self._chosen, strict=True):
+            way[number] = member
+        return tuple(way)
 
-    def _from(self, depth: int) -> Iterator[Candidate]:
-        if depth == len(self._choices):
-            candidate = self._candidate()
-            if candidate is not None:
-                yield candidate
-            return
-        key = self._key(depth) if self._several else None
-        if key is not None and key in self._dead:
-            return
-        choice = self._choices[depth]
-        any_found = False
-        tried: set[int] = set()
-        for slot in choice.slots:
-            if self._equals_as_one and self._is_equal_to_tried(slot, tried):
-                continue
-            self._budget.spend()
-            if not self._take(choice, slot):
-                continue
-            if self._may_go_on(depth + 1):
-                for candidate in self._from(depth + 1):
-                    any_found = True
-                    yield candidate
-            self._give_back(choice, slot)
-        if not any_found and key is not None:
-            self._dead.add(key)
-
-    def _is_equal_to_tried(self, slot: int, tried: set[int]) -> bool:
-        """Is it untouched, and has an untouched equal of it been tried for this choice?"""
-        kind = self._kind.get(slot)
-        if kind is None or slot in self._state.chosen:
-            return False
-        if kind in tried:
-            return True
-        tried.add(kind)
+    def _next(self, depth: int, options: Iterator[int], tried: set[int] | None) -> bool:
+        """Choose the next member that may be chosen; False when there is none."""
+        pick = self._picks[depth]
+        for member in options:
+            if tried is not None and not self._touched[member]:
+                kind = self._kinds[member]
+                if kind in tried:
+                    continue
+                tried.add(kind)
+            self._spend(1)
+            if self._take(pick, member):
+                if self._may_go_on(depth):
+                    return True
+                self._give_back(depth)
         return False
 
-    def _take(self, choice: Choice, slot: int) -> bool:
-        state = self._state
-        if self._isolate and choice.suffix and self._holds_granular(slot):
+    def _spend(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > self._max_steps:
+            raise too_complex(self._max_steps)
+
+    def _take(self, pick: Pick, member: int) -> bool:
+        if pick.granular and self._question.isolate and self._granular[member]:
             return False
-        provider = self._forest.at(slot)
-        for name, amount in choice.resources:
-            together = state.taken.get((slot, name), 0) + amount
-            inventory = provider.inventories[name]
-            if together > inventory.max_unit or provider.used.get(name, 0) + together > inventory.capacity:
+        room = self._room[member]
+        for contested, units in pick.units:
+            if room[contested] < units:
                 return False
-        for name, amount in choice.resources:
-            state.taken[slot, name] = state.taken.get((slot, name), 0) + amount
-        state.chosen.append(slot)
-        state.by_suffix.setdefault(choice.suffix, []).append(slot)
+        if self._question.one_per_tree and pick.has_resources:
+            holders = self._trees.setdefault(self._members.tree[member], [])
+            if holders and holders[0] != member:
+                return False
+            holders.append(member)
+        for contested, units in pick.units:
+            room[contested] -= units
+        for subtree in self._subtrees_at[len(self._chosen)]:
+            self._common[subtree].append(self._common[subtree][-1] & self._members.line[member])
+            self._inside[subtree].append(self._inside[subtree][-1] | 1 << member)
+        self._granular[member] += pick.granular
+        self._touched[member] += 1
+        self._chosen.append(member)
         return True
 
-    def _give_back(self, choice: Choice, slot: int) -> None:
-        state = self._state
-        for name, amount in choice.resources:
-            state.taken[slot, name] -= amount
-            if not state.taken[slot, name]:
-                del state.taken[slot, name]
-        state.chosen.pop()
-        state.by_suffix[choice.suffix].pop()
-
-    def _holds_granular(self, slot: int) -> bool:
-        return slot in self._state.chosen[self._spread :]
+    def _give_back(self, depth: int) -> None:
+        pick, member = self._picks[depth], self._chosen.pop()
+        for contested, units in pick.units:
+            self._room[member][contested] += units
+        self._granular[member] -= pick.granular
+        self._touched[member] -= 1
+        if self._question.one_per_tree and pick.has_resources:
+            self._trees[self._members.tree[member]].pop()
+        for subtree in self._subtrees_at[depth]:
+            self._common[subtree].pop()
+            self._inside[subtree].pop()
 
     def _may_go_on(self, depth: int) -> bool:
-        """What can be known as soon as `depth` choices are made."""
-        if depth == self._spread and not self._spread_has_traits():
+        """What can be known as soon as this pick is made."""
+        if depth == self._spread - 1 and not self._has_traits():
             return False
-        last = self._choices[depth - 1].suffix
-        return last not in self._in_subtrees or all(
-            self._is_subtree(suffixes) for suffixes in self._request.same_subtrees if last in suffixes
+        # One that is above all members of the subtree is chosen, or could be.
+        return all(
+            self._common[subtree][-1] & (self._inside[subtree][-1] | self._options_after[depth][subtree])
+            for subtree in self._subtrees_at[depth]
         )
 
-    def _spread_has_traits(self) -> bool:
-        if not self._traits.required:
-            return True
-        held = frozenset().union(*(self._forest.at(slot).traits for slot in self._state.chosen[: self._spread]))
-        return meets(self._traits.required, held)
+    def _has_traits(self) -> bool:
+        held = 0
+        for member in self._chosen:
+            held |= self._members.traits[member]
+        return held == (1 << self._question.traits) - 1
 
-    def _is_subtree(self, suffixes: frozenset[str]) -> bool:
-        """Is one of the chosen providers an ancestor of (or the same as) all? Open as long as one is not chosen."""
-        slots = {slot for suffix in suffixes for slot in self._state.by_suffix.get(suffix, ())}
-        if any(not self._state.by_suffix.get(suffix) for suffix in suffixes):
-            return True
-        lines = [self._line(slot) for slot in slots]
-        return not slots.isdisjoint(frozenset.intersection(*lines))
+    def _bury(self, depth: int) -> None:
+        """Nothing was found from here."""
+        if depth and self._dead_numbers < DEAD_NUMBERS:
+            self._dead[depth].add(self._key())
+            self._dead_numbers += depth
 
-    def _line(self, slot: int) -> frozenset[int]:
-        """The provider and its ancestors."""
-        line: list[int] = []
-        above: int | None = slot
-        while above is not None:
-            line.append(above)
-            above = self._forest.parent_of(above)
-        return frozenset(line)
-
-    def _key(self, depth: int) -> str:
-        """The state up to the exchange of equal devices: what is left to find depends on nothing else."""
+    def _key(self) -> tuple[object, ...]:
+        """The state up to the exchange of equal members: what is left to find depends on nothing else."""
+        self._spend(len(self._chosen) // 16)
         labels: dict[int, list[int]] = {}
-        for slot, label in zip(self._state.chosen, self._labels, strict=False):
-            labels.setdefault(slot, []).append(label)
-        kinds = sorted((self._kind.get(slot, -1 - slot), sorted(mine)) for slot, mine in labels.items())
-        return f"{depth}{kinds}"
-
-    def _candidate(self) -> Candidate | None:
-        state = self._state
-        if not self._request.nested and not self._is_flat({slot for slot, _ in state.taken}):
-            return None
-        allocations: dict[int, dict[str, int]] = {}
-        for (slot, name), amount in state.taken.items():
-            allocations.setdefault(slot, {})[name] = amount
-        mappings = {suffix: tuple(dict.fromkeys(slots)) for suffix, slots in state.by_suffix.items()}
-        return Candidate(self._anchor, allocations, mappings)
-
-    def _is_flat(self, used: Collection[int]) -> bool:
-        """Before 1.29: at most one provider of each tree."""
-        return len({self._forest.root_of(slot) for slot in used}) == len(used)
+        for member, pick in zip(self._chosen, self._picks, strict=False):
+            labels.setdefault(member, []).append(pick.label)
+        return tuple(sorted((self._kinds[member], *sorted(mine)) for member, mine in labels.items()))
 
 
-def _labels(choices: Sequence[Choice], in_subtrees: frozenset[str]) -> list[int]:
-    """A number per choice, equal where it does not matter later which of the choices a provider was taken for."""
-    numbers: dict[object, int] = {}
-    labels: list[int] = []
-    for choice in choices:
-        meaning = (choice.suffix if choice.suffix in in_subtrees else choice.suffix != "", choice.resources)
-        labels.append(numbers.setdefault(meaning, len(numbers)))
-    return labels
+class _Members:
+    """A situation, read. All by member."""
+
+    def __init__(self, question: Question, situation: bytes) -> None:
+        spec_words, trait_words = _words(question.specs), _words(question.traits)
+        fixed = spec_words + trait_words + question.contested + question.one_per_tree
+        has_above = bool(question.subtrees)
+        rows: list[list[int]] = np.frombuffer(situation, dtype=np.int64).reshape(-1, fixed + has_above).tolist()
+        self.rows = rows
+        served = [_bits(row[:spec_words]) for row in rows]
+        #: {spec: members that could be chosen for it}
+        self.serving = [
+            [member for member, bits in enumerate(served) if bits >> spec & 1] for spec in range(question.specs)
+        ]
+        traits_end = spec_words + trait_words
+        self.traits = [_bits(row[spec_words:traits_end]) for row in rows]
+        self.room = [row[traits_end : traits_end + question.contested] for row in rows]
+        self.tree = [row[fixed - 1] for row in rows] if question.one_per_tree else []
+        self._above = [row[fixed] for row in rows] if has_above else []
+        self.line = self._lines() if has_above else []
+
+    def _lines(self) -> list[int]:
+        """Each member and its ancestors, as bits."""
+        lines = [0] * len(self.rows)
+        for member in range(len(self.rows)):
+            up = member
+            while up >= 0:
+                lines[member] |= 1 << up
+                up = self._above[up]
+        return lines
+
+    def kinds(self) -> list[int]:
+        """Equal numbers for members that can be exchanged for each other: all is equal, and nobody is below them."""
+        parents = set(self._above)
+        numbers: dict[object, int] = {}
+        return [
+            numbers.setdefault(member if member in parents else tuple(row), len(numbers))
+            for member, row in enumerate(self.rows)
+        ]
 
 
-def _kinds(forest: Forest, anchor: int) -> dict[int, int]:
-    """{slot of a leaf: number of its kind}, for leaves that have an equal; those can be exchanged for each other."""
-    tree = forest.trees[anchor]
-    parents = {forest.parent_of(slot) for slot in tree}
-    groups: dict[object, list[int]] = {}
-    for slot in tree:
-        provider = forest.at(slot)
-        if slot in parents or provider.parent_id is None:
-            continue
-        key = (
-            provider.parent_id,
-            provider.traits,
-            provider.aggregates,
-            tuple(sorted((name, repr(inventory)) for name, inventory in provider.inventories.items())),
-            tuple(sorted(provider.used.items())),
-        )
-        groups.setdefault(key, []).append(slot)
-    equals = (slots for slots in groups.values() if len(slots) > 1)
-    return {slot: number for number, slots in enumerate(equals) for slot in slots}
+def _bits(words: Sequence[int]) -> int:
+    together = 0
+    for number, word in enumerate(words):
+        together |= word << WORD * number
+    return together

@@ -159,10 +159,56 @@ def spread_case(seed):
     )
 
 
+def wide_case(seed):
+    """Several hosts of a few shapes with equal devices, some in use, and a sharing provider: what one host of a shape
+    is answered must be true of all of them.
+    """
+    dice = Dice(seed)
+    providers = []
+    shapes = [[dice.randint(0, 3) for _ in range(dice.randint(1, 2))] for _ in range(2)]
+    for _ in range(dice.randint(2, 3)):
+        root = len(providers) + 1
+        held = {"B": dice.randint(0, 2)}
+        here = dice.some(AGGREGATES, 1)
+        providers.append(
+            Provider(root, f"p{root}", f"n{root}", 0, 0, None, root, {"B": Inventory(4)}, held, aggregates=here)
+        )
+        for devices in dice.choice(shapes):
+            numa = len(providers) + 1
+            node = Provider(
+                numa, f"p{numa}", f"n{numa}", 0, 0, root, root, {"C": Inventory(3)}, traits=frozenset({"T1"})
+            )
+            providers.append(replace(node, used={"C": dice.mostly(0, 1, 3)}))
+            for _ in range(devices):
+                number = len(providers) + 1
+                device = Provider(
+                    number, f"p{number}", f"n{number}", 0, 0, numa, root, {"A": Inventory(dice.mostly(1, 2))}
+                )
+                providers.append(
+                    replace(device, used={"A": dice.mostly(0, 1)}, traits=dice.mostly(frozenset(), frozenset({"T2"})))
+                )
+    if dice.random() < 0.4:
+        number = len(providers) + 1
+        store = Provider(number, f"p{number}", f"n{number}", 0, 0, None, number, {"B": Inventory(9), "A": Inventory(2)})
+        providers.append(replace(store, traits=frozenset({SHARING}), aggregates=dice.some(AGGREGATES, 2)))
+    groups = [RequestGroup("", {"B": dice.mostly(1, 2, 4)})] if dice.random() < 0.6 else []
+    for suffix in SUFFIXES[: dice.randint(1, 3)]:
+        wanted = dice.choice([{"A": 1}, {"A": 1}, {"A": 2}, {"C": 1}, {"C": 2}])
+        traits = dice.mostly(TraitFilter(), TraitFilter((), frozenset({"T2"})))
+        groups.append(RequestGroup(suffix, wanted, traits))
+    granular = [wanted.suffix for wanted in groups if wanted.suffix]
+    return providers, Request(
+        tuple(groups),
+        group_policy=dice.choice(["none", "isolate"]),
+        same_subtrees=(frozenset(granular[:2]),) if dice.random() < 0.4 else (),
+    )
+
+
 seeds = st.integers(0, 2**32 - 1)
 searches = seeds.map(search_case)
 twins = seeds.map(twins_case)
 spreads = seeds.map(spread_case)
+wides = seeds.map(wide_case)
 
 
 # --- the slow version -------------------------------------------------------------------------------------------
@@ -289,7 +335,7 @@ def fast(providers, request):
 
 
 @settings(max_examples=1200, deadline=None)
-@given(searches | spreads)
+@given(searches | spreads | wides)
 @example(spread_case(5625670))  # sharing: the same way, found under two anchors by array operations, came twice
 def test_the_search_finds_what_trying_everything_finds(case):
     providers, request = case
@@ -299,7 +345,7 @@ def test_the_search_finds_what_trying_everything_finds(case):
 
 
 @settings(max_examples=500, deadline=None)
-@given(searches | spreads, st.integers(1, 4))
+@given(searches | spreads | wides, st.integers(1, 4))
 def test_a_limit_gives_that_many_of_them(case, limit):
     providers, request = case
     everything = slow(providers, request)

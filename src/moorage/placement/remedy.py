@@ -1,0 +1,353 @@
+"""What could be done where a request has no candidate: the hosts that lack least, and the smallest change.
+
+A host's distance is the number of constraints that it does not meet, taken one by one; where units are short, by the
+share that is missing. For the nearest host these constraints are relaxed (fewer units where it has some, else left
+away), and the changed request is tried there; if the groups still do not fit together, the policy, the subtrees and at
+last whole groups are left away, as few as will do.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.placement import masks
+from moorage.placement.alike import Block
+from moorage.placement.constraints import Constraint, GroupMasks, Kind, alternatives
+from moorage.placement.demand import TOO_MUCH, demand_of
+from moorage.placement.forest import Forest
+from moorage.placement.layout import Layout
+from moorage.placement.model import Provider
+from moorage.placement.only_ways import root_filter
+from moorage.placement.query import AggregateFilter, TraitFilter
+from moorage.placement.request import Request, RequestGroup
+from moorage.placement.tree_search import first_ways
+
+#: Hosts named as the closest.
+CLOSEST = 3
+#: What a constraint costs that is to be left away; units that are only short cost less: 1 and the missing share.
+LEFT_AWAY = 2.0
+#: Times that a changed request is tried before there is none.
+TRIES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """A host that nearly fits; `provider` is the name of its root."""
+
+    provider: str
+    lacks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What would make a request fit on `provider`."""
+
+    provider: str
+    parts: tuple[str, ...]  #: in words
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    constraint: Constraint
+    provider: Provider  #: who comes closest to serving the group, or the class of it
+
+
+@dataclass(frozen=True, slots=True)
+class CloseHost:
+    close: Close
+    anchor: int  #: its place in the layout
+    root: Provider
+    unmet: tuple[Unmet, ...]
+
+
+def closest_hosts(forest: Forest, request: Request, block: Block, groups: Sequence[GroupMasks]) -> list[CloseHost]:
+    """At most `CLOSEST`, the best first."""
+    if not len(block.anchors):
+        return []
+    costs = [_Costs(forest, block, group) for group in groups]
+    distance = sum((cost.by_anchor for cost in costs), np.zeros(len(block.anchors)))
+    if request.root_required or request.root_forbidden:
+        roots = block.roots[block.starts]
+        for trait in request.root_required:
+            distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], 0, LEFT_AWAY)
+        for trait in request.root_forbidden:
+            distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], LEFT_AWAY, 0)
+    count = min(CLOSEST, len(distance))
+    nearest = np.argpartition(distance, count - 1)[:count]
+    order = nearest[np.lexsort((nearest, distance[nearest]))]
+    return [_close_host(forest, request, block, costs, place) for place in order.tolist()]
+
+
+class _Costs:
+    """What it would cost to have one group served, by member and by anchor."""
+
+    def __init__(self, forest: Forest, block: Block, group: GroupMasks) -> None:
+        self.group = group
+        self._block = block
+        filters = np.zeros(len(block.slots))
+        units: list[tuple[int, NDArray[np.float64]]] = []
+        self._traits: list[int] = []
+        self._filters: list[int] = []
+        for number, constraint in enumerate(group.constraints):
+            if constraint.kind is Kind.UNITS:
+                units.append((number, _units_cost(forest, block, constraint, group.mask(number))))
+            elif constraint.kind is Kind.TRAIT and not group.group.is_granular:
+                self._traits.append(number)
+            else:
+                self._filters.append(number)
+                filters += np.where(group.mask(number), 0, LEFT_AWAY)
+        # A granular group needs all of it on one provider, the unsuffixed group each class somewhere.
+        if group.group.is_granular:
+            alone = filters + sum((cost for _, cost in units), np.zeros(len(block.slots)))
+            self._needs = [([number for number, _ in units], alone)]
+        else:
+            self._needs = [([number], cost + filters) for number, cost in units]
+        self.by_anchor = np.zeros(len(block.anchors))
+        for _, cost in self._needs:
+            self.by_anchor += np.minimum.reduceat(cost, block.starts)
+        for number in self._traits:
+            self.by_anchor += np.where(block.by_anchor(group.mask(number)), 0, LEFT_AWAY)
+
+    def unmet(self, members: slice) -> list[tuple[int, Constraint]]:
+        """(member, constraint) for the members of one anchor: what those who cost least do not meet."""
+        found: dict[Constraint, int] = {}
+        best = [members.start]
+        for numbers, cost in self._needs:
+            best.append(members.start + int(np.argmin(cost[members])))
+            for number in (*numbers, *self._filters):
+                if not self.group.mask(number)[best[-1]]:
+                    found.setdefault(self.group.constraints[number], best[-1])
+        for number in self._traits:
+            if not self.group.mask(number)[best[1:]].any():
+                found.setdefault(self.group.constraints[number], members.start)
+        return [(member, constraint) for constraint, member in found.items()]
+
+
+def _units_cost(forest: Forest, block: Block, constraint: Constraint, fits: masks.Mask) -> NDArray[np.float64]:
+    amount = min(constraint.amount, TOO_MUCH)
+    room = masks.room(forest, constraint.name, amount, block.slots)
+    return np.where(fits, 0.0, np.where(room > 0, LEFT_AWAY - room / amount, LEFT_AWAY))
+
+
+def _close_host(forest: Forest, request: Request, block: Block, costs: Sequence[_Costs], place: int) -> CloseHost:
+    start = int(block.starts[place])
+    end = int(block.starts[place + 1]) if place + 1 < len(block.starts) else len(block.slots)
+    members = slice(start, end)
+    root = forest.at(int(block.roots[start]))
+    unmet, lacks = [], _root_lacks(request, root)
+    for cost in costs:
+        for member, constraint in cost.unmet(members):
+            provider = forest.at(int(block.slots[member]))
+            unmet.append(Unmet(constraint, provider))
+            lacks.append(f"{constraint}: {constraint.why_not([provider])}")
+    if not lacks:
+        lacks = [f"{root.name} can serve each group alone but not all of them at once"]
+    return CloseHost(Close(root.name, tuple(lacks)), int(block.anchors[place]), root, tuple(unmet))
+
+
+def _root_lacks(request: Request, root: Provider) -> list[str]:
+    lacks = [
+        f"root_required={trait}: {root.name} does not have it" for trait in sorted(request.root_required - root.traits)
+    ]
+    return lacks + [
+        f"root_required=!{trait}: {root.name} has it" for trait in sorted(request.root_forbidden & root.traits)
+    ]
+
+
+# --- the change -------------------------------------------------------------------------------------------------
+
+
+def smallest_change(
+    forest: Forest, request: Request, layout: Layout, closest: Sequence[CloseHost], max_steps: int
+) -> Change | None:
+    """For the first of these hosts where a change helps; None where none of them has any of it."""
+    for host in closest:
+        trial = _Trial(forest, layout, request, host, max_steps)
+        if (change := trial.change()) is not None:
+            return change
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Relaxed:
+    request: Request
+    suffix: str | None  #: of the group that it is about; None: it is about all of them
+    words: str
+
+
+_Relax = Callable[[Request], _Relaxed | None]
+
+
+class _Trial:
+    """Changed requests tried on one host."""
+
+    def __init__(self, forest: Forest, layout: Layout, request: Request, host: CloseHost, max_steps: int) -> None:
+        self._forest = forest
+        self._request = request
+        self._layout = layout
+        self._host = host
+        self._max_steps = max_steps
+        self._left = TRIES
+
+    def change(self) -> Change | None:
+        request = self._request
+        root = _with_root(request, self._host.root)
+        changed, parts = root.request, [root] if root.words else []
+        for unmet in self._host.unmet:
+            parts.append(_without(changed, unmet))
+            changed = parts[-1].request
+        if self._fits(changed):
+            return self._change(changed, parts)
+        return self._fewer_groups(changed, parts)
+
+    def _fewer_groups(self, request: Request, parts: list[_Relaxed]) -> Change | None:
+        """Leave away what holds for the groups together, then groups: one of it if that is enough."""
+        ways = _ways_out(request)
+        for relax in ways:
+            one = relax(request)
+            if one is not None and self._fits(one.request):
+                return self._change(one.request, [*parts, one])
+        for relax in ways:
+            one = relax(request)
+            if one is None:
+                continue
+            request, parts = one.request, [*parts, one]
+            if self._fits(request):
+                return self._change(request, parts)
+        return None
+
+    def _change(self, request: Request, parts: list[_Relaxed]) -> Change:
+        """What is said of a group that is left away in the end is not worth telling."""
+        tidy = _tidy(request)
+        kept = {group.suffix for group in tidy.groups}
+        told = [part.words for part in parts if part.suffix is None or part.suffix in kept]
+        gone = [_leave_away(group) for group in self._request.groups if group.suffix not in kept]
+        return Change(self._host.root.name, (*told, *gone), tidy)
+
+    def _fits(self, request: Request) -> bool:
+        request = _tidy(request)
+        if not self._left or not any(group.resources for group in request.groups):
+            return False
+        self._left -= 1
+        if not root_filter(self._forest, request)[self._layout.anchors[self._host.anchor]]:
+            return False
+        demand = demand_of(request)
+        block = Block(self._forest, self._layout, demand, np.array([self._host.anchor]))
+        return any(len(first_ways(demand.question, one.situation, 1, self._max_steps).ways) for one in block.alike())
+
+
+def _with_root(request: Request, root: Provider) -> _Relaxed:
+    missing = sorted(request.root_required - root.traits)
+    present = sorted(request.root_forbidden & root.traits)
+    changed = replace(
+        request,
+        root_required=request.root_required.difference(missing),
+        root_forbidden=request.root_forbidden.difference(present),
+    )
+    words = [*missing, *(f"!{trait}" for trait in present)]
+    return _Relaxed(changed, None, f"leave away root_required={','.join(words)}" if words else "")
+
+
+def _without(request: Request, unmet: Unmet) -> _Relaxed:
+    constraint = unmet.constraint
+    group = next(group for group in request.groups if group.suffix == constraint.suffix)
+    words = f"leave away {constraint}"
+    match constraint.kind:
+        case Kind.UNITS:
+            amount = possible(unmet.provider, constraint.name, constraint.amount)
+            resources = {name: units for name, units in group.resources.items() if name != constraint.name}
+            if amount is not None:
+                resources = {**group.resources, constraint.name: amount}
+                words = f"resources{constraint.suffix}:{constraint.name}={amount} instead of {constraint.amount}"
+            group = replace(group, resources=resources)
+        case Kind.TREE:
+            group = replace(group, in_tree=None)
+        case Kind.MEMBER | Kind.NOT_MEMBER:
+            kept = tuple(any_of for any_of in group.aggregates.required if any_of != constraint.names)
+            forbidden = frozenset() if constraint.kind is Kind.NOT_MEMBER else group.aggregates.forbidden
+            group = replace(
+                group,
+                aggregates=AggregateFilter(
+                    kept if constraint.kind is Kind.MEMBER else group.aggregates.required, forbidden
+                ),
+            )
+        case Kind.TRAIT:
+            required = tuple(any_of for any_of in group.traits.required if any_of != constraint.names)
+            group = replace(group, traits=TraitFilter(required, group.traits.forbidden))
+        case Kind.NO_TRAIT:
+            group = replace(group, traits=TraitFilter(group.traits.required))
+    groups = tuple(group if one.suffix == group.suffix else one for one in request.groups)
+    return _Relaxed(replace(request, groups=groups), constraint.suffix, words)
+
+
+def possible(provider: Provider, name: str, wanted: int) -> int | None:
+    """The amount nearest to `wanted` that a new consumer could take there; fewer rather than more."""
+    inventory = provider.inventories.get(name)
+    if inventory is None:
+        return None
+    step = inventory.step_size
+    most = min(inventory.max_unit, inventory.capacity - provider.used.get(name, 0))
+    fewer = min(wanted, most) // step * step
+    if fewer > 0 and fewer >= inventory.min_unit:
+        return fewer
+    least = -(-max(inventory.min_unit, 1) // step) * step
+    return least if least <= most else None
+
+
+def _ways_out(request: Request) -> list[_Relax]:
+    found: list[_Relax] = []
+    if request.group_policy == "isolate":
+        found.append(lambda so_far: _Relaxed(replace(so_far, group_policy="none"), None, "group_policy=none"))
+    found += [_without_subtree(suffixes) for suffixes in request.same_subtrees]
+    granular = [group for group in request.groups if group.is_granular]
+    found += [_without_group(group) for group in reversed(granular)]
+    spread = [group for group in request.groups if not group.is_granular and group.traits.required]
+    found += [_without_traits(group) for group in spread]
+    return found
+
+
+def _without_subtree(suffixes: frozenset[str]) -> _Relax:
+    def relax(request: Request) -> _Relaxed:
+        kept = tuple(one for one in request.same_subtrees if one != suffixes)
+        words = f"leave away same_subtree={','.join(sorted(suffixes))}"
+        return _Relaxed(replace(request, same_subtrees=kept), None, words)
+
+    return relax
+
+
+def _without_group(group: RequestGroup) -> _Relax:
+    def relax(request: Request) -> _Relaxed | None:
+        kept = tuple(one for one in request.groups if one.suffix != group.suffix)
+        return _Relaxed(replace(request, groups=kept), group.suffix, _leave_away(group)) if kept else None
+
+    return relax
+
+
+def _leave_away(group: RequestGroup) -> str:
+    return f"leave away group {group.suffix}" if group.is_granular else "leave away the unsuffixed group"
+
+
+def _without_traits(group: RequestGroup) -> _Relax:
+    def relax(request: Request) -> _Relaxed:
+        relaxed = replace(group, traits=TraitFilter((), group.traits.forbidden))
+        groups = tuple(relaxed if one.suffix == group.suffix else one for one in request.groups)
+        words = ", ".join(alternatives(any_of) for any_of in group.traits.required)
+        return _Relaxed(replace(request, groups=groups), group.suffix, f"leave away required={words}")
+
+    return relax
+
+
+def _tidy(request: Request) -> Request:
+    """Without groups and subtrees about which nothing is said any more."""
+    named = frozenset().union(*request.same_subtrees)
+    groups = tuple(
+        group
+        for group in request.groups
+        if group.resources or (group.suffix in named and (group.traits.required or group.aggregates.required))
+    )
+    present = frozenset(group.suffix for group in groups)
+    subtrees = tuple(suffixes & present for suffixes in request.same_subtrees if suffixes & present)
+    return replace(request, groups=groups, same_subtrees=subtrees)

@@ -1,0 +1,147 @@
+"""An explanation says of each constraint what asking without the later ones would show, and its advice works."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+
+from moorage.placement.candidates import search
+from moorage.placement.constraints import Kind, constraints_of
+from moorage.placement.explain import explain
+from moorage.placement.forest import Forest
+from moorage.placement.model import SHARING, Names
+from moorage.placement.query import AggregateFilter, TraitFilter
+from moorage.placement.remedy import CLOSEST
+from moorage.placement.request import Request, RequestGroup, parse, to_pairs
+from tests.property.placement.test_candidates import searches, slow, spreads, twins, wides
+
+cases = searches | spreads | twins | wides
+
+
+@settings(max_examples=600, deadline=None)
+@given(cases)
+def test_candidates_are_explained_as_they_are_found(case):
+    providers, request = case
+    forest = Forest.build(providers, Names(), 0)
+    explanation = explain(forest, request)
+    found = search(forest, replace(request, limit=1000))
+    assert explanation.candidates == len(found)
+    assert (explanation.change is None) or not found
+    for before, after in zip(explanation.steps, explanation.steps[1:], strict=False):
+        assert before.after == after.before
+    hosts = [p for p in providers if p.parent_id is None and not all_share(providers, p)]
+    if hosts:
+        assert explanation.steps[0].before == len(hosts)
+
+
+def all_share(providers, root):
+    return all(SHARING in p.traits for p in providers if p.root_id == root.id)
+
+
+@settings(max_examples=600, deadline=None)
+@given(cases)
+def test_each_step_is_what_asking_for_so_much_would_show(case):
+    """Of granular groups, whose constraints are independent of those of other groups."""
+    providers, request = case
+    forest = Forest.build(providers, Names(), 0)
+    steps = {step.constraint: step for step in explain(forest, request).steps}
+    alive = {p.id for p in providers if p.parent_id is None and not all_share(providers, p)}
+    if request.root_required or request.root_forbidden:
+        roots = {p.id: p.traits for p in providers}
+        alive = {one for one in alive if request.root_required <= roots[one]}
+        alive = {one for one in alive if not request.root_forbidden & roots[one]}
+    for group in request.groups:
+        so_far = RequestGroup(group.suffix)
+        for constraint in constraints_of(group):
+            so_far = stricter(so_far, constraint)
+            if not says_what(so_far):
+                continue
+            alone = Request((so_far,), nested=True)
+            served = {p.id for p in providers if p.parent_id is None and anchors(providers, alone, p)}
+            alive &= served
+            step = steps.get(str(constraint))
+            if step is None:
+                assert not alive or not group.is_granular
+                return
+            if group.is_granular or len(group.resources) == 1:
+                assert step.after == len(alive)
+            else:
+                alive = None
+                return
+
+
+def says_what(group):
+    return bool(group.resources or group.traits.required or group.aggregates.required)
+
+
+def anchors(providers, request, root):
+    """Could this be served at this anchor, whoever else could?"""
+    others = {p.id for p in providers if p.parent_id is None and p.id != root.id}
+    marked = [replace(p, traits=p.traits | {"NOT-HERE"}) if p.id in others else p for p in providers]
+    return bool(slow(marked, replace(request, root_forbidden=frozenset({"NOT-HERE"}))))
+
+
+def stricter(group, constraint):
+    match constraint.kind:
+        case Kind.UNITS:
+            return replace(group, resources={**group.resources, constraint.name: constraint.amount})
+        case Kind.TREE:
+            return replace(group, in_tree=constraint.name)
+        case Kind.MEMBER:
+            required = (*group.aggregates.required, constraint.names)
+            return replace(group, aggregates=AggregateFilter(required, group.aggregates.forbidden))
+        case Kind.NOT_MEMBER:
+            return replace(group, aggregates=AggregateFilter(group.aggregates.required, constraint.names))
+        case Kind.TRAIT:
+            required = (*group.traits.required, constraint.names)
+            return replace(group, traits=TraitFilter(required, group.traits.forbidden))
+    return replace(group, traits=TraitFilter(group.traits.required, constraint.names))
+
+
+@settings(max_examples=1000, deadline=None)
+@given(cases)
+def test_the_smallest_change_gives_a_candidate(case):
+    providers, request = case
+    forest = Forest.build(providers, Names(), 0)
+    explanation = explain(forest, request)
+    if explanation.candidates:
+        assert not explanation.closest
+        return
+    assert len(explanation.closest) <= CLOSEST
+    assert all(host.lacks for host in explanation.closest)
+    change = explanation.change
+    if change is not None:
+        assert change.parts
+        assert search(forest, change.request)
+        assert search(forest, request) == []
+    elif request.nested and not request.same_subtrees:
+        assert not any(could_give_anything(p, request) for p in tree_of_first(providers, explanation))
+
+
+def tree_of_first(providers, explanation):
+    names = {host.provider for host in explanation.closest}
+    roots = {p.id for p in providers if p.name in names}
+    return [p for p in providers if p.root_id in roots]
+
+
+def could_give_anything(provider, request):
+    """One unit at least, of some class that is asked for, with nothing else to be met."""
+    return any(
+        provider.fits(name, amount)
+        for group in request.groups
+        if not group.is_granular
+        for name, amount in group.resources.items()
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases)
+def test_a_request_as_a_query_is_that_request(case):
+    _, request = case
+    for group in request.groups:
+        if group.aggregates.required or group.aggregates.forbidden or group.in_tree or not group.resources:
+            return  # the names in these worlds are no uuids
+        if any(any_of <= group.traits.forbidden for any_of in group.traits.required):
+            return  # refused by the parser: can never be met
+    again = parse(to_pairs(request), (1, 39))
+    assert {group.suffix: group for group in again.groups} == {group.suffix: group for group in request.groups}
+    assert replace(again, groups=(), nested=request.nested) == replace(request, groups=())
