@@ -137,5 +137,11 @@ def test_a_refusal_of_a_large_document_does_not_print_it(instance):
 
 def test_a_refusal_of_a_large_document_says_what_and_where():
     with pytest.raises(Invalid) as caught:
-        SCHEMA.check({"name": [0] * 100_000}, lambda error: f"{list(error.path)}: {error.message}")
+        SCHEMA.check({"name": [0] * 20_000}, lambda error: f"{list(error.path)}: {error.message}")
     assert caught.value.message == "['name']: (a large document) is not of type \"string\""
+
+
+def test_a_refusal_of_a_very_large_document_does_not_search_it_again():
+    with pytest.raises(Invalid) as caught:
+        SCHEMA.check({"name": [0] * 1_000_000}, lambda error: error.message)
+    assert caught.value.message == "does not fit; it is too large to say where"
