@@ -9,7 +9,6 @@ its error, and where that is the first statement of a transaction, it is begun a
 """
 
 import itertools
-import select
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
@@ -18,6 +17,7 @@ import orjson
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from moorage.db.bounds import Answers
 from moorage.db.engine import dialect_name
 from moorage.db.transactions import translate, translated
 
@@ -131,7 +131,8 @@ class Batches:
     def run(self, commands: Sequence[Command], *, begin: bool, commit: bool) -> list[Answer]:
         """The rows of each command's answer. After an error the connection is given up."""
         sent = [(statement, None if rows is None else orjson.dumps(rows)) for statement, rows in commands]
-        again = begin and self._link is not None
+        # Never with its commit in it: that may have been carried out.
+        again = begin and not commit and self._link is not None
         try:
             return self._linked().run(sent, begin=begin, commit=commit)
         except self._errors as error:
@@ -233,7 +234,7 @@ class _PostgresqlLink:
             connection.execute(f"SET {setting}")
         self._pg = connection.pgconn
         self._pq = pq
-        self._poll = select.poll()
+        self._answers = Answers(connection)
         self._prepared: set[bytes] = set()
         self._transformer = Transformer(connection)
         self._error_of = errors.error_from_result
@@ -249,10 +250,9 @@ class _PostgresqlLink:
         if commit:
             self._pg.send_query_params(b"COMMIT", None)
         self._pg.pipeline_sync()
-        while self._pg.flush():
-            self._wait(select.POLLIN | select.POLLOUT)
+        self._answers.flush()
         results = [self._result() for _ in range(begin + len(sent) + commit)]
-        self._awaited()  # the end of the pipeline
+        self._answers.next()  # the end of the pipeline
         self._pg.exit_pipeline_mode()
         for result in results:
             if result.status == self._pq.ExecStatus.FATAL_ERROR:
@@ -260,22 +260,11 @@ class _PostgresqlLink:
         return [self._rows(result) for result in results[begin : begin + len(sent)]]
 
     def _result(self) -> Any:
-        result = self._awaited()
+        result = self._answers.next()
         if self._pg.status == self._pq.ConnStatus.BAD:
             raise self._error_of(result)
-        self._awaited()  # None: the end of this one
+        self._answers.next()  # None: the end of this one
         return result
-
-    def _awaited(self) -> Any:
-        while self._pg.is_busy():
-            self._wait(select.POLLIN)
-        return self._pg.get_result()
-
-    def _wait(self, for_what: int) -> None:
-        """Without the interpreter's lock, which libpq's own waiting would keep from all other threads."""
-        self._poll.register(self._pg.socket, for_what)
-        self._poll.poll()
-        self._pg.consume_input()
 
     def _rows(self, result: Any) -> Answer:
         if not result.ntuples:
@@ -287,13 +276,19 @@ class _PostgresqlLink:
     def _prepare(self, statement: Statement) -> None:
         if statement.name in self._prepared:
             return
-        result = self._pg.prepare(statement.name, statement.words("postgresql").encode())
+        self._pg.send_prepare(statement.name, statement.words("postgresql").encode())
+        self._answers.flush()
+        result = self._result()
         if result.status != self._pq.ExecStatus.COMMAND_OK:
             raise self._error_of(result)
         self._prepared.add(statement.name)
 
     def roll_back(self) -> None:
-        self._pg.exec_(b"ROLLBACK")
+        # Not through psycopg, which answers a ROLLBACK with DEALLOCATE ALL.
+        self._pg.send_query_params(b"ROLLBACK", None)
+        self._answers.flush()
+        if self._result().status != self._pq.ExecStatus.COMMAND_OK:
+            self.close()
 
     def close(self) -> None:
         self.driver_connection.close()

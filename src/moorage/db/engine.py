@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 
 from moorage.core.errors import StartError
+from moorage.db import bounds
 
 _DRIVERS = {
     "sqlite": "sqlite",
@@ -22,7 +23,7 @@ _DRIVERS = {
 }
 
 #: Seconds a SQLite writer waits for another one before it gives up with `RetryableConflict`.
-SQLITE_BUSY_TIMEOUT_S = 15
+SQLITE_BUSY_TIMEOUT_S = bounds.LOCK_TIMEOUT_S
 
 #: Set on connections that are going to write; SQLite must know before its first statement.
 WRITE_OPTION = "moorage_write"
@@ -31,12 +32,18 @@ WRITE_OPTION = "moorage_write"
 def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
     """An engine for `url_text`; nothing is connected yet. A malformed URL raises `StartError`."""
     url = _with_driver(url_text)
-    options: dict[str, Any] = {"pool_size": pool_size, "max_overflow": pool_size}
+    options: dict[str, Any] = {
+        "pool_size": pool_size,
+        "max_overflow": pool_size,
+        "pool_timeout": bounds.ANSWER_TIMEOUT_S,
+    }
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, options)
     # Under READ COMMITTED a conditional UPDATE sees what others have committed; MariaDB's default does not.
     options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True, "pool_recycle": 1800}
-    return create_engine(url, **options)
+    engine = create_engine(url, connect_args=bounds.arguments(url.get_backend_name()), **options)
+    bounds.bound(engine)
+    return engine
 
 
 def open_to_read(url_text: str) -> Engine:

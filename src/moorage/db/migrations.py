@@ -21,6 +21,7 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, sele
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from moorage.core.errors import StartError, Unavailable
+from moorage.db.bounds import without_bound
 from moorage.db.engine import WRITE_OPTION, dialect_name
 from moorage.db.transactions import translate, translated
 from moorage.db.types import new_metadata
@@ -158,7 +159,7 @@ def _migrating(engine: Engine, feature: str) -> Iterator[Connection]:
     alone = {"sqlite": _alone_on_sqlite, "postgresql": _alone_on_postgresql, "mariadb": _alone_on_mariadb}
     with (
         translated(),
-        engine.connect().execution_options(**{WRITE_OPTION: True}) as connection,
+        without_bound(engine.connect()).execution_options(**{WRITE_OPTION: True}) as connection,
         alone[dialect_name(engine)](connection, feature),
     ):
         yield connection
@@ -168,7 +169,7 @@ def _migrating(engine: Engine, feature: str) -> Iterator[Connection]:
 def _alone_on_sqlite(connection: Connection, feature: str) -> Iterator[None]:
     # A batch rebuilds a table under another name; with foreign keys on, dropping the old one would delete or
     # refuse what refers to it. The pragma does nothing inside a transaction, and BEGIN IMMEDIATE is the lock.
-    driver: Any = connection.connection.driver_connection
+    driver: Any = connection.connection.dbapi_connection
     driver.execute("PRAGMA foreign_keys=OFF")
     try:
         with connection.begin():

@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from sqlalchemy import Engine, Select, event
 from sqlalchemy.exc import DBAPIError
 
+from moorage.db.bounds import Answers
 from moorage.db.engine import dialect_name
 from moorage.db.transactions import translate, translated
 
@@ -192,6 +193,7 @@ class _PostgresqlLink:
         self.driver_connection = connection
         connection.autocommit = True
         self._pg = connection.pgconn
+        self._answers = Answers(connection)
         self._prepared: set[bytes] = set()
         self._transformer = Transformer(connection)
         self._error_of = errors.error_from_result
@@ -199,14 +201,20 @@ class _PostgresqlLink:
 
     def run(self, sql: _Sql, parameters: Sequence[object]) -> Rows:
         if sql.name not in self._prepared:
-            self._checked(self._pg.prepare(sql.name, sql.encoded))
+            self._pg.send_prepare(sql.name, sql.encoded)
+            self._answer()
             self._prepared.add(sql.name)
-        result = self._checked(self._pg.exec_prepared(sql.name, [str(value).encode() for value in parameters]))
+        self._pg.send_query_prepared(sql.name, [str(value).encode() for value in parameters])
+        result = self._answer()
         self._transformer.set_pgresult(result)
         rows: Rows = self._transformer.load_rows(0, result.ntuples, tuple)
         return rows
 
-    def _checked(self, result: Any) -> Any:
+    def _answer(self) -> Any:
+        self._answers.flush()
+        result = self._answers.next()
+        while self._answers.next() is not None:
+            pass  # the end of it
         if result.status not in self._done:
             raise self._error_of(result)
         return result

@@ -5,6 +5,7 @@ here must have no other effect than its SQL.
 """
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -14,16 +15,40 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from moorage.core.errors import RetryableConflict, Unavailable
+from moorage.db.bounds import LOCK_TIMEOUT_S, NO_ANSWER
 from moorage.db.engine import WRITE_OPTION
 
 T = TypeVar("T")
 
-#: PostgreSQL: serialization_failure, deadlock_detected, lock_not_available.
-_RETRYABLE_SQLSTATES = {"40001", "40P01", "55P03"}
-#: MariaDB: lock wait timeout, deadlock, record changed since last read (snapshot isolation).
-_RETRYABLE_MARIADB = {1205, 1213, 1020}
-#: MariaDB: server gone, lost connection, cannot connect.
-_GONE_MARIADB = {2002, 2003, 2006, 2013}
+#: PostgreSQL: serialization_failure, deadlock_detected, lock_not_available. MariaDB: lock wait timeout, deadlock, record
+#: changed since last read (snapshot isolation).
+_RETRYABLE = {"40001", "40P01", "55P03", 1205, 1213, 1020}
+#: MariaDB: server gone, lost connection, cannot connect, shutting down, not (yet) part of its cluster.
+_GONE_MARIADB = {2002, 2003, 2006, 2013, 1053, 1047}
+#: What psycopg calls a server that is gone, going, not yet there, or that ended a transaction whose owner hung.
+_GONE_POSTGRESQL = {
+    "OperationalError",
+    "AdminShutdown",
+    "CannotConnectNow",
+    "CrashShutdown",
+    "ConnectionTimeout",
+    "IdleInTransactionSessionTimeout",
+}
+
+_FULL = """the disk of the database {place} is full ({detail}): make room there; nothing was written, and the request \
+can be repeated then"""
+_ONLY_READS = """the database {place} only reads now ({detail}): look whether it is a standby, or was set so; the request \
+can be repeated when it writes again"""
+_NO_MORE_CONNECTIONS = """the database {place} takes no more connections ({detail}): raise its limit, or run fewer \
+processes; the request can be repeated"""
+
+#: SQLSTATEs of PostgreSQL and numbers of MariaDB: what to say.
+_REASONS: list[tuple[set[str | int], str]] = [
+    # disk_full; disk full, table full, error writing file, "Got error 28" (ENOSPC) from a storage engine, temporary file
+    ({"53100", 1021, 1114, 3, 1030, 1026}, _FULL),
+    ({"25006", 1290, 1836}, _ONLY_READS),  # read_only_sql_transaction; --read-only, InnoDB read-only
+    ({"53300", 1040, 1203}, _NO_MORE_CONNECTIONS),  # too_many_connections; the same, of all and of this user
+]
 
 
 @contextmanager
@@ -51,16 +76,23 @@ def write(engine: Engine) -> Iterator[Connection]:
 def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts: int = 8) -> T:
     """`work` in a writing transaction, run again when the database gave it up, at most `attempts` times.
 
-    No pause in between: the database has already made us wait for the lock.
+    No pause in between: the database has already made us wait for the lock. Whoever waited long for it in vain does
+    not wait again: its holder hangs.
     """
+    began = time.monotonic()
     for attempt in range(1, attempts + 1):
         try:
             with write(engine) as connection:
                 return work(connection)
         except RetryableConflict:
-            if attempt == attempts:
+            if attempt == attempts or is_over(began):
                 raise
     raise AssertionError("unreachable")
+
+
+def is_over(began: float) -> bool:
+    """Whether a transaction that was `began` at this monotonic time is not to be begun again."""
+    return time.monotonic() - began >= LOCK_TIMEOUT_S
 
 
 @contextmanager
@@ -81,26 +113,30 @@ def translate(error: DBAPIError) -> Unavailable | None:
     original = error.orig
     if isinstance(original, sqlite3.OperationalError):
         return _translate_sqlite(str(original))
-    number = original.args[0] if original is not None and original.args else None
-    if getattr(original, "sqlstate", None) in _RETRYABLE_SQLSTATES or number in _RETRYABLE_MARIADB:
+    codes = {getattr(original, "sqlstate", None), *(original.args[:1] if original is not None else ())}
+    if codes & _RETRYABLE:
         return RetryableConflict("the database gave up this transaction for another one; repeat the request")
-    if error.connection_invalidated or number in _GONE_MARIADB or _is_lost_postgresql(original):
-        return Unavailable("the database does not answer; the request can be repeated when it is back")
+    detail = str(original).partition("\n")[0]
+    for listed, reason in _REASONS:
+        if codes & listed:
+            return Unavailable(reason.format(place="server", detail=detail))
+    if error.connection_invalidated or codes & _GONE_MARIADB or _is_lost_postgresql(original):
+        return Unavailable(NO_ANSWER)
     return None
 
 
 def _translate_sqlite(text: str) -> Unavailable | None:
     if "locked" in text or "busy" in text:
         return RetryableConflict("the database file is locked by another writer; repeat the request")
-    if "unable to open" in text or "disk is full" in text or "readonly" in text or "I/O error" in text:
-        return Unavailable(f"the database cannot be used: {text}")
+    if "is full" in text:
+        return Unavailable(_FULL.format(place="file", detail=text))
+    if "unable to open" in text or "readonly" in text or "I/O error" in text:
+        return Unavailable(
+            f"the database file cannot be used ({text}): look at its disk and its permissions; the request can be "
+            "repeated then"
+        )
     return None
 
 
 def _is_lost_postgresql(original: BaseException | None) -> bool:
-    return type(original).__module__.startswith("psycopg") and type(original).__name__ in (
-        "OperationalError",
-        "AdminShutdown",
-        "CannotConnectNow",
-        "ConnectionTimeout",
-    )
+    return type(original).__module__.startswith("psycopg") and type(original).__name__ in _GONE_POSTGRESQL
