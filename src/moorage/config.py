@@ -57,6 +57,11 @@ class ServerOptions:
     port: int = option(8778, "Port to listen on; all services share it, each below its prefix.")
     public_url: str = option("", "URL that clients reach this server by, if not what their Host header says.")
     threads: int = option(8, "Requests served at the same time.")
+    metrics: str = option(
+        "loopback",
+        "Who may read /metrics, which asks for no credentials: this machine, everybody who reaches the port, nobody.",
+        choices=("loopback", "everywhere", "off"),
+    )
     cors_origins: str = option(
         "", "Origins whose web pages may call these APIs from a browser, comma separated (https://console.example.org)."
     )

@@ -7,7 +7,7 @@ duty runs under a `VirtualClock`, where thirty days pass in the time the work it
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -66,8 +66,10 @@ class Wakeups:
 class DutyThreads:
     """Each duty in a thread of its own, in real time. `topics` of a duty: `duty.name` and what it `listens_to`."""
 
-    def __init__(self, clock: Clock, wakeups: Wakeups) -> None:
+    def __init__(self, clock: Clock, wakeups: Wakeups, ticked: Callable[[str, bool], None] | None = None) -> None:
+        """`ticked` is told after each round: the duty's name, and whether it did not fail."""
         self._clock = clock
+        self._ticked = ticked
         self._wakeups = wakeups
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -93,7 +95,10 @@ class DutyThreads:
     def _run(self, duty: Duty, woken: threading.Event) -> None:
         while not self._stopping.is_set():
             woken.clear()
-            self._wait(woken, _tick(duty, self._clock))
+            due, succeeded = _tick(duty, self._clock)
+            if self._ticked is not None:
+                self._ticked(duty.name, succeeded)
+            self._wait(woken, due)
 
     def _wait(self, woken: threading.Event, due: datetime | None) -> None:
         while not self._stopping.is_set() and not woken.is_set():
@@ -137,13 +142,14 @@ class DutiesInTurn:
         if not woken.is_set() and (due is None or due > self._clock.now()):
             return False
         woken.clear()
-        self._due[duty.name] = _tick(duty, self._clock)
+        self._due[duty.name], _ = _tick(duty, self._clock)
         return True
 
 
-def _tick(duty: Duty, clock: Clock) -> datetime | None:
+def _tick(duty: Duty, clock: Clock) -> tuple[datetime | None, bool]:
+    """When the duty wants to be called again, and whether it did not fail."""
     try:
-        return duty.tick()
+        return duty.tick(), True
     except Exception:  # the top of a thread: a duty must survive one bad round
         log.exception("duty failed; it is tried again", extra={"duty": duty.name})
-        return clock.now() + PAUSE_AFTER_FAILURE
+        return clock.now() + PAUSE_AFTER_FAILURE, False

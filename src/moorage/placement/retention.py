@@ -8,6 +8,7 @@ Any number of processes may run this: one row is locked while entries are taken 
 it be. A kill in between loses nothing: what was done is noted in the same transaction.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
 
@@ -18,11 +19,13 @@ from moorage.db.transactions import in_transaction
 from moorage.placement import store_changes
 from moorage.placement.events import Cursor
 from moorage.placement.history import superseded
+from moorage.placement.store_changes import Old, Retention
 
 #: Entries that one transaction goes through: some milliseconds, which a writer on SQLite waits.
 BATCH = 500
 #: Transactions in a row; then whoever stops the process is heard.
 MOST_BATCHES = 20
+#: Between two rounds, however much is written.
 PAUSE = timedelta(seconds=60)
 
 
@@ -37,30 +40,36 @@ class RetentionDuty:
         self._reached = Cursor(-1)
 
     def tick(self) -> datetime:
-        """Take away what is older than `history`. The next moment."""
+        """Take away what is older than `history`. The next moment: when the oldest that is left will be."""
         for _ in range(MOST_BATCHES):
-            if not in_transaction(self._engine, self._trim):
-                return self._clock.now() + PAUSE
+            following = in_transaction(self._engine, self._trim)
+            if following is not None:
+                return max(following, self._clock.now() + PAUSE)
         return self._clock.now()
 
-    def _trim(self, connection: Connection) -> bool:
-        """One batch; whether there may be more."""
+    def _trim(self, connection: Connection) -> datetime | None:
+        """One batch; when there will be something to do next, None: now."""
+        now = self._clock.now()
         retention = store_changes.claim_retention(connection)
         if retention is None:
-            return False
+            return now
         # Of the number before the first one some entries may not have been gone through: it may hold very many.
         reached = max(self._reached, Cursor(retention.first - 2))
-        before = self._clock.now() - self._history
+        rows = store_changes.oldest(connection, reached, BATCH)
         # In the order of the log, not of the clocks: those of two processes may differ.
-        batch = list(takewhile(lambda row: row.at < before, store_changes.oldest(connection, reached, BATCH)))
-        if not batch:
-            return False
+        batch = list(takewhile(lambda row: row.at < now - self._history, rows))
+        if batch:
+            self._take_away(connection, retention, batch)
+        if len(batch) == BATCH:
+            return None
+        return rows[len(batch)].at + self._history if len(batch) < len(rows) else now + self._history
+
+    def _take_away(self, connection: Connection, retention: Retention, batch: Sequence[Old]) -> None:
         upto = batch[-1].cursor
         subjects = {row.subject for row in batch if row.subject is not None}
         old = superseded(store_changes.about(connection, subjects, upto))
         old += [row.cursor for row in batch if row.subject is None]
         since = max(row.at for row in batch)
-        reaches = store_changes.Retention(upto.sequence + 1, max(since, retention.since or since))
+        reaches = Retention(upto.sequence + 1, max(since, retention.since or since))
         store_changes.remove(connection, old, reaches)
         self._reached = upto
-        return len(batch) == BATCH

@@ -4,15 +4,17 @@
 
 import os_resource_classes
 import os_traits
+from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, Engine, insert
 from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import Clock
-from moorage.core.errors import RetryableConflict
+from moorage.core.errors import MoorageError, RetryableConflict
 from moorage.core.ids import Ids
 from moorage.db.questions import Asker
-from moorage.db.transactions import in_transaction
-from moorage.placement import changes, documents, store_names
+from moorage.db.transactions import in_transaction, read
+from moorage.placement import changes, documents, store_changes, store_names
+from moorage.placement.meters import Meters
 from moorage.placement.service_allocations import AllocationService
 from moorage.placement.service_candidates import CandidateService
 from moorage.placement.service_events import EventService
@@ -27,17 +29,23 @@ from moorage.placement.writing import Writer
 class PlacementService:
     """`start` brings the standard classes and traits into the database; it is to be called once per process."""
 
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, *, watchers: int = 2) -> None:
+    def __init__(
+        self, engine: Engine, clock: Clock, ids: Ids, *, watchers: int = 2, registry: CollectorRegistry | None = None
+    ) -> None:
         self._engine = engine
         self.clock = clock
-        snapshot = Snapshot(engine, Asker(engine))
-        writer = Writer(engine, snapshot, clock)
+        meters = Meters(registry or CollectorRegistry())
+        snapshot = Snapshot(engine, Asker(engine), meters)
+        writer = Writer(engine, snapshot, clock, meters)
         self.providers = ProviderService(engine, snapshot, writer, ids)
         self.names = NameService(engine, snapshot, writer, clock)
-        self.allocations = AllocationService(engine, snapshot, writer)
-        self.candidates = CandidateService(snapshot)
-        self.events = EventService(engine, watchers=watchers)
+        self.allocations = AllocationService(engine, snapshot, writer, meters)
+        self.candidates = CandidateService(snapshot, meters)
+        self.events = EventService(engine, meters, watchers=watchers)
         self.history = HistoryService(engine, clock)
+
+        self._snapshot = snapshot
+        meters.show(self._gauges)
 
     def start(self) -> None:
         """Make the standard names those of os-traits and os-resource-classes. Harmless to repeat, also at once."""
@@ -57,6 +65,28 @@ class PlacementService:
             added = added or bool(missing)
         if added:
             changes.Log(connection, now).add((documents.NAMES,))
+
+    def _gauges(self) -> dict[str, tuple[str, float]]:
+        """{name: (text, value)}; what only the database knows is left out while it does not answer."""
+        gauges: dict[str, tuple[str, float]] = {
+            "watches_open": ("Watches that hold a thread of the server.", self.events.held)
+        }
+        try:
+            with read(self._engine) as connection:
+                last = changes.last(connection)
+                kept = store_changes.read_retention(connection)
+            forest = self._snapshot.held()
+        except MoorageError:
+            return gauges
+        now = self.clock.now()
+        history_s = (now - kept.since).total_seconds() if kept.since else 0.0
+        return gauges | {
+            "sequence": ("Number of the last change in the database.", last),
+            "sequence_lag": ("Changes that the picture of this process does not have yet.", last - forest.sequence),
+            "changes_kept": ("Numbers of changes that watchers can still ask for.", last - max(0, kept.first - 1)),
+            "history_reach_seconds": ("How far back states are known; 0: to the beginning.", history_s),
+            "providers": ("Resource providers.", len(forest)),
+        }
 
 
 def _ensure_counter(connection: Connection) -> None:

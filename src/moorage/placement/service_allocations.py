@@ -4,21 +4,35 @@ from collections.abc import Collection, Mapping
 
 from sqlalchemy import Engine
 
-from moorage.core.errors import NotFound
+from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, MoorageError, NotFound, Unavailable
 from moorage.db.transactions import read
 from moorage.placement import store_allocations as rows
 from moorage.placement.claiming import Wish, claim, release
+from moorage.placement.meters import Meters
 from moorage.placement.model import Allocation, Consumer, Provider
 from moorage.placement.reshaping import NewInventories, reshape
 from moorage.placement.snapshot import Snapshot
 from moorage.placement.writing import Order, Writer
 
+#: How a write is counted that ends with an error; the first that matches.
+_REFUSED: dict[type[MoorageError], str] = {
+    ConcurrentUpdate: "conflict",
+    Conflict: "no_capacity",
+    NotFound: "not_found",
+    Invalid: "invalid",
+    Unavailable: "unavailable",
+}
+_COMMITTED, _FAILED = "committed", "failed"
+
 
 class AllocationService:
-    def __init__(self, engine: Engine, snapshot: Snapshot, writer: Writer) -> None:
+    def __init__(self, engine: Engine, snapshot: Snapshot, writer: Writer, meters: Meters) -> None:
         self._engine = engine
         self._snapshot = snapshot
         self._writer = writer
+        self._outcomes = {
+            outcome: meters.claims.labels(outcome) for outcome in (*_REFUSED.values(), _COMMITTED, _FAILED)
+        }
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -46,14 +60,26 @@ class AllocationService:
     def claim(self, wishes: Collection[Wish], *, single: bool = False) -> None:
         """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
         consumers = [wish.consumer_uuid for wish in wishes]
-        self._writer.submit(Order(lambda draft: claim(draft, wishes, single=single), consumers, consumers))
+        self._submit(Order(lambda draft: claim(draft, wishes, single=single), consumers, consumers))
 
     def release(self, consumer_uuid: str) -> None:
         """All it holds."""
-        self._writer.submit(Order(lambda draft: release(draft, consumer_uuid), (consumer_uuid,), (consumer_uuid,)))
+        self._submit(Order(lambda draft: release(draft, consumer_uuid), (consumer_uuid,), (consumer_uuid,)))
 
     def reshape(self, inventories: Mapping[str, NewInventories], wishes: Collection[Wish]) -> None:
         """New inventories and the allocations that go with them, in one transaction."""
         consumers = [wish.consumer_uuid for wish in wishes]
         about = [*consumers, *inventories]
-        self._writer.submit(Order(lambda draft: reshape(draft, inventories, wishes), about, consumers))
+        self._submit(Order(lambda draft: reshape(draft, inventories, wishes), about, consumers))
+
+    def _submit(self, order: Order[None]) -> None:
+        """Write it, and count how that ended."""
+        outcome = _FAILED
+        try:
+            self._writer.submit(order)
+            outcome = _COMMITTED
+        except MoorageError as error:
+            outcome = next((name for kind, name in _REFUSED.items() if isinstance(error, kind)), outcome)
+            raise
+        finally:
+            self._outcomes[outcome].inc()

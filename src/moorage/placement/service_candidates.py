@@ -8,21 +8,31 @@ from moorage.placement.candidates import Found
 from moorage.placement.explain import Explanation, explain
 from moorage.placement.forest import Forest
 from moorage.placement.listing import ProviderFilter, listed
+from moorage.placement.meters import Meters
 from moorage.placement.request import Request
 from moorage.placement.snapshot import Snapshot
 from moorage.placement.tree_search import MAX_STEPS
 
 
 class CandidateService:
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, meters: Meters) -> None:
         self._snapshot = snapshot
+        self._found, self._empty, self._given_up = (
+            meters.searches.labels(outcome) for outcome in ("found", "empty", "over_limit")
+        )
         self.max_steps = MAX_STEPS  #: bound on the work of one search
 
     def find(self, request: Request) -> tuple[Forest, Found]:
         """The candidates, and the forest that their slots are of."""
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
-        return forest, candidates.find(forest, request, max_steps=self.max_steps)
+        try:
+            found = candidates.find(forest, request, max_steps=self.max_steps)
+        except Invalid:
+            self._given_up.inc()
+            raise
+        (self._found if found else self._empty).inc()
+        return forest, found
 
     def explain(self, request: Request) -> Explanation:
         forest = self._snapshot.current()

@@ -23,6 +23,7 @@ from moorage.core.errors import Gone, Invalid, MoorageError
 from moorage.db.transactions import read
 from moorage.placement import changes, store_changes
 from moorage.placement.events import Cursor, Filter, Page, alive, frames, retry, within
+from moorage.placement.meters import Meters
 
 WATCH_S = 30.0
 HEARTBEAT_S = 10.0
@@ -38,12 +39,15 @@ AT_ONCE_MS, SOON_MS, LATER_MS = 10, 500, 2_000
 
 
 class EventService:
-    def __init__(self, engine: Engine, *, watchers: int) -> None:
+    def __init__(self, engine: Engine, meters: Meters, *, watchers: int) -> None:
         """`watchers`: threads of the server that watches may hold at the same time."""
         self._engine = engine
         self._tail = _Tail(engine)
         self._lock = threading.Lock()
-        self._free = watchers
+        self._free = self._watchers = watchers
+        self._open, self._at_once, self._later = (
+            meters.watches.labels(answer) for answer in ("open", "come_at_once", "come_later")
+        )
 
     def close(self) -> None:
         """Every watch ends now."""
@@ -86,10 +90,18 @@ class EventService:
         """
         page = self.page(after, wanted, most_bytes=MOST_BYTES)
         if not page.is_last:
+            self._at_once.inc()
             return retry(AT_ONCE_MS) + frames(page)
         if self._tail.is_closed or not self._takes_place():
+            self._later.inc()
             return retry(LATER_MS) + frames(page)
+        self._open.inc()
         return Watch(self._follow(page, wanted), self._give_place_back)
+
+    @property
+    def held(self) -> int:
+        """Watches that are open."""
+        return self._watchers - self._free
 
     def _takes_place(self) -> bool:
         with self._lock:

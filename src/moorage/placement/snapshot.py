@@ -14,14 +14,16 @@ from moorage.db.questions import Asker, Together
 from moorage.db.transactions import read_one_state
 from moorage.placement import changes, store
 from moorage.placement.forest import Forest
+from moorage.placement.meters import Meters
 from moorage.placement.model import Provider
 
 
 class Snapshot:
     """Thread-safe: the forest is immutable and replaced under a lock."""
 
-    def __init__(self, engine: Engine, asker: Asker) -> None:
+    def __init__(self, engine: Engine, asker: Asker, meters: Meters) -> None:
         self._engine = engine
+        self._meters = meters
         self._last = Together(asker.question(changes.LAST).number)
         self._lock = threading.Lock()
         self._forest: Forest | None = None
@@ -41,7 +43,7 @@ class Snapshot:
         with self._lock:
             if self._forest is not None and number is not None and self._forest.sequence >= number:
                 return self._forest
-            with read_one_state(self._engine) as connection:
+            with self._meters.timed(self._meters.catch_ups), read_one_state(self._engine) as connection:
                 forest = self._read(connection)
             self._forest = forest
             return forest
@@ -57,12 +59,16 @@ class Snapshot:
         last = changes.last(connection)
         forest = self._forest
         if forest is None:
-            return Forest.build(store.all_providers(connection), store.names(connection), last)
+            return self._build(connection, last)
         changed = changes.since(connection, forest.sequence)
         if changes.EVERYTHING in changed:
-            return Forest.build(store.all_providers(connection), store.names(connection), last)
+            return self._build(connection, last)
         names = store.names(connection) if changes.NAMES in changed else None
         ids = changed - {changes.NAMES}
         states: dict[int, Provider | None] = dict.fromkeys(ids)
         states |= {provider.id: provider for provider in store.some_providers(connection, ids)}
         return forest.with_changes(states, sequence=last, names=names)
+
+    def _build(self, connection: Connection, last: int) -> Forest:
+        with self._meters.timed(self._meters.builds):
+            return Forest.build(store.all_providers(connection), store.names(connection), last)

@@ -24,6 +24,7 @@ from moorage.placement.documents import Entry
 from moorage.placement.drafts import Draft
 from moorage.placement.forest import Forest
 from moorage.placement.grouping import Grouping
+from moorage.placement.meters import Meters
 from moorage.placement.model import Provider
 from moorage.placement.snapshot import Snapshot
 
@@ -53,10 +54,11 @@ class Written(Generic[T]):
 
 
 class Writer:
-    def __init__(self, engine: Engine, snapshot: Snapshot, clock: Clock) -> None:
+    def __init__(self, engine: Engine, snapshot: Snapshot, clock: Clock, meters: Meters) -> None:
         self._engine = engine
         self._snapshot = snapshot
         self._clock = clock
+        self._meters = meters
         self._batches = Batches(engine)
         #: Held from before the number is taken until the snapshot has it: own writes come into it in their order.
         self._turn = threading.Lock()
@@ -80,12 +82,13 @@ class Writer:
             return in_transaction(self._engine, numbered)
 
     def _write(self, orders: Sequence[Order[Any]]) -> Sequence[Any]:
-        with self._turn:
+        self._meters.group_sizes.observe(len(orders))
+        with self._turn, self._meters.timed(self._meters.commits):
             for _ in range(ATTEMPTS - 1):
                 try:
                     return self._attempt(orders)
                 except RetryableConflict:
-                    continue
+                    self._meters.repeats.inc()
             return self._attempt(orders)
 
     def _attempt(self, orders: Sequence[Order[Any]]) -> list[Any]:
@@ -116,7 +119,10 @@ class Writer:
     def _exact(self, last: int) -> Forest:
         """The forest as of the last commit, which stays the last while we hold the next number."""
         forest = self._snapshot.held()
-        return forest if forest.sequence == last else self._snapshot.catch_up(last)
+        if forest.sequence == last:
+            return forest
+        self._meters.old_pictures.inc()
+        return self._snapshot.catch_up(last)
 
 
 def _decided(order: Order[Any], draft: Draft) -> Any:

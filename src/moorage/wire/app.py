@@ -8,7 +8,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any, Generic, TypeVar, cast
 
 import falcon
@@ -17,6 +17,7 @@ from moorage.core import errors as e
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.ids import Ids
 from moorage.telemetry.logs import request_context
+from moorage.telemetry.requests import NO_ROUTE, RequestMeter
 from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
 from moorage.wire.call import Call, Query, Reply, Route
@@ -56,6 +57,7 @@ class Surroundings:
     ids: Ids
     public_url: str | None = None  #: overrides what the request's Host header says
     health: Callable[[], Mapping[str, str]] = dict  #: {what: trouble}; empty when all is well
+    requests: RequestMeter = field(default_factory=RequestMeter)
 
 
 def build(api: ServiceApi[S], service: S, around: Surroundings) -> WsgiApp:
@@ -99,7 +101,10 @@ def mount(services: Mapping[str, WsgiApp]) -> WsgiApp:
 
 
 class _Prepare(Generic[S]):
-    """Before routing: request id, caller and version. What is wrong is kept until the route is known."""
+    """Before routing: request id, caller and version. What is wrong is kept until the route is known.
+
+    After the answer is made: what it took.
+    """
 
     def __init__(self, api: ServiceApi[S], around: Surroundings) -> None:
         self._api = api
@@ -107,6 +112,7 @@ class _Prepare(Generic[S]):
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         context = req.context
+        context.began = self._around.requests.begin()
         given = req.get_header("X-Openstack-Request-Id") or ""
         context.request_id = given if _REQUEST_ID.match(given) else self._around.ids.request_id()
         request_context.set((self._api.name, context.request_id))
@@ -131,6 +137,15 @@ class _Prepare(Generic[S]):
             context.version_refusal = error
         if self._api.strict and context.refusal is None:
             context.refusal = _unnamed_body(req)
+
+    def process_response(
+        self, req: falcon.Request, resp: falcon.Response, _resource: object, _req_succeeded: bool
+    ) -> None:
+        method = req.method if req.method in _METHODS else "OTHER"
+        self._around.requests.end(req.context.began, method, req.uri_template or NO_ROUTE, resp.status_code)
+
+
+_METHODS = frozenset(falcon.constants.COMBINED_METHODS)
 
 
 def _resource(

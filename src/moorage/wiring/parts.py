@@ -19,6 +19,7 @@ from moorage.identity.embedded import EmbeddedIdentity
 from moorage.identity.policy import RuleTable
 from moorage.jobs.duties import Duty, DutyThreads, Wakeups
 from moorage.jobs.hints import Hints
+from moorage.telemetry.metrics import Metrics
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
@@ -37,13 +38,14 @@ class Plane:
     clock: Clock
     wakeups: Wakeups
     duties: list[Duty] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=Metrics)
     starts: list[Callable[[], object]] = field(default_factory=list)
     stops: list[Callable[[], object]] = field(default_factory=list)
 
     def start(self) -> None:
         """Synchronise, publish the host, then let the duties run, each in a thread of its own."""
         self.prepare()
-        threads = DutyThreads(self.clock, self.wakeups)
+        threads = DutyThreads(self.clock, self.wakeups, self._ticked)
         threads.start(self.duties)
         self.stops.append(threads.stop)
 
@@ -51,6 +53,9 @@ class Plane:
         """Everything of `start` but the threads: whoever runs the duties in virtual time calls this."""
         for step in self.starts:
             step()
+
+    def _ticked(self, duty: str, succeeded: bool) -> None:
+        self.metrics.ticked(duty, self.clock.now().timestamp() if succeeded else None)
 
     def stop(self) -> None:
         """In the reverse order of the start; what fails is logged and does not keep the rest from ending."""
@@ -88,6 +93,7 @@ class Parts:
             ids=self.ids,
             public_url=self.config.server.public_url or None,
             health=(lambda: _trouble_of(engine)) if engine is not None else dict,
+            requests=self.plane.metrics.requests_of(prefix),
         )
         self.apps[f"/{prefix}"] = build(api, service, around)
 
@@ -115,6 +121,7 @@ class Parts:
     def engine(self, service: str) -> Engine:
         engine = open_engine(self.config.database_url(service))
         self.plane.stops.append(engine.dispose)
+        self.plane.metrics.watch_engine(service, engine)
         try:
             migrations.upgrade(engine, service)
         except Unavailable as error:

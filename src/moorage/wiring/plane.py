@@ -13,6 +13,7 @@ from moorage.rehearsal import routes as rehearsal_routes
 from moorage.rehearsal.clock import open_clock
 from moorage.wire.app import WsgiApp, mount
 from moorage.wire.cors import CrossOrigin
+from moorage.wire.scrape import scrape_app
 from moorage.wiring.callers import authenticator_of, credentials_of, open_identity
 from moorage.wiring.host import build_agent
 from moorage.wiring.parts import Parts, Plane
@@ -43,6 +44,9 @@ def build_plane(config: Config, *, clock: Clock | None = None, ids: Ids | None =
     if isinstance(parts.clock, AdjustableClock):
         parts.clock.on_advance.append(parts.wakeups.wake_all)
         parts.serve("moorage", rehearsal_routes.API, parts.clock, rehearsal_routes.RULES)
+    if config.server.metrics != "off":
+        everywhere = config.server.metrics == "everywhere"
+        parts.apps["/metrics"] = scrape_app(plane.metrics, beyond_loopback=everywhere)
     for name, build_part in SERVICES.items():
         if name in config.runs:
             build_part(parts)

@@ -52,7 +52,9 @@ def build_placement(parts: Parts) -> None:
             f"{parts.config.source}: [placement] history_s is {options.history_s}; it must be {LEAST_HISTORY_S} at "
             "least, for other processes learn of writes from the same log"
         )
-    service = PlacementService(engine, parts.clock, parts.ids, watchers=options.watchers)
+    service = PlacementService(
+        engine, parts.clock, parts.ids, watchers=options.watchers, registry=parts.plane.metrics.registry
+    )
     parts.plane.starts.append(service.start)
     parts.plane.stops.append(service.events.close)
     parts.plane.duties.append(RetentionDuty(engine, parts.clock, history=timedelta(seconds=options.history_s)))

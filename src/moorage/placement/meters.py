@@ -1,0 +1,66 @@
+"""What Prometheus is told of placement: searches, claims, commits, and how exact the picture of this process is.
+
+The page for operators is `docs/guides/metrics.md`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+_SHORT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_LONG_S = (0.001, 0.01, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Meters:
+    """One process' counts; the names below are written once, here, and once in the page for operators."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"moorage_placement_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"moorage_placement_{name}", text, registry=registry, buckets=buckets)
+
+        self.searches = counter("searches", "Searches for allocation candidates, by how they ended.", "outcome")
+        self.claims = counter("claims", "Claims and releases of allocations, by how they ended.", "outcome")
+        self.group_sizes = histogram("group_size", "Writes that shared one transaction.", _SIZES)
+        self.commits = histogram("commit_duration_seconds", "Transactions that wrote, begin to commit.", _SHORT_S)
+        self.repeats = counter("transactions_repeated", "Transactions that the database gave up, and were repeated.")
+        self.old_pictures = counter(
+            "pictures_old", "Writes that found the picture of this process behind the database."
+        )
+        self.catch_ups = histogram("catch_up_duration_seconds", "Reading what other processes wrote.", _LONG_S)
+        self.builds = histogram("build_duration_seconds", "Reading the whole database into memory.", _LONG_S)
+        self.watches = counter("watches", "Answers to watchers: held open, or told to come again.", "answer")
+        self._registry = registry
+
+    @contextmanager
+    def timed(self, histogram: Histogram) -> Iterator[None]:
+        """Also what ends with an error took its time."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            histogram.observe(perf_counter() - began)
+
+    def show(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
+        """At each scrape, {name: (text, value)} of what is so at that moment."""
+        self._registry.register(_Gauges(gauges))
+
+
+class _Gauges(Collector):
+    def __init__(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
+        self._gauges = gauges
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Nothing: registering must not ask a database that may be away."""
+        return iter(())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for name, (text, value) in self._gauges().items():
+            yield GaugeMetricFamily(f"moorage_placement_{name}", text, value=value)

@@ -1,0 +1,46 @@
+"""GET /metrics, for Prometheus: beside the services of a process, and not a part of any."""
+
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from typing import Any
+
+from moorage.telemetry.metrics import CONTENT_TYPE, Metrics
+from moorage.wire.app import WsgiApp
+
+#: What a proxy adds: whoever comes through one is somewhere else, whatever address the proxy has.
+_THROUGH_PROXY = ("HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR")
+
+
+def scrape_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
+    """Without credentials, as Prometheus asks by default; from other machines only where `beyond_loopback`.
+
+    There are names of services, routes and duties in it, and no name of a project, user, provider or consumer.
+    """
+
+    def scrape(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") not in ("", "/"):
+            return _text(start_response, "404 Not Found", b"metrics are at /metrics\n")
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return _text(start_response, "405 Method Not Allowed", b"metrics are read with GET\n")
+        if not (beyond_loopback or _is_local(environ)):
+            message = b"metrics are shown to this machine only; [server] metrics = everywhere shows them to others\n"
+            return _text(start_response, "403 Forbidden", message)
+        return _text(start_response, "200 OK", metrics.exposition(), CONTENT_TYPE)
+
+    return scrape
+
+
+def _is_local(environ: dict[str, Any]) -> bool:
+    if any(name in environ for name in _THROUGH_PROXY):
+        return False
+    try:
+        return ip_address(environ.get("REMOTE_ADDR", "").partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _text(
+    start_response: Callable[..., Any], status: str, body: bytes, content_type: str = "text/plain; charset=utf-8"
+) -> list[bytes]:
+    start_response(status, [("content-type", content_type), ("content-length", str(len(body)))])
+    return [body]

@@ -1,0 +1,211 @@
+"""The duty that trims the change log, on three databases: what it takes away, what it leaves, and that it is alone."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import event, select
+
+from moorage.core.ids import SeededIds
+from moorage.db.engine import dialect_name
+from moorage.db.migrations import upgrade
+from moorage.db.transactions import read, write
+from moorage.placement import changes as log
+from moorage.placement import retention, store_changes
+from moorage.placement.claiming import Wish
+from moorage.placement.events import Cursor, Filter
+from moorage.placement.model import Inventory
+from moorage.placement.retention import RetentionDuty
+from moorage.placement.service import PlacementService
+from moorage.placement.tables import changes
+
+CONSUMERS = [f"00000000-0000-4000-8000-{number:012}" for number in range(40)]
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def service(engine, clock, ids):
+    upgrade(engine, "placement")
+    service = PlacementService(engine, clock, ids)
+    service.start()
+    return service
+
+
+def host(service, name="host"):
+    uuid = service.providers.create(name, None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(total=1000)})
+    return uuid
+
+
+def claim(service, consumer, provider, amount, generation=None):
+    wish = Wish(consumer, {provider: {"VCPU": amount}}, "red", "alice", "INSTANCE", generation)
+    service.allocations.claim([wish])
+
+
+def passes(clock, hours=1):
+    clock.advance_to(clock.now() + hours * HOUR)
+
+
+def trim(engine, clock, *, hours):
+    duty = RetentionDuty(engine, clock, history=hours * HOUR)
+    while duty.tick() <= clock.now():
+        pass
+    return duty
+
+
+def left(engine):
+    """[(kind, subject)] in the order of the log."""
+    with read(engine) as connection:
+        rows = connection.execute(select(changes).order_by(changes.c.sequence, changes.c.position))
+        return [(row.kind, row.subject) for row in rows]
+
+
+def test_of_each_subject_what_its_state_rests_on_is_left(engine, service, clock):
+    uuid = host(service)
+    for number in range(3):
+        claim(service, CONSUMERS[0], uuid, number + 1, number or None)
+    claim(service, CONSUMERS[1], uuid, 5)
+    service.allocations.release(CONSUMERS[1])
+    gone = host(service, "gone")
+    service.providers.delete(gone)
+    passes(clock, 2)
+    trim(engine, clock, hours=1)
+    assert sorted(left(engine)) == sorted([("provider", uuid), ("usages", uuid), ("consumer", CONSUMERS[0])])
+    passes(clock, 2)
+    assert service.history.provider(uuid, None).document["usages"] == {"VCPU": 3}
+    assert service.history.consumer(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 3}}
+
+
+def test_what_is_younger_stays_whole(engine, service, clock):
+    uuid = host(service)
+    claim(service, CONSUMERS[0], uuid, 1)
+    passes(clock, 2)
+    reached = service.events.newest()
+    claim(service, CONSUMERS[0], uuid, 2, 1)
+    claim(service, CONSUMERS[0], uuid, 3, 2)
+    expected = service.events.page(reached, Filter()).entries
+    trim(engine, clock, hours=1)
+    assert service.events.page(reached, Filter()).entries == expected
+    with read(engine) as connection:
+        assert store_changes.read_retention(connection).first == reached.sequence + 1
+
+
+def test_a_transaction_larger_than_a_batch_is_gone_through_to_its_end(engine, service, clock, monkeypatch):
+    uuid = host(service)
+    for generation in (None, 1):
+        wishes = [Wish(one, {uuid: {"VCPU": 1}}, "red", "alice", "INSTANCE", generation) for one in CONSUMERS]
+        service.allocations.claim(wishes)
+    passes(clock, 2)
+    monkeypatch.setattr(retention, "BATCH", 7)
+    trim(engine, clock, hours=1)
+    assert sorted(left(engine)) == sorted(
+        [("provider", uuid), ("usages", uuid), *(("consumer", one) for one in CONSUMERS)]
+    )
+
+
+def test_a_process_that_begins_in_the_middle_of_a_transaction_finishes_it(engine, service, clock, monkeypatch):
+    uuid = host(service)
+    for generation in (None, 1):
+        wishes = [Wish(one, {uuid: {"VCPU": 1}}, "red", "alice", "INSTANCE", generation) for one in CONSUMERS]
+        service.allocations.claim(wishes)
+    passes(clock, 2)
+    monkeypatch.setattr(retention, "BATCH", 50)
+    monkeypatch.setattr(retention, "MOST_BATCHES", 1)
+    assert RetentionDuty(engine, clock, history=HOUR).tick() == clock.now(), "there is more"
+    assert len(left(engine)) > 42
+    trim(engine, clock, hours=1)
+    assert len(left(engine)) == 42
+
+
+def test_the_next_round_is_when_the_oldest_entry_gets_old(engine, service, clock):
+    host(service)
+    written = clock.now()
+    duty = RetentionDuty(engine, clock, history=5 * HOUR)
+    assert duty.tick() == written + 5 * HOUR
+    passes(clock, 6)
+    assert duty.tick() == clock.now() + 5 * HOUR, "nothing is left that could get old"
+
+
+def test_who_finds_another_process_at_it_lets_it_be(engine, service, clock):
+    if dialect_name(engine) == "sqlite":
+        pytest.skip("on SQLite one transaction writes at a time")
+    host(service)
+    passes(clock, 2)
+    with write(engine) as connection:
+        assert store_changes.claim_retention(connection) is not None
+        assert RetentionDuty(engine, clock, history=HOUR).tick() == clock.now() + retention.PAUSE
+        assert len(left(engine)) > 1
+    trim(engine, clock, hours=1)
+
+
+def test_nothing_is_lost_while_several_processes_trim_and_others_write_and_watch(engine, service, clock, monkeypatch):
+    """A watcher in the part that is kept sees every number; states stay right; who is too far behind is told."""
+    monkeypatch.setattr(retention, "BATCH", 10)
+    uuid = host(service)
+    for number in range(20):
+        claim(service, CONSUMERS[number], uuid, 1)
+    passes(clock, 2)
+    start = service.events.newest()
+    failures, seen = [], []
+
+    def work(step):
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    def write_more():
+        own = PlacementService(engine, clock, SeededIds(7))
+        for number in range(20):
+            claim(own, CONSUMERS[number], uuid, 2, 1)
+
+    def watch():
+        cursor = start
+        while len(seen) < 40:
+            page = service.events.page(cursor, Filter())
+            seen.extend(page.entries)
+            cursor = page.reached
+
+    threads = [
+        threading.Thread(target=work, args=(step,))
+        for step in (write_more, watch, *[lambda: trim(engine, clock, hours=1)] * 2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [change.cursor for change in seen] == sorted(change.cursor for change in seen)
+    assert len({change.cursor.sequence for change in seen}) == 20
+    assert service.history.provider(uuid, None).document["usages"] == {"VCPU": 40}
+
+
+def test_a_process_behind_the_log_reads_everything_again(engine, service, clock):
+    host(service)
+    passes(clock, 2)
+    trim(engine, clock, hours=1)
+    with read(engine) as connection:
+        assert log.since(connection, 0) == {log.EVERYTHING}
+        assert log.since(connection, log.last(connection)) == set()
+
+
+def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
+    """However long the log is: no statement looks at entries that it does not need."""
+    if dialect_name(engine) != "sqlite":
+        pytest.skip("one planner is enough to see that the statements can be searched for")
+    uuid = host(service)
+    asked = []
+    event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2:4]))
+    service.history.provider(uuid, None)
+    service.history.provider_entries(uuid, store_changes.Period(clock.now(), clock.now()), Cursor(1), 5)
+    service.events.page(Cursor(1), Filter())
+    service.events.page(Cursor(1), Filter(kinds=("usages",)))
+    passes(clock, 2)
+    trim(engine, clock, hours=1)
+    looks = [(statement, values) for statement, values in asked if "FROM changes" in statement]
+    assert len(looks) >= 7
+    with engine.connect() as connection:
+        for statement, values in looks:
+            for given in values if isinstance(values, list) else [values]:
+                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given).all()
+                assert all(row[3].startswith(("SEARCH", "USE TEMP B-TREE")) for row in plan), (statement, plan)

@@ -1,0 +1,124 @@
+"""GET /metrics: who may read it, and what stands beside the services of a plane."""
+
+import pytest
+
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.jobs.duties import DutyThreads, Wakeups
+from moorage.telemetry.metrics import Metrics
+from moorage.wire.app import mount
+from moorage.wire.scrape import scrape_app
+from moorage.wire.transports import InProcessTransport
+from moorage.wiring import build_plane
+from tests.conftest import START
+from tests.system.planes import write_config
+
+
+def asked(app, path="/metrics", method="GET", address="127.0.0.1", **more):
+    """(status, headers, text)"""
+    answers = []
+    environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "SCRIPT_NAME": "", "REMOTE_ADDR": address} | more
+    body = b"".join(app(environ, lambda status, headers: answers.append((int(status[:3]), dict(headers)))))
+    return *answers[0], body.decode()
+
+
+@pytest.fixture
+def app():
+    return mount({"/metrics": scrape_app(Metrics(), beyond_loopback=False)})
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.3.2.1", "::1"])
+def test_this_machine_reads_it_without_credentials(app, address):
+    status, headers, text = asked(app, address=address)
+    assert status == 200
+    assert headers["content-type"].startswith("text/plain; version=1.0.0")
+    assert "process_cpu_seconds_total" in text
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "2001:db8::1", "", "nonsense"])
+def test_other_machines_are_told_which_option_lets_them(app, address):
+    status, _, text = asked(app, address=address)
+    assert status == 403
+    assert "[server] metrics = everywhere" in text
+
+
+@pytest.mark.parametrize("header", ["HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED"])
+def test_who_comes_through_a_proxy_of_this_machine_is_not_this_machine(app, header):
+    assert asked(app, **{header: "192.0.2.7"})[0] == 403
+
+
+def test_everybody_reads_it_where_that_is_wanted():
+    app = mount({"/metrics": scrape_app(Metrics(), beyond_loopback=True)})
+    assert asked(app, address="192.0.2.7")[0] == 200
+
+
+def test_there_is_nothing_below_it_and_nothing_to_write(app):
+    assert asked(app, "/metrics/x")[0] == 404
+    assert asked(app, method="POST")[0] == 405
+
+
+def plane(directory, **server):
+    config = write_config(directory, plane={"services": "identity,placement"}, server=server, identity={"mode": "none"})
+    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+    plane.prepare()
+    return plane
+
+
+def test_a_plane_has_one_page_with_all_its_services(tmp_path):
+    plane_ = plane(tmp_path)
+    try:
+        InProcessTransport(plane_.app).send("GET", "/placement/resource_providers", {})
+        text = asked(plane_.app)[2]
+        labels = {"service": "placement", "method": "GET", "route": "/resource_providers", "status": "200"}
+        name = "moorage_http_request_duration_seconds_count"
+        assert plane_.metrics.registry.get_sample_value(name, labels) == 1
+        assert 'moorage_http_requests_in_flight{service="identity"} 0.0' in text
+        assert 'moorage_database_connections_max{service="placement"} 20.0' in text
+    finally:
+        plane_.stop()
+
+
+def test_a_plane_can_be_without_it(tmp_path):
+    plane_ = plane(tmp_path, metrics="off")
+    try:
+        assert asked(plane_.app)[0] == 404
+    finally:
+        plane_.stop()
+
+
+class Restless:
+    """Fails once, then not; each round is told apart by the moment it asks for."""
+
+    name = "restless"
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.rounds = 0
+
+    def tick(self):
+        self.rounds += 1
+        if self.rounds == 1:
+            raise ValueError("the first one fails")
+        return self.clock.now() if self.rounds < 3 else None
+
+
+def test_rounds_of_duties_are_counted_and_the_last_good_one_is_dated():
+    clock, metrics, wakeups = VirtualClock(START), Metrics(), Wakeups()
+    told = []
+
+    def ticked(duty, succeeded):
+        metrics.ticked(duty, clock.now().timestamp() if succeeded else None)
+        told.append(succeeded)
+        if not succeeded:
+            wakeups.wake("restless")
+
+    duty = Restless(clock)
+    threads = DutyThreads(clock, wakeups, ticked)
+    threads.start([duty])
+    while len(told) < 3:
+        threads._threads[0].join(0.01)
+    threads.stop()
+    assert told[:3] == [False, True, True]
+    assert metrics.registry.get_sample_value("moorage_duty_failures_total", {"duty": "restless"}) == 1
+    at = metrics.registry.get_sample_value("moorage_duty_last_success_timestamp_seconds", {"duty": "restless"})
+    assert at == START.timestamp()

@@ -1,0 +1,199 @@
+"""What Prometheus is told of placement, and of requests to it: each number moves when what it counts happens."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from moorage.core.errors import Unavailable
+from moorage.core.ids import SeededIds
+from moorage.db.migrations import upgrade
+from moorage.identity.authenticators import TestTokens
+from moorage.placement import service as service_module
+from moorage.placement.events import Filter
+from moorage.placement.routes import API, RULES
+from moorage.placement.service import PlacementService
+from moorage.telemetry.metrics import Metrics
+from moorage.wire.app import Surroundings, build, mount
+from tests.wire.placement.conftest import Wire
+
+CONSUMER = "00000000-0000-4000-8000-00000000000a"
+OTHER = "00000000-0000-4000-8000-00000000000b"
+
+
+@pytest.fixture
+def metrics():
+    return Metrics()
+
+
+@pytest.fixture
+def service(sqlite_engine, clock, ids, metrics):
+    upgrade(sqlite_engine, "placement")
+    metrics.watch_engine("placement", sqlite_engine)
+    service = PlacementService(sqlite_engine, clock, ids, watchers=1, registry=metrics.registry)
+    service.start()
+    return service
+
+
+@pytest.fixture
+def wire(service, metrics):
+    around = Surroundings(TestTokens(), RULES, SeededIds(2), requests=metrics.requests_of("placement"))
+    return Wire(mount({"/placement": build(API, service, around)}))
+
+
+@pytest.fixture
+def value(metrics):
+    """The present value of a sample; 0 where there is none yet."""
+
+    def read(name, **labels):
+        return metrics.registry.get_sample_value(name, labels) or 0
+
+    return read
+
+
+def host(wire, vcpu=8):
+    uuid = wire.does("POST", "/resource_providers", {"name": "host"})["uuid"]
+    body = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": vcpu}}}
+    wire.does("PUT", f"/resource_providers/{uuid}/inventories", body)
+    return uuid
+
+
+def claim(wire, provider, amount, consumer=CONSUMER, generation=None):
+    body = {
+        "allocations": {provider: {"resources": {"VCPU": amount}}},
+        "project_id": "red",
+        "user_id": "alice",
+        "consumer_generation": generation,
+        "consumer_type": "INSTANCE",
+    }
+    return wire.send("PUT", f"/allocations/{consumer}", body)[0]
+
+
+def test_requests_are_counted_by_route_and_status_and_never_by_path(wire, value, metrics):
+    uuid = host(wire)
+    wire.send("GET", f"/resource_providers/{uuid}")
+    wire.send("GET", f"/resource_providers/{OTHER}")
+    wire.send("GET", f"/nowhere/{OTHER}")
+    wire.send("BREW", "/resource_providers")
+    wire.send("GET", f"/resource_providers/{uuid}", who=None)
+
+    def count(method, route, status):
+        labels = {"service": "placement", "method": method, "route": route, "status": status}
+        return value("moorage_http_request_duration_seconds_count", **labels)
+
+    route = "/resource_providers/{uuid}"
+    assert [count("GET", route, status) for status in ("200", "404", "401")] == [1, 1, 1]
+    assert count("GET", "(none)", "404") == 1
+    assert count("POST", "/resource_providers", "200") == 1
+    text = metrics.exposition().decode()
+    assert uuid not in text
+    assert OTHER not in text
+    assert "BREW" not in text
+
+
+def test_a_duration_is_in_every_bucket_above_it(wire, value):
+    host(wire)
+    labels = {"service": "placement", "method": "POST", "route": "/resource_providers", "status": "200"}
+    total = value("moorage_http_request_duration_seconds_sum", **labels)
+    assert 0 < total < 30
+    assert value("moorage_http_request_duration_seconds_bucket", le="30.0", **labels) == 1
+    assert value("moorage_http_request_duration_seconds_bucket", le="+Inf", **labels) == 1
+    assert value("moorage_http_request_duration_seconds_bucket", le="0.0001", **labels) == 0
+
+
+def test_no_request_is_in_flight_after_any_answer(wire, value):
+    host(wire)
+    for path in ("/resource_providers", "/nowhere", f"/resource_providers/{OTHER}"):
+        wire.send("GET", path)
+    wire.send("PUT", "/traits/%00")
+    assert value("moorage_http_requests_in_flight", service="placement") == 0
+
+
+def test_searches_are_counted_by_how_they_end(wire, service, value):
+    host(wire)
+    wire.does("GET", "/allocation_candidates?resources=VCPU:1")
+    wire.does("GET", "/allocation_candidates?resources=VCPU:100")
+    found, empty = (value("moorage_placement_searches_total", outcome=outcome) for outcome in ("found", "empty"))
+    assert (found, empty) == (1, 1)
+    service.candidates.max_steps = 0
+    groups = "&".join(f"resources{number}=VCPU:1" for number in (1, 2, 3))
+    assert wire.send("GET", f"/allocation_candidates?{groups}&group_policy=none")[0] == 400
+    assert value("moorage_placement_searches_total", outcome="over_limit") == 1
+
+
+def test_claims_are_counted_by_how_they_end(wire, value):
+    uuid = host(wire)
+    assert claim(wire, uuid, 3) == 204
+    assert claim(wire, uuid, 3) == 409
+    assert claim(wire, uuid, 6, OTHER) == 409
+    assert claim(wire, OTHER, 1, OTHER) == 400
+    assert wire.send("DELETE", f"/allocations/{CONSUMER}")[0] == 204
+    assert wire.send("DELETE", f"/allocations/{CONSUMER}")[0] == 404
+    ends = ("committed", "conflict", "no_capacity", "invalid", "not_found", "failed", "unavailable")
+    counts = [value("moorage_placement_claims_total", outcome=outcome) for outcome in ends]
+    assert counts == [2, 1, 1, 1, 1, 0, 0]
+
+
+def test_commits_and_their_groups_are_measured(wire, value):
+    uuid = host(wire)
+    before = value("moorage_placement_commit_duration_seconds_count")
+    claim(wire, uuid, 1)
+    assert value("moorage_placement_commit_duration_seconds_count") == before + 1
+    assert value("moorage_placement_group_size_sum") == value("moorage_placement_group_size_count") == before + 1
+
+
+def test_the_picture_is_built_once_and_catches_up_with_other_processes(wire, sqlite_engine, clock, service, value):
+    uuid = host(wire)
+    assert value("moorage_placement_build_duration_seconds_count") == 1
+    other = PlacementService(sqlite_engine, clock, SeededIds(3), watchers=0)
+    other.providers.create("elsewhere", None, None)
+    assert value("moorage_placement_sequence_lag") == 1
+    assert value("moorage_placement_providers") == 1
+    old, caught = (
+        value("moorage_placement_pictures_old_total"),
+        value("moorage_placement_catch_up_duration_seconds_count"),
+    )
+    claim(wire, uuid, 1)
+    assert value("moorage_placement_pictures_old_total") == old + 1
+    assert value("moorage_placement_catch_up_duration_seconds_count") == caught + 1
+    assert value("moorage_placement_sequence_lag") == 0
+    assert value("moorage_placement_providers") == 2
+    assert value("moorage_placement_build_duration_seconds_count") == 1
+
+
+def test_watches_are_counted_and_shown_while_they_are_open(wire, service, value):
+    watch = service.events.watch(service.events.newest(), Filter())
+    assert value("moorage_placement_watches_open") == 1
+    service.events.watch(service.events.newest(), Filter())
+    watch.close()
+    assert value("moorage_placement_watches_open") == 0
+    assert value("moorage_placement_watches_total", answer="open") == 1
+    assert value("moorage_placement_watches_total", answer="come_later") == 1
+
+
+def test_what_the_database_refuses_is_counted(sqlite_engine, service, value):
+    assert value("moorage_database_errors_total", service="placement", kind="other") == 0
+    with pytest.raises(Exception, match="no such table"), sqlite_engine.connect() as connection:
+        connection.exec_driver_sql("SELECT * FROM nowhere")
+    assert value("moorage_database_errors_total", service="placement", kind="other") == 1
+
+
+def test_connections_in_use_are_shown(sqlite_engine, service, value):
+    with sqlite_engine.connect():
+        assert value("moorage_database_connections_in_use", service="placement") == 1
+    assert value("moorage_database_connections_in_use", service="placement") == 0
+    assert value("moorage_database_connections_max", service="placement") == 20
+
+
+def test_a_scrape_is_answered_while_the_database_is_away(service, metrics, monkeypatch):
+    def away(_connection):
+        raise Unavailable("the database does not answer")
+
+    monkeypatch.setattr(service_module.changes, "last", away)
+    text = metrics.exposition().decode()
+    assert "moorage_placement_watches_open 0.0" in text
+    assert "moorage_placement_sequence " not in text
+
+
+def test_each_service_object_can_count_for_itself(sqlite_engine, clock, service):
+    """Two in one process, as tests have them, do not meet in a registry."""
+    PlacementService(sqlite_engine, clock, SeededIds(3))
+    PlacementService(sqlite_engine, clock, SeededIds(4), registry=CollectorRegistry())
