@@ -35,7 +35,9 @@ class Cursor(NamedTuple):
         """Raises `Invalid`."""
         match = _PLACE.fullmatch(text)
         if match is None:
-            raise Invalid(f"{text!r} is no place in the log of changes; take the id of an entry, or its sequence number")
+            raise Invalid(
+                f"{text!r} is no place in the log of changes; take the id of an entry, or its sequence number"
+            )
         sequence, position = match.groups()
         return cls(int(sequence), END if position is None else int(position))
 

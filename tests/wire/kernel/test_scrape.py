@@ -58,7 +58,7 @@ def test_there_is_nothing_below_it_and_nothing_to_write(app):
 
 
 def plane(directory, **server):
-    config = write_config(directory, plane={"services": "identity,placement"}, server=server, identity={"mode": "none"})
+    config = write_config(directory, plane={"services": "image,placement"}, server=server, identity={"mode": "none"})
     plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
     plane.prepare()
     return plane
@@ -72,7 +72,7 @@ def test_a_plane_has_one_page_with_all_its_services(tmp_path):
         labels = {"service": "placement", "method": "GET", "route": "/resource_providers", "status": "200"}
         name = "moorage_http_request_duration_seconds_count"
         assert plane_.metrics.registry.get_sample_value(name, labels) == 1
-        assert 'moorage_http_requests_in_flight{service="identity"} 0.0' in text
+        assert 'moorage_http_requests_in_flight{service="image"} 0.0' in text
         assert 'moorage_database_connections_max{service="placement"} 20.0' in text
     finally:
         plane_.stop()
