@@ -77,6 +77,14 @@ class Demand:
 
 
 def demand_of(request: Request) -> Demand:
+    """Made once for each request, which is remembered when it is asked again."""
+    demand = request.memo.get("demand")
+    if not isinstance(demand, Demand):
+        demand = request.memo["demand"] = _demand(request)
+    return demand
+
+
+def _demand(request: Request) -> Demand:
     specs: dict[Spec, int] = {}
     decisions = [
         Decision(group.suffix, resources, specs.setdefault(spec, len(specs)))

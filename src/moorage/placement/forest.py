@@ -32,6 +32,8 @@ class Forest:
     slot_of_name: Layers[str, int] = field(default_factory=Layers)
     #: Slot of each slot's root; -1 where the slot is free.
     roots: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    #: Slot of each slot's parent; -1 where there is none.
+    parents: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     #: {slot of a root: slots of its tree, the root first, parents before children}
     trees: Layers[int, tuple[int, ...]] = field(default_factory=Layers)
     columns: Mapping[str, Column] = field(default_factory=dict)
@@ -112,6 +114,11 @@ class Forest:
             slot_of_uuid=Layers({provider.uuid: slot for slot, provider in enumerate(listed)}),
             slot_of_name=Layers({provider.name: slot for slot, provider in enumerate(listed)}),
             roots=np.fromiter((slot_of_id[p.root_id] for p in listed), dtype=np.int32, count=len(listed)),
+            parents=np.fromiter(
+                (-1 if p.parent_id is None else slot_of_id[p.parent_id] for p in listed),
+                dtype=np.int32,
+                count=len(listed),
+            ),
             trees=Layers(_trees(listed, slot_of_id)),
             columns=columns_of(enumerate(listed)),
             aggregates=_aggregates(enumerate(listed)),
@@ -178,10 +185,10 @@ def _with_shapes(forest: Forest, changed: Mapping[int, Provider | None]) -> Fore
     was = [(slot, old) for slot, old in before.items() if old is not None]
     now = [(slot, new) for slot, new in after.items() if new is not None]
     slot_of_id = forest.slot_of_id.changed({new.id: slot for slot, new in now}, gone={old.id for _, old in was})
-    roots = np.full(max(len(forest.roots), max(after) + 1), -1, dtype=np.int32)
-    roots[: len(forest.roots)] = forest.roots
+    roots, parents = _lengthened(forest.roots, max(after) + 1), _lengthened(forest.parents, max(after) + 1)
     for slot, new in after.items():
         roots[slot] = -1 if new is None else slot_of_id[new.root_id]
+        parents[slot] = -1 if new is None or new.parent_id is None else slot_of_id[new.parent_id]
     providers = forest.providers.with_items(after)
     touched_trees = {int(forest.roots[slot]) for slot, _ in was} | {int(roots[slot]) for slot, _ in now}
     return replace(
@@ -195,12 +202,20 @@ def _with_shapes(forest: Forest, changed: Mapping[int, Provider | None]) -> Fore
             {new.name: slot for slot, new in now}, gone={old.name for _, old in was}
         ),
         roots=roots,
+        parents=parents,
         trees=_regrown(forest, providers, slot_of_id, touched_trees, after),
         columns=replaced_columns(forest.columns, before, after),
         aggregates=_moved_members(forest.aggregates, before, after),
         with_trait=_changed_traits(forest.with_trait, before, after),
         sharing=_sharing(forest.sharing, after),
     )
+
+
+def _lengthened(slots: Slots, length: int) -> Slots:
+    """A copy, at least so long."""
+    longer = np.full(max(len(slots), length), -1, dtype=np.int32)
+    longer[: len(slots)] = slots
+    return longer
 
 
 def _placed(

@@ -73,15 +73,11 @@ def _shares_with(forest: Forest, anchors: Slots, slot: int) -> Slots:
 def above(forest: Forest) -> NDArray[np.int32]:
     """By member: place of its nearest ancestor among the members of the same anchor, -1 where there is none."""
     layout = layout_of(forest)
-    return forest.derived.get("above", (layout, forest.trees), lambda: _above(forest, layout))
+    return forest.derived.get("above", (layout, forest.parents), lambda: _above(forest, layout))
 
 
 def _above(forest: Forest, layout: Layout) -> NDArray[np.int32]:
-    parents = np.full(len(forest.roots), -1, dtype=np.int32)
-    for slot in layout.members.tolist():
-        if forest.roots[slot] != slot:
-            parent = forest.parent_of(slot)
-            parents[slot] = -1 if parent is None else parent
+    parents = forest.parents
     result = np.full(len(layout.members), -1, dtype=np.int32)
     local = np.flatnonzero(forest.roots[layout.members] == layout.anchors[layout.anchor_of])
     place = np.full(len(forest.roots), -1, dtype=np.int32)

@@ -64,6 +64,8 @@ class Request:
     same_subtrees: tuple[frozenset[str], ...] = ()  #: suffixes whose providers lie below one of them
     #: False before 1.29: a candidate may use one provider of each tree at most.
     nested: bool = True
+    #: What was made of this request and nothing else. {what: it}
+    memo: dict[str, object] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def trait_names(self) -> set[str]:
         names = set(self.root_required | self.root_forbidden)

@@ -113,6 +113,10 @@ def picture(forest):
         "names": {name: uuid(slot) for name, slot in forest.slot_of_name.items()},
         "uuids": {name: uuid(slot) for name, slot in forest.slot_of_uuid.items()},
         "roots": {uuid(slot): uuid(forest.roots[slot]) for slot in np.flatnonzero(forest.roots >= 0)},
+        "parents": {
+            uuid(slot): None if (parent := forest.parents[slot]) < 0 else uuid(parent)
+            for slot in np.flatnonzero(forest.roots >= 0)
+        },
         "trees": {uuid(root): (uuid(slots[0]), {uuid(s) for s in slots}) for root, slots in forest.trees.items()},
         "parents first": all(
             forest.parent_of(slot) in slots[:place]

@@ -4,14 +4,14 @@ Candidates that use their providers in the same pattern differ in uuids and noth
 one array of bytes, all written at once. What a summary says of a provider is remembered with the provider.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moorage.placement.candidates import Found
 from moorage.placement.chunks import CHUNK_BITS
-from moorage.placement.columns import Slots
 from moorage.placement.demand import Decision
 from moorage.placement.forest import Forest
 from moorage.placement.model import Provider
@@ -20,52 +20,59 @@ from moorage.placement.service_providers import kept
 from moorage.wire.body import encode_json
 from moorage.wire.microversion import Version
 
-#: Length of a uuid in quotes. A shorter one is followed by spaces, which mean nothing between the words of JSON.
-_QUOTED = 38
-
 Bytes = NDArray[np.uint8]
+
+_IN_CHUNK = (1 << CHUNK_BITS) - 1
 
 
 def body(version: Version, forest: Forest, request: Request, found: Found) -> bytes:
-    requests = b"".join(_requests(version, forest, found))[:-1]
-    summaries = b",".join(_summaries(version, forest, request, found))
-    return b'{"allocation_requests":[%s],"provider_summaries":{%s}}' % (requests, summaries)
+    """Joined once: copying a megabyte costs more than finding it."""
+    requests = _requests(version, forest, found)
+    summaries = _summaries(version, forest, request, found)
+    if requests:
+        requests[-1], summaries[-1] = requests[-1][:-1], summaries[-1][:-1]  # the last commas
+    return b"".join((b'{"allocation_requests":[', *requests, b'],"provider_summaries":{', *summaries, b"}}"))
 
 
 # --- requests ---------------------------------------------------------------------------------------------------
 
 
-def _requests(version: Version, forest: Forest, found: Found) -> Iterator[bytes]:
+def _requests(version: Version, forest: Forest, found: Found) -> list[memoryview]:
     """Each with a comma behind it."""
     if not len(found):
-        return
+        return []
     quoted = _quoted_uuids(forest)
+    parts = []
     for same, chosen in _patterns(found.chosen):
-        template, holes = _template(version, found.decisions, same)
+        template, holes = _template(version, found.decisions, same, quoted.shape[1])
         rows: Bytes = np.empty((len(chosen), len(template)), dtype=np.uint8)
         rows[:] = np.frombuffer(template, dtype=np.uint8)
         for start, decision in holes:
-            rows[:, start : start + _QUOTED] = quoted[chosen[:, decision]]
-        yield rows.tobytes()
+            rows[:, start : start + quoted.shape[1]] = quoted[chosen[:, decision]]
+        parts.append(rows.reshape(-1).data)
+    return parts
 
 
-def _patterns(chosen: NDArray[np.int32]) -> Iterator[tuple[list[int], NDArray[np.int32]]]:
+def _patterns(chosen: NDArray[np.int32]) -> list[tuple[tuple[int, ...], NDArray[np.int32]]]:
     """(by decision: the first one that has the same provider, the candidates of which that is true)"""
-    count = chosen.shape[1]
-    same = np.tile(np.arange(count, dtype=np.int32), (len(chosen), 1))
-    for later in range(count - 1, 0, -1):
-        for earlier in range(later - 1, -1, -1):
-            same[chosen[:, later] == chosen[:, earlier], later] = earlier
-    while len(chosen):
-        like = (same == same[0]).all(axis=1)
-        yield same[0].tolist(), chosen[like]
-        same, chosen = same[~like], chosen[~like]
+    first = _pattern(chosen[0].tolist())
+    distinct = np.sort(chosen[:, sorted(set(first))], axis=1)
+    if (chosen == chosen[:, first]).all() and (distinct[:, 1:] != distinct[:, :-1]).all():
+        return [(first, chosen)]
+    places: dict[tuple[int, ...], list[int]] = {}
+    for place, slots in enumerate(chosen.tolist()):
+        places.setdefault(_pattern(slots), []).append(place)
+    return [(pattern, chosen[mine]) for pattern, mine in places.items()]
+
+
+def _pattern(slots: list[int]) -> tuple[int, ...]:
+    return tuple(map(slots.index, slots))
 
 
 def _template(
-    version: Version, decisions: Sequence[Decision], same: Sequence[int]
+    version: Version, decisions: Sequence[Decision], same: Sequence[int], width: int
 ) -> tuple[bytes, list[tuple[int, int]]]:
-    """An allocation request with blanks for uuids, and where they are: (start, number of a decision)."""
+    """An allocation request with `width` blanks for each uuid, and where: (start, number of a decision)."""
     parts: list[bytes | int] = []
     shares: dict[int, dict[str, int]] = {}
     groups: dict[str, dict[int, None]] = {}
@@ -93,28 +100,30 @@ def _template(
             parts[-1:] = [b"]", b","]
         parts[-1:] = [b"}"]
     parts += [b"},"]
-    return _laid_out(parts)
+    return _laid_out(parts, width)
 
 
-def _laid_out(parts: Sequence[bytes | int]) -> tuple[bytes, list[tuple[int, int]]]:
+def _laid_out(parts: Sequence[bytes | int], width: int) -> tuple[bytes, list[tuple[int, int]]]:
     template, holes = bytearray(), []
     for part in parts:
         if isinstance(part, int):
             holes.append((len(template), part))
-            template += b" " * _QUOTED
+            template += b" " * width
         else:
             template += part
     return bytes(template), holes
 
 
 def _quoted_uuids(forest: Forest) -> Bytes:
-    """By slot: the uuid in quotes, filled up with spaces."""
+    """By slot: the uuid in quotes, filled up with spaces, which mean nothing between the words of JSON."""
 
     def make() -> Bytes:
-        text = "".join(f'"{uuid}"'.ljust(_QUOTED) for uuid in forest.slot_of_uuid)
-        quoted: Bytes = np.zeros((len(forest.roots), _QUOTED), dtype=np.uint8)
-        slots = np.fromiter(forest.slot_of_uuid.values(), dtype=np.int32, count=len(forest.slot_of_uuid))
-        quoted[slots] = np.frombuffer(text.encode(), dtype=np.uint8).reshape(-1, _QUOTED)
+        encoded = [encode_json(uuid) for uuid in forest.slot_of_uuid]
+        width = max(map(len, encoded))
+        quoted: Bytes = np.zeros((len(forest.roots), width), dtype=np.uint8)
+        slots = np.fromiter(forest.slot_of_uuid.values(), dtype=np.int32, count=len(encoded))
+        text = b"".join(one.ljust(width) for one in encoded)
+        quoted[slots] = np.frombuffer(text, dtype=np.uint8).reshape(-1, width)
         return quoted
 
     return forest.derived.get("quoted uuids", (forest.slot_of_uuid,), make)
@@ -124,49 +133,48 @@ def _quoted_uuids(forest: Forest) -> Bytes:
 
 
 def _summaries(version: Version, forest: Forest, request: Request, found: Found) -> list[bytes]:
-    """All providers of the trees that the candidates use; before 1.29, only those that they use."""
+    """All providers of the trees that the candidates use; before 1.29, only those that they use. With a comma each."""
     slots = _summarised(forest, request, found)
     if version >= (1, 29):
         return _remembered(forest, slots)
     classes = None if version >= (1, 27) else request.class_names()
-    providers = [forest.at(slot) for slot in slots.tolist()]
-    return [_encoded(version, forest, provider, classes) for provider in providers]
+    return [_encoded(version, forest, forest.at(slot), classes) for slot in slots]
 
 
-def _remembered(forest: Forest, slots: Slots) -> list[bytes]:
+def _remembered(forest: Forest, slots: list[int]) -> list[bytes]:
     """Summaries as they are since 1.29, a chunk of providers at a time."""
-    numbers = slots >> CHUNK_BITS
-    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    places = np.split(slots & (1 << CHUNK_BITS) - 1, starts[1:]) if len(slots) else []
     found: list[bytes] = []
-    for number, mine in zip(numbers[starts].tolist(), places, strict=True):
-        memo = forest.providers.memos[number]
+    start = 0
+    while start < len(slots):
+        number = slots[start] >> CHUNK_BITS
+        end = bisect_left(slots, (number + 1) << CHUNK_BITS, start)
+        memo, chunk = forest.providers.memos[number], forest.providers.chunks[number]
         parts = memo.get(_SUMMARY)
         if parts is None:
-            parts = memo[_SUMMARY] = [_summary_of(forest, provider) for provider in forest.providers.chunks[number]]
-        found += [parts[place] for place in mine.tolist()]
+            parts = memo[_SUMMARY] = [None if one is None else one.memo.get(_SUMMARY) for one in chunk]
+        for slot in slots[start:end]:
+            place = slot & _IN_CHUNK
+            found.append(parts[place] or _remember(forest, parts, place, slot))
+        start = end
     return found
 
 
-#: In the memos of a provider and of a chunk: its summary as it is since 1.29. The uuids of its parent and of its root are part of its
-#: state, for the ids are, and no id gets another uuid.
+#: In the memos of a provider and of a chunk: summaries as they are since 1.29. The uuids of a provider's parent and root
+#: are part of its state, for the ids are, and no id gets another uuid.
 _SUMMARY = "summary"
 
 
-def _summary_of(forest: Forest, provider: Provider | None) -> bytes:
-    if provider is None:
-        return b""  # a free slot, which nobody asks for
-    encoded = provider.memo.get(_SUMMARY)
-    if encoded is None:
-        encoded = provider.memo[_SUMMARY] = _encoded(Version(1, 29), forest, provider, None)
+def _remember(forest: Forest, parts: list[bytes | None], place: int, slot: int) -> bytes:
+    provider = forest.at(slot)
+    encoded = provider.memo[_SUMMARY] = parts[place] = _encoded(Version(1, 29), forest, provider, None)
     return encoded
 
 
 def _encoded(version: Version, forest: Forest, provider: Provider, classes: set[str] | None) -> bytes:
-    return encode_json({provider.uuid: summary(version, forest, provider, classes)})[1:-1]
+    return encode_json({provider.uuid: summary(version, forest, provider, classes)})[1:-1] + b","
 
 
-def _summarised(forest: Forest, request: Request, found: Found) -> Slots:
+def _summarised(forest: Forest, request: Request, found: Found) -> list[int]:
     """Slots, in order."""
     used = np.zeros(len(forest.roots), dtype=np.bool_)
     with_resources = [number for number, decision in enumerate(found.decisions) if decision.resources]
@@ -175,7 +183,8 @@ def _summarised(forest: Forest, request: Request, found: Found) -> Slots:
         trees = np.zeros(len(forest.roots), dtype=np.bool_)
         trees[forest.roots[used]] = True
         used = trees[forest.roots] & (forest.roots >= 0)
-    return np.flatnonzero(used).astype(np.int32)
+    slots: list[int] = np.flatnonzero(used).tolist()
+    return slots
 
 
 def summary(version: Version, forest: Forest, provider: Provider, classes: set[str] | None) -> dict[str, object]:

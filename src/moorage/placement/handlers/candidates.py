@@ -1,19 +1,21 @@
 """GET /allocation_candidates, and our own GET /moorage/v1/explain, which tells why they are what they are"""
 
+from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import urlencode
 
 from moorage.placement.explain import Explanation
-from moorage.placement.handlers.answers import PlacementCall, answer, checked_query
+from moorage.placement.handlers.answers import PlacementCall, answer
 from moorage.placement.handlers.candidate_body import body
 from moorage.placement.handlers.root import VERSIONS
-from moorage.placement.request import parse, to_pairs
+from moorage.placement.request import Request, parse, to_pairs
 from moorage.placement.schemas import candidate as schemas
 from moorage.wire.call import Reply
+from moorage.wire.microversion import Version
 
 
 def index(call: PlacementCall) -> Reply:
-    checked_query(call, schemas.LIST)
-    request = parse(call.query.pairs, call.version)
+    request = _request(call.query.pairs, call.version)
     forest, found = call.service.candidates.find(request)
     return answer(call, body(call.version, forest, request, found))
 
@@ -21,10 +23,29 @@ def index(call: PlacementCall) -> Reply:
 def explain(call: PlacementCall) -> Reply:
     """In whatever microversion is asked for; without one, in the newest."""
     version = call.version if "openstack-api-version" in call.headers else VERSIONS.maximum
+    return answer(call, encode(call.service.candidates.explain(_request(call.query.pairs, version))))
+
+
+#: Queries that are remembered, and the length of the longest: schedulers ask the same again and again.
+REMEMBERED = 512
+REMEMBERED_LENGTH = 2000
+
+
+def _request(pairs: Sequence[tuple[str, str]], version: Version) -> Request:
+    """Raises `Invalid` as the peer does."""
+    if sum(len(key) + len(value) for key, value in pairs) > REMEMBERED_LENGTH:
+        return _parsed(tuple(pairs), version)
+    return _remembered(tuple(pairs), version)
+
+
+def _parsed(pairs: tuple[tuple[str, str], ...], version: Version) -> Request:
     schema = schemas.LIST.at(version)
     if schema is not None:
-        schema.check(dict(call.query.pairs), lambda error: f"Invalid query string parameters: {error}")
-    return answer(call, encode(call.service.candidates.explain(parse(call.query.pairs, version))))
+        schema.check(dict(pairs), lambda error: f"Invalid query string parameters: {error}")
+    return parse(pairs, version)
+
+
+_remembered = lru_cache(REMEMBERED)(_parsed)
 
 
 def encode(explanation: Explanation) -> dict[str, object]:
