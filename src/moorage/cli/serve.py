@@ -15,7 +15,7 @@ from moorage.config import ENDPOINT_PATHS, Config, load
 from moorage.core.errors import MoorageError
 from moorage.telemetry import logs
 from moorage.wire.app import WsgiApp
-from moorage.wire.serving import forget_variables_like_headers
+from moorage.wire.serving import forget_variables_like_headers, when_asked_to_end
 
 if TYPE_CHECKING:
     from moorage.wiring import Plane
@@ -44,6 +44,7 @@ def application() -> WsgiApp:
     except Exception as error:  # the top of a process; people get a sentence, the log has the rest
         log.exception("the plane does not start")
         raise _refused(config, f"{type(error).__name__}: {error}; the log says where") from error
+    when_asked_to_end(plane.drain)
     click.echo(_banner(config))
     # granian ends its worker through multiprocessing, which runs finalizers but not atexit.
     Finalize(None, _end, args=(plane,), exitpriority=10)

@@ -115,9 +115,9 @@ class ServiceClient:
             raise self._refusal(method, path, answer)
 
     @contextmanager
-    def download(self, path: str) -> Iterator[Iterator[bytes]]:
-        """The body of a GET in chunks."""
-        headers = self._headers(None, None, None)
+    def download(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[Iterator[bytes]]:
+        """The body of a GET in chunks, as they come."""
+        headers = self._headers(None, headers, None)
         for renew in (False, True):
             own = headers | dict(self._credentials.headers(renew=renew))
             with self._transport.stream("GET", path, own) as (status, answer_headers, chunks):

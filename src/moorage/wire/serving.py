@@ -1,6 +1,9 @@
 """What a process must do before granian serves an application in it."""
 
-from collections.abc import MutableMapping
+import signal
+import socket
+import threading
+from collections.abc import Callable, MutableMapping
 
 #: What WSGI calls a header, or a user whom the server has identified.
 _LIKE_REQUESTS = ("HTTP_", "CONTENT_", "REMOTE_")
@@ -14,3 +17,23 @@ def forget_variables_like_headers(environment: MutableMapping[str, str]) -> None
     """
     for name in [name for name in environment if name.startswith(_LIKE_REQUESTS)]:
         del environment[name]
+
+
+def when_asked_to_end(act: Callable[[], None]) -> None:
+    """Call `act`, in a thread of its own, when SIGTERM comes; to be called in the main thread.
+
+    Granian 2.8 waits for the answers it is giving, and an open one would keep it for its whole length; it says nothing
+    to the application before (measured). Python tells of each signal through a file descriptor, beside the handler that
+    granian sets and that its main thread, which is not in Python then, runs later.
+    """
+    told, tells = socket.socketpair()
+    tells.setblocking(False)
+    signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+
+    def listen() -> None:
+        with tells:  # kept open for as long as somebody listens
+            while signal.SIGTERM not in told.recv(64):
+                continue
+        act()
+
+    threading.Thread(target=listen, name="end", daemon=True).start()

@@ -63,7 +63,7 @@ class SocketTransport:
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
         try:
             with self._http.stream(method, self.base_url + path, headers=dict(headers)) as response:
-                yield response.status_code, response.headers, response.iter_bytes(1 << 20)
+                yield response.status_code, response.headers, response.iter_bytes()
         except httpx.HTTPError as error:
             raise self._unavailable(error) from error
 

@@ -40,6 +40,8 @@ class Plane:
     duties: list[Duty] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
     starts: list[Callable[[], object]] = field(default_factory=list)
+    #: ends answers that would stay open: a server waits for those before it stops
+    drains: list[Callable[[], object]] = field(default_factory=list)
     stops: list[Callable[[], object]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -57,8 +59,14 @@ class Plane:
     def _ticked(self, duty: str, succeeded: bool) -> None:
         self.metrics.ticked(duty, self.clock.now().timestamp() if succeeded else None)
 
+    def drain(self) -> None:
+        """End what is open. To be called as soon as the process is asked to end; what comes later is still served."""
+        for step in self.drains:
+            step()
+
     def stop(self) -> None:
         """In the reverse order of the start; what fails is logged and does not keep the rest from ending."""
+        self.drain()
         for step in reversed(self.stops):
             try:
                 step()

@@ -53,10 +53,15 @@ def build_placement(parts: Parts) -> None:
             "least, for other processes learn of writes from the same log"
         )
     service = PlacementService(
-        engine, parts.clock, parts.ids, watchers=options.watchers, registry=parts.plane.metrics.registry
+        engine,
+        parts.clock,
+        parts.ids,
+        watchers=options.watchers,
+        memory_s=options.memory_s,
+        registry=parts.plane.metrics.registry,
     )
     parts.plane.starts.append(service.start)
-    parts.plane.stops.append(service.events.close)
+    parts.plane.drains.append(service.events.close)
     parts.plane.duties.append(RetentionDuty(engine, parts.clock, history=timedelta(seconds=options.history_s)))
     rules = placement_routes.POLICIES[options.policy]
     parts.serve("placement", placement_routes.API, service, rules, engine)

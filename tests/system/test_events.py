@@ -1,0 +1,210 @@
+"""Watching changes over real sockets: a killed server, two processes on one database, watchers that do not read."""
+
+import itertools
+import json
+import signal
+import socket
+import threading
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from moorage.core.clock import SystemClock
+from moorage.core.errors import RemoteError
+from moorage.core.ids import SeededIds
+from moorage.db.transactions import write
+from moorage.placement import store_changes
+from moorage.placement.event_client import follow
+from moorage.placement.events import Filter
+from moorage.wire.client import ServiceClient
+from tests.servers import temporary_database
+from tests.system.identity.processes import free_port
+from tests.system.planes import PlaneProcess, until, write_config
+
+pytestmark = pytest.mark.slow
+
+DATABASES = [
+    pytest.param("postgresql", marks=pytest.mark.postgresql),
+    pytest.param("mariadb", marks=pytest.mark.mariadb),
+]
+
+
+def process(directory, database="", **placement):
+    write_config(
+        directory,
+        plane={"services": "placement", "log_file": "moorage.log"},
+        server={"port": free_port(), "threads": 6},
+        identity={"mode": "none"},
+        database={"placement": database},
+        placement=placement,
+    )
+    return PlaneProcess(directory / "moorage.conf")
+
+
+def client(plane):
+    return ServiceClient(plane.transport("/placement"), service_type="placement", version="1.39")
+
+
+def create(plane, name):
+    return client(plane).request("POST", "/resource_providers", json={"name": name})["uuid"]
+
+
+class Watcher:
+    """Follows in a thread of its own, as a client would: whatever happens to the server."""
+
+    def __init__(self, plane, since="0", **wanted):
+        self.entries, self.failure = [], None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(client(plane), since, Filter(**wanted)), daemon=True)
+        self._thread.start()
+
+    def _run(self, http, since, wanted):
+        try:
+            for entry in follow(http, self, since, wanted):
+                self.entries.append(entry)
+        except RemoteError as error:
+            self.failure = error
+        except StopIteration:
+            pass
+
+    def sleep(self, seconds):
+        if self._stopping.wait(seconds):
+            raise StopIteration
+
+    def now(self):
+        return SystemClock().now()
+
+    @property
+    def names(self):
+        return [entry["document"]["name"] for entry in self.entries if entry["kind"] == "provider"]
+
+    def sees(self, count):
+        until(lambda: len(self.names) >= count or self.failure)
+        assert self.failure is None
+        return self.names
+
+
+def is_in_order(entries):
+    places = [(entry["sequence"], entry["position"]) for entry in entries]
+    return all(before < after for before, after in itertools.pairwise(places))
+
+
+def test_a_watcher_misses_nothing_when_the_server_is_killed_and_started_again(tmp_path):
+    """No event twice, none lost, in order; also of what was written while nobody listened."""
+    with process(tmp_path / "plane") as plane:
+        watcher = Watcher(plane)
+        names = []
+        for life in range(3):
+            for number in range(10):
+                names.append(f"host-{life}-{number}")
+                create(plane, names[-1])
+            watcher.sees(len(names) - 5)
+            plane.kill()
+            plane.start()
+        assert watcher.sees(len(names)) == names
+        assert is_in_order(watcher.entries)
+
+
+def test_a_server_with_watchers_ends_at_once(tmp_path):
+    with process(tmp_path / "plane", watchers=3) as plane:
+        create(plane, "host")
+        watchers = [Watcher(plane) for _ in range(3)]
+        for watcher in watchers:
+            watcher.sees(1)
+        assert plane.stop(signal.SIGTERM) == 0, "in less than the 10 s that the wait allows"
+        plane.start()
+        create(plane, "another")
+        for watcher in watchers:
+            assert watcher.sees(2) == ["host", "another"]
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_watchers_of_one_process_see_what_another_one_commits(tmp_path, kind):
+    """Two processes write at once; each watcher sees the same entries in the same order."""
+    with (
+        temporary_database(kind) as database,
+        process(tmp_path / "one", database) as one,
+        process(tmp_path / "two", database) as two,
+    ):
+        watchers = [Watcher(one), Watcher(two)]
+
+        def fill(plane, name):
+            for number in range(25):
+                create(plane, f"{name}-{number}")
+
+        writers = [threading.Thread(target=fill, args=pair) for pair in ((one, "one"), (two, "two"))]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        seen = [watcher.sees(50) for watcher in watchers]
+        assert seen[0] == seen[1]
+        assert sorted(seen[0]) == sorted(f"{name}-{number}" for name in ("one", "two") for number in range(25))
+        assert all(is_in_order(watcher.entries) for watcher in watchers)
+
+
+def test_a_watcher_that_comes_back_too_late_is_told_what_is_kept(tmp_path):
+    with process(tmp_path / "plane") as plane:
+        create(plane, "host")
+        last = client(plane).get("/moorage/v1/changes?limit=1000")["last"]
+        forget_before(plane, last)
+        watcher = Watcher(plane, since="0")
+        until(lambda: watcher.failure)
+        assert watcher.failure.status == 410
+        assert f"the oldest one that is kept is {last}" in str(watcher.failure)
+
+
+def forget_before(plane, number):
+    """As the retention duty would, in a week."""
+    from moorage.db.engine import open_engine
+
+    engine = open_engine(f"sqlite:///{plane.state}/placement.db")
+    with write(engine) as connection:
+        store_changes.remove(connection, [], store_changes.Retention(number, SystemClock().now()))
+    engine.dispose()
+
+
+def test_watchers_that_do_not_read_keep_nobody_waiting(tmp_path):
+    """More of them than the server has threads, with far more to read than any buffer takes."""
+    with process(tmp_path / "plane", watchers=2) as plane:
+        fill(plane, 60)
+        silent = [connected(plane, "/placement/moorage/v1/events?since=0") for _ in range(12)]
+        for number in range(20):
+            create(plane, f"meanwhile-{number}")
+        answers = [httpx.get(f"{plane.url}/placement/resource_providers?name=meanwhile-{n}") for n in range(20)]
+        assert {answer.status_code for answer in answers} == {200}
+        for connection in silent:
+            connection.close()
+
+
+def fill(plane, providers):
+    """So many providers of some 30 kB each."""
+    ids = SeededIds(5)
+    for number in range(providers):
+        uuid = create(plane, f"host-{number}")
+        aggregates = [ids.uuid() for _ in range(800)]
+        body = {"aggregates": aggregates, "resource_provider_generation": 0}
+        client(plane).request("PUT", f"/resource_providers/{uuid}/aggregates", json=body)
+
+
+def connected(plane, path):
+    """A client that asks and then reads nothing."""
+    url = urlsplit(plane.url)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect((url.hostname, url.port))
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
+    return connection
+
+
+def test_a_watcher_reads_a_long_past_to_its_end(tmp_path):
+    """Over many answers, of which none is longer than its bound."""
+    with process(tmp_path / "plane") as plane:
+        fill(plane, 60)
+        watcher = Watcher(plane)
+        until(lambda: len(watcher.entries) >= 121)
+        assert is_in_order(watcher.entries)
+        listed = json.loads(httpx.get(f"{plane.url}/placement/moorage/v1/changes?since=0&limit=1000").content)
+        assert len(listed["changes"]) < 121, "one page has a bound, too"
+        assert watcher.entries[: len(listed["changes"])] == listed["changes"]
