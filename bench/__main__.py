@@ -108,7 +108,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--patience", type=float, help="seconds that upstream gets for one answer of the wide trees")
     parser.add_argument("--budget", type=float, help="seconds after which no row is started")
     parser.add_argument(
-        "--ports", type=lambda text: tuple(_numbers(text)), default=(8791, 8792), help="upstream's, ours"
+        "--ports", type=lambda text: tuple(_numbers(text)), help="upstream's, ours; free ones unless given"
     )
     parser.add_argument("--write", action="store_true", help="put the figures into docs/bench/placement.md")
     return parser.parse_args()

@@ -112,9 +112,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
+
+
+def free_ports(number: int) -> tuple[int, ...]:
+    """Different ones."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return tuple(int(probe.getsockname()[1]) for probe in probes)
 
 
 def _answering(server: DatabaseServer, process: subprocess.Popen[bytes]) -> DatabaseServer:

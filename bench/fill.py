@@ -8,7 +8,19 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
-from sqlalchemy import Column, Connection, Engine, MetaData, Table, create_engine, insert, make_url, select, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    bindparam,
+    create_engine,
+    insert,
+    make_url,
+    select,
+    update,
+)
 
 from bench.cloud import Cloud, Provider
 
@@ -50,10 +62,14 @@ def _providers(connection: Connection, tables: _Tables, providers: Sequence[Prov
         roots[one.uuid] = roots[one.parent] if one.parent else one.uuid
     roots_alone = update(table).where(table.c.root_provider_id.is_(None)).values(root_provider_id=table.c.id)
     connection.execute(roots_alone)
-    for one in providers:
-        if one.parent:
-            found = {"root_provider_id": ids[roots[one.uuid]], "parent_provider_id": ids[one.parent]}
-            connection.execute(update(table).where(table.c.id == ids[one.uuid]).values(found))
+    children = [
+        {"child": ids[one.uuid], "root": ids[roots[one.uuid]], "parent": ids[one.parent]}
+        for one in providers
+        if one.parent
+    ]
+    if children:
+        its_tree = {"root_provider_id": bindparam("root"), "parent_provider_id": bindparam("parent")}
+        connection.execute(update(table).where(table.c.id == bindparam("child")).values(its_tree), children)
 
 
 def _contents(connection: Connection, tables: _Tables, providers: Sequence[Provider]) -> None:

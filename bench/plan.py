@@ -46,7 +46,7 @@ class Stage:
     measures: tuple[Measure, ...]
     load: Goal | None = None
     memory: Goal | None = None
-    #: Hosts that upstream loads over HTTP; the others are filled in directly.
+    #: Hosts that upstream loads over HTTP, and ours some more; the others are filled in directly.
     loaded: int = field(default=40)
 
 
@@ -54,8 +54,7 @@ def stages(hosts: list[int], *, full: bool) -> list[Stage]:
     loaded = 300 if full else 40
     found = [_flat(number, loaded) for number in hosts]
     size = min(hosts[0], 1000)
-    found += [_sharing(size, loaded // 4), _wide(size if full else min(size, 100), loaded // 4)]
-    found += [_nested(size, loaded // 4)]
+    found += [_nested(size, loaded // 4), _sharing(size, loaded // 4), _wide(size, loaded // 8)]
     if full:
         return found
     return [

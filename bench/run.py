@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bench import fill, operations, servers
-from bench.databases import DatabaseServer, database_server
+from bench import fill, fill_ours, operations, servers
+from bench.databases import DatabaseServer, database_server, free_ports
 from bench.load import Operation, Round, TimedOut, Watched, drive
 from bench.plan import Measure, Stage
 from bench.processes import memory_mib
@@ -19,6 +19,8 @@ from bench.servers import Server
 from bench.wire import Connection
 
 LOAD_CLIENTS = 8
+#: Hosts that ours loads for each of upstream's, so that both take long enough to be measured.
+OURS_LOADS_MORE = 5
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Settings:
     patience_s: float
     #: No measure is started after so long.
     budget_s: float
-    ports: tuple[int, int]
+    #: Free ones for each stage unless they are given: then no stage meets what another has left.
+    ports: tuple[int, int] | None = None
     only: str = ""
 
 
@@ -42,15 +45,13 @@ class Run:
     remarks: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
-    #: Providers per second that ours has loaded so far: what loading the next cloud will take.
-    loaded_per_s: float = 1e9
 
     def run(self, stages: list[Stage]) -> None:
         kind = self.settings.database
         with database_server(kind) as theirs, database_server(kind) as own:
             self.versions[kind] = own.version()
             for stage in stages:
-                if self._spent(stage.cloud.size() / self.loaded_per_s):
+                if self._spent():
                     self.remarks.append(f"not measured, the time was up: {stage.cloud.profile} {stage.cloud.hosts:,}")
                     continue
                 try:
@@ -59,8 +60,8 @@ class Run:
                     self.remarks.append(f"{stage.cloud.profile} {stage.cloud.hosts:,} ended early: {error}")
                     say(f"  !! {error}")
 
-    def _spent(self, needed_s: float = 0.0) -> bool:
-        return time.monotonic() - self.started + needed_s > self.settings.budget_s
+    def _spent(self) -> bool:
+        return time.monotonic() - self.started > self.settings.budget_s
 
     def left_out(self, row: str) -> bool:
         if not self._spent():
@@ -87,7 +88,7 @@ class _StageRun:
             OURS: servers.ours,
         }
         with contextlib.ExitStack() as stack:
-            for (side, make), port in zip(makers.items(), self.settings.ports, strict=True):
+            for (side, make), port in zip(makers.items(), self.settings.ports or free_ports(2), strict=True):
                 self.servers[side] = stack.enter_context(servers.running(make(databases[side], name, port)))
             self._load(name)
             self._compare()
@@ -99,24 +100,25 @@ class _StageRun:
     # Loading
 
     def _load(self, name: str) -> None:
+        """The first hosts over HTTP, whose speed is a row; the others, and all servers, directly into the tables."""
         row = Row("loading a host (4 requests and more), 8 clients", self.cloud.hosts, LOAD_CLIENTS, self.stage.load)
+        loaded = {
+            UPSTREAM: min(self.stage.loaded, self.cloud.hosts),
+            OURS: min(self.stage.loaded * OURS_LOADS_MORE, self.cloud.hosts),
+        }
         for side, server in self.servers.items():
             operations.prepare(Connection(server.url), self.cloud)
-            hosts = min(self.stage.loaded, self.cloud.hosts) if side == UPSTREAM else self.cloud.hosts
             clients = 1 if server.database.kind == "sqlite" and side == UPSTREAM else LOAD_CLIENTS
-            found = self._drive(side, operations.loading(self.cloud, hosts), clients)
-            _side(row, side).add(found, 1)
-            self.report.loaded_per_s = found.statuses[200] / found.wall
+            _side(row, side).add(self._drive(side, operations.loading(self.cloud, loaded[side]), clients), 1)
         self._keep(row)
-        theirs, own = self.servers[UPSTREAM], self.servers[OURS]
-        fill.fill(_database_url(theirs.database, name), self.cloud, self.stage.loaded)
-        if self.cloud.servers_per_host:
-            self._drive(OURS, operations.loading_servers(self.cloud), LOAD_CLIENTS)
-        for server in (theirs, own):
+        fillers = {UPSTREAM: fill.fill, OURS: fill_ours.fill}
+        for side, server in self.servers.items():
+            server.stop()
+            fillers[side](_database_url(server.database, name), self.cloud, loaded[side])
             server.database.settle(name)
         # Both begin what follows as after a restart: upstream keeps names in memory that the filling has passed by.
-        for server in (theirs, own):
-            server.restart()
+        for server in self.servers.values():
+            server.start()
 
     def _compare(self) -> None:
         """Both must answer the same, or one of them is quick because it is wrong."""

@@ -19,12 +19,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.databases import DatabaseServer
-from bench.processes import is_taken, listens, refuse_taken
+from bench.processes import is_taken, listens, refuse_taken, tree
 from bench.wire import Connection
 
 ROOT = Path(__file__).parents[1]
 UPSTREAM = ROOT / ".venv-bench" / "bin"
 START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 8
 
 
 @dataclass
@@ -67,14 +68,15 @@ class Server:
         """By request; by force where it still works on what nobody waits for any more."""
         if self.process is None:
             return
-        for number, patience_s in ((signal.SIGTERM, 8), (signal.SIGKILL, 10)):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience_s)
-                break
+        everybody = tree([self.process.pid])
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # workers that outlived it
+            os.killpg(self.process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_TIMEOUT_S)
+        for pid in everybody:  # workers outlive their parent now and then, and hold its port
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
         deadline = time.monotonic() + 10
         while is_taken(urlsplit(self.url).port or 0) and time.monotonic() < deadline:
             time.sleep(0.02)
