@@ -216,8 +216,9 @@ class Target:
     def finish(self) -> None:
         """The log tells what each provider is like, and processes that run to read everything again."""
         uuids: dict[int | None, str] = {row.id: row.uuid for row in self._connection.execute(_UUIDS)}
+        known = store_names.known(self._connection)
         for part in store.batches([self._providers[peer_id] for peer_id in self._uuids]):
-            found = store.some_providers(self._connection, part)
+            found = store.some_providers(self._connection, known, part)
             self._log.add([documents.of_provider(one, uuids.get(one.parent_id), uuids[one.root_id]) for one in found])
         self._log.add([documents.EVERYTHING])
 

@@ -81,10 +81,12 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Resource classes and traits by name, with the ids that the tables use."""
+    """Resource classes and traits by name, with the ids that the tables use; in full, in the order of their ids."""
 
     classes: Mapping[str, int] = field(default_factory=dict)
     traits: Mapping[str, int] = field(default_factory=dict)
+    full_classes: Mapping[str, "Name"] = field(default_factory=dict)
+    full_traits: Mapping[str, "Name"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

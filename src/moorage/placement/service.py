@@ -22,6 +22,7 @@ from moorage.placement.service_history import HistoryService
 from moorage.placement.service_names import NameService
 from moorage.placement.service_providers import ProviderService
 from moorage.placement.snapshot import Snapshot
+from moorage.placement.store_holdings import Holdings
 from moorage.placement.tables import change_retention, change_sequence
 from moorage.placement.writing import Writer
 
@@ -35,11 +36,12 @@ class PlacementService:
         self._engine = engine
         self.clock = clock
         meters = Meters(registry or CollectorRegistry())
-        snapshot = Snapshot(engine, Asker(engine), meters)
+        asker = Asker(engine)
+        snapshot = Snapshot(engine, asker, meters)
         writer = Writer(engine, snapshot, clock, meters)
-        self.providers = ProviderService(engine, snapshot, writer, ids)
-        self.names = NameService(engine, snapshot, writer, clock)
-        self.allocations = AllocationService(engine, snapshot, writer, meters)
+        self.providers = ProviderService(snapshot, writer, ids)
+        self.names = NameService(snapshot, writer, clock)
+        self.allocations = AllocationService(engine, Holdings(asker), writer, meters)
         self.candidates = CandidateService(snapshot, meters)
         self.events = EventService(engine, meters, watchers=watchers)
         self.history = HistoryService(engine, clock)

@@ -9,9 +9,9 @@ from moorage.db.transactions import read
 from moorage.placement import store_allocations as rows
 from moorage.placement.claiming import Wish, claim, release
 from moorage.placement.meters import Meters
-from moorage.placement.model import Allocation, Consumer, Provider
+from moorage.placement.model import Allocation, Consumer
 from moorage.placement.reshaping import NewInventories, reshape
-from moorage.placement.snapshot import Snapshot
+from moorage.placement.store_holdings import Holdings
 from moorage.placement.writing import Order, Writer
 
 #: How a write is counted that ends with an error; the first that matches.
@@ -26,9 +26,9 @@ _COMMITTED, _FAILED = "committed", "failed"
 
 
 class AllocationService:
-    def __init__(self, engine: Engine, snapshot: Snapshot, writer: Writer, meters: Meters) -> None:
+    def __init__(self, engine: Engine, holdings: Holdings, writer: Writer, meters: Meters) -> None:
         self._engine = engine
-        self._snapshot = snapshot
+        self._holdings = holdings
         self._writer = writer
         self._outcomes = {
             outcome: meters.claims.labels(outcome) for outcome in (*_REFUSED.values(), _COMMITTED, _FAILED)
@@ -37,16 +37,14 @@ class AllocationService:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def of_consumer(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
-        with read(self._engine) as connection:
-            consumer = rows.find_consumer(connection, uuid)
-            return consumer, [] if consumer is None else rows.of_consumer(connection, uuid)
+        return self._holdings.of_consumer(uuid)
 
-    def of_provider(self, uuid: str) -> tuple[Provider, list[Allocation]]:
-        provider = self._snapshot.current().by_uuid(uuid)
-        if provider is None:
+    def of_provider(self, uuid: str) -> tuple[int, list[Allocation]]:
+        """Its generation, and what is held of it."""
+        found = self._holdings.of_provider(uuid)
+        if found is None:
             raise NotFound(f"Resource provider '{uuid}' not found: No resource provider with uuid {uuid} found")
-        with read(self._engine) as connection:
-            return provider, rows.of_provider(connection, provider.id)
+        return found
 
     def usages(
         self, project_id: str, user_id: str | None

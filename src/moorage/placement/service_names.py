@@ -1,22 +1,20 @@
 """Resource classes and traits: the standard ones are given, custom ones come and go."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from sqlalchemy import Connection, Engine, Table
+from sqlalchemy import Connection, Table
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
-from moorage.db.transactions import read
 from moorage.placement import documents, store_names, store_renames
-from moorage.placement.model import Name
+from moorage.placement.model import Name, Names
 from moorage.placement.snapshot import Snapshot
 from moorage.placement.store_names import CLASSES, TRAITS
 from moorage.placement.writing import Writer, Written
 
 
 class NameService:
-    def __init__(self, engine: Engine, snapshot: Snapshot, writer: Writer, clock: Clock) -> None:
-        self._engine = engine
+    def __init__(self, snapshot: Snapshot, writer: Writer, clock: Clock) -> None:
         self._snapshot = snapshot
         self._writer = writer
         self._clock = clock
@@ -24,11 +22,11 @@ class NameService:
     # --- resource classes ---------------------------------------------------------------------------------------
 
     def classes(self) -> list[Name]:
-        with read(self._engine) as connection:
-            return store_names.every(connection, CLASSES)
+        """By id."""
+        return list(self._known().full_classes.values())
 
     def resource_class(self, name: str) -> Name:
-        return self._show(CLASSES, name, f"No such resource class {name}.")
+        return _found(self._known().full_classes, name, f"No such resource class {name}.")
 
     def create_class(self, name: str) -> None:
         if not self._ensure(CLASSES, name)[1]:
@@ -73,11 +71,18 @@ class NameService:
     def traits(
         self, *, prefix: str | None = None, among: Collection[str] | None = None, associated: bool | None = None
     ) -> list[Name]:
-        with read(self._engine) as connection:
-            return store_names.every(connection, TRAITS, prefix=prefix, among=among, associated=associated)
+        """By id. `associated`: on some provider, or on none."""
+        forest = self._snapshot.current()
+        return [
+            trait
+            for name, trait in forest.names.full_traits.items()
+            if (prefix is None or name.startswith(prefix))
+            and (among is None or name in among)
+            and associated in (None, name in forest.with_trait)
+        ]
 
     def trait(self, name: str) -> Name:
-        return self._show(TRAITS, name, f"No such trait(s): {name}.")
+        return _found(self._known().full_traits, name, f"No such trait(s): {name}.")
 
     def ensure_trait(self, name: str) -> tuple[Name, bool]:
         """The trait, and whether it is new."""
@@ -99,17 +104,15 @@ class NameService:
 
     # --- both ---------------------------------------------------------------------------------------------------
 
-    def _show(self, table: Table, name: str, missing: str) -> Name:
-        with read(self._engine) as connection:
-            found = store_names.find(connection, table, name)
-        if found is None:
-            raise NotFound(missing)
-        return found
+    def _known(self) -> Names:
+        return self._snapshot.current().names
+
+    def _of(self, table: Table) -> Mapping[str, Name]:
+        known = self._known()
+        return known.full_traits if table is TRAITS else known.full_classes
 
     def _ensure(self, table: Table, name: str) -> tuple[Name, bool]:
-        with read(self._engine) as connection:
-            found = store_names.find(connection, table, name)
-        if found is not None:
+        if (found := self._of(table).get(name)) is not None:
             return found, False
 
         def work(connection: Connection) -> Written[bool]:
@@ -119,7 +122,13 @@ class NameService:
             return Written(True, (documents.NAMES,))
 
         is_new = self._writer.run(work)
-        return self._show(table, name, f"{name} was deleted again"), is_new
+        return _found(self._of(table), name, f"{name} was deleted again"), is_new
+
+
+def _found(known: Mapping[str, Name], name: str, missing: str) -> Name:
+    if name not in known:
+        raise NotFound(missing)
+    return known[name]
 
 
 def _class_in_use(name: str) -> Conflict:

@@ -7,12 +7,9 @@ that the client gave, and written by `writing`.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Engine
-
 from moorage.core.errors import ConcurrentUpdate, NotFound
 from moorage.core.ids import Ids
-from moorage.db.transactions import read
-from moorage.placement import inventory_writes, store_names
+from moorage.placement import inventory_writes
 from moorage.placement import provider_writes as writes
 from moorage.placement.claiming import CONCURRENT_UPDATE
 from moorage.placement.drafts import Draft
@@ -40,8 +37,7 @@ def kept(forest: Forest, provider: Provider) -> Kept:
 
 
 class ProviderService:
-    def __init__(self, engine: Engine, snapshot: Snapshot, writer: Writer, ids: Ids) -> None:
-        self._engine = engine
+    def __init__(self, snapshot: Snapshot, writer: Writer, ids: Ids) -> None:
         self._snapshot = snapshot
         self._writer = writer
         self._ids = ids
@@ -126,8 +122,8 @@ class ProviderService:
     def set_traits(self, uuid: str, generation: int | None, names: Collection[str]) -> tuple[Provider, list[Name]]:
         """The provider as it is then, and its traits in full."""
         provider = self._writer.submit(Order(lambda draft: writes.set_traits(draft, uuid, generation, names), (uuid,)))
-        with read(self._engine) as connection:
-            return provider, store_names.every(connection, store_names.TRAITS, among=set(names)) if names else []
+        known = self._snapshot.held().names.full_traits
+        return provider, sorted((known[name] for name in set(names) & known.keys()), key=lambda trait: trait.id)
 
     def set_aggregates(self, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
         """`generation` None: the form before 1.19, which does not move the provider's generation."""

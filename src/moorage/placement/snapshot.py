@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.db.questions import Asker, Together
 from moorage.db.transactions import read_one_state
-from moorage.placement import changes, store
+from moorage.placement import changes, store, store_names
 from moorage.placement.forest import Forest
 from moorage.placement.meters import Meters
 from moorage.placement.model import Provider
@@ -63,12 +63,13 @@ class Snapshot:
         changed = changes.since(connection, forest.sequence)
         if changes.EVERYTHING in changed:
             return self._build(connection, last)
-        names = store.names(connection) if changes.NAMES in changed else None
+        names = store_names.known(connection) if changes.NAMES in changed else forest.names
         ids = changed - {changes.NAMES}
         states: dict[int, Provider | None] = dict.fromkeys(ids)
-        states |= {provider.id: provider for provider in store.some_providers(connection, ids)}
+        states |= {provider.id: provider for provider in store.some_providers(connection, names, ids)}
         return forest.with_changes(states, sequence=last, names=names)
 
     def _build(self, connection: Connection, last: int) -> Forest:
         with self._meters.timed(self._meters.builds):
-            return Forest.build(store.all_providers(connection), store.names(connection), last)
+            names = store_names.known(connection)
+            return Forest.build(store.all_providers(connection, names), names, last)

@@ -2,12 +2,14 @@
 what changes them is in `store_drafts`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import BindParameter, Connection, Row, bindparam, func, select
+from sqlalchemy import BindParameter, Connection, Select, bindparam, func, select
 
+from moorage.db.types import UtcDateTime
 from moorage.placement.model import Inventory, Names, Provider
 from moorage.placement.tables import (
     allocations,
@@ -15,8 +17,6 @@ from moorage.placement.tables import (
     provider_aggregates,
     provider_traits,
     providers,
-    resource_classes,
-    traits,
 )
 
 Id = TypeVar("Id", int, str)
@@ -24,100 +24,156 @@ Id = TypeVar("Id", int, str)
 #: Ids per IN list: below every database's bound on parameters.
 BATCH = 500
 
-_PROVIDERS = select(providers)
-_INVENTORIES = select(inventories, resource_classes.c.name.label("class_name")).join(resource_classes)
-_USED = (
-    select(allocations.c.provider_id, resource_classes.c.name, func.sum(allocations.c.used))
-    .join(resource_classes, allocations.c.class_id == resource_classes.c.id)
-    .group_by(allocations.c.provider_id, resource_classes.c.name)
+_PROVIDERS = select(
+    providers.c.id,
+    providers.c.uuid,
+    providers.c.name,
+    providers.c.generation,
+    providers.c.revision,
+    providers.c.parent_id,
+    providers.c.root_id,
+    providers.c.updated_at,
 )
-_TRAITS = select(provider_traits.c.provider_id, traits.c.name).join(traits)
+_INVENTORIES = select(
+    inventories.c.provider_id,
+    inventories.c.updated_at,
+    inventories.c.class_id,
+    inventories.c.total,
+    inventories.c.reserved,
+    inventories.c.min_unit,
+    inventories.c.max_unit,
+    inventories.c.step_size,
+    inventories.c.allocation_ratio,
+)
+_USED = select(allocations.c.provider_id, allocations.c.class_id, func.sum(allocations.c.used)).group_by(
+    allocations.c.provider_id, allocations.c.class_id
+)
+_TRAITS = select(provider_traits.c.provider_id, provider_traits.c.trait_id)
 _AGGREGATES = select(provider_aggregates.c.provider_id, provider_aggregates.c.aggregate)
 _ONLY: BindParameter[Any] = bindparam("only", expanding=True)
 
-_SOME_PROVIDERS = _PROVIDERS.where(providers.c.id.in_(_ONLY))
-_SOME_INVENTORIES = _INVENTORIES.where(inventories.c.provider_id.in_(_ONLY))
-_SOME_USED = _USED.where(allocations.c.provider_id.in_(_ONLY))
-_SOME_TRAITS = _TRAITS.where(provider_traits.c.provider_id.in_(_ONLY))
-_SOME_AGGREGATES = _AGGREGATES.where(provider_aggregates.c.provider_id.in_(_ONLY))
+#: In the order in which `_assembled` takes their rows.
+_ALL = (_PROVIDERS, _INVENTORIES, _USED, _TRAITS, _AGGREGATES)
+_SOME = (
+    _PROVIDERS.where(providers.c.id.in_(_ONLY)),
+    _INVENTORIES.where(inventories.c.provider_id.in_(_ONLY)),
+    _USED.where(allocations.c.provider_id.in_(_ONLY)),
+    _TRAITS.where(provider_traits.c.provider_id.in_(_ONLY)),
+    _AGGREGATES.where(provider_aggregates.c.provider_id.in_(_ONLY)),
+)
 
 
-def names(connection: Connection) -> Names:
-    classes = connection.execute(select(resource_classes.c.name, resource_classes.c.id))
-    of_traits = connection.execute(select(traits.c.name, traits.c.id))
-    return Names({row[0]: row[1] for row in classes}, {row[0]: row[1] for row in of_traits})
+def all_providers(connection: Connection, known: Names) -> list[Provider]:
+    """Every provider with all that hangs on it, by id. To be read in one state of the database, as `known` was."""
+    process = UtcDateTime().dialect_impl(connection.dialect).result_processor(connection.dialect, None)
+    return _assembled(known, cast(_Aware, process), *(_fetched(connection, statement) for statement in _ALL))
 
 
-def all_providers(connection: Connection) -> list[Provider]:
-    """Every provider with all that hangs on it, by id. To be read in one state of the database."""
-    return _assemble(
-        connection.execute(_PROVIDERS),
-        connection.execute(_INVENTORIES),
-        connection.execute(_USED),
-        connection.execute(_TRAITS),
-        connection.execute(_AGGREGATES),
-    )
+def _fetched(connection: Connection, statement: Select[Any]) -> list[tuple[Any, ...]]:
+    """What the driver gives. A million rows would be three times as long on their way through SQLAlchemy's."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute(str(statement.compile(dialect=connection.dialect)))
+        return cast(list[tuple[Any, ...]], cursor.fetchall())
+    finally:
+        cursor.close()
 
 
-def some_providers(connection: Connection, ids: Collection[int]) -> list[Provider]:
+def some_providers(connection: Connection, known: Names, ids: Collection[int]) -> list[Provider]:
     """Those of `ids` that exist."""
     found: list[Provider] = []
     for part in batches(ids):
-        only = {"only": part}
-        found += _assemble(
-            connection.execute(_SOME_PROVIDERS, only),
-            connection.execute(_SOME_INVENTORIES, only),
-            connection.execute(_SOME_USED, only),
-            connection.execute(_SOME_TRAITS, only),
-            connection.execute(_SOME_AGGREGATES, only),
-        )
+        rows = ([tuple(row) for row in connection.execute(statement, {"only": part})] for statement in _SOME)
+        found += _assembled(known, _as_it_is, *rows)
     return found
 
 
-def _assemble(
-    rows: Iterable[Row[Any]],
-    inventory_rows: Iterable[Row[Any]],
-    used_rows: Iterable[Sequence[Any]],
-    trait_rows: Iterable[Sequence[Any]],
-    aggregate_rows: Iterable[Sequence[Any]],
+#: Makes a moment in UTC of what stands in the rows.
+_Aware = Callable[[Any], datetime]
+
+
+def _as_it_is(moment: datetime) -> datetime:
+    return moment
+
+
+def _assembled(
+    known: Names,
+    aware: _Aware,
+    rows: Iterable[tuple[Any, ...]],
+    inventory_rows: Iterable[tuple[Any, ...]],
+    used_rows: Iterable[tuple[Any, ...]],
+    trait_rows: Iterable[tuple[Any, ...]],
+    aggregate_rows: Iterable[tuple[Any, ...]],
 ) -> list[Provider]:
-    offered: dict[int, dict[str, Inventory]] = {}
-    offered_at: dict[int, datetime] = {}
-    for row in inventory_rows:
-        offered.setdefault(row.provider_id, {})[row.class_name] = Inventory(
-            row.total, row.reserved, row.min_unit, row.max_unit, row.step_size, row.allocation_ratio
-        )
-        offered_at[row.provider_id] = max(row.updated_at, offered_at.get(row.provider_id, row.updated_at))
+    """Ten thousand hosts offer a few kinds of inventory and have a few sets of traits: equal ones are one object."""
+    classes = {number: name for name, number in known.classes.items()}
+    offered, offered_at = _offered(inventory_rows, classes)
     used: dict[int, dict[str, int]] = {}
-    for provider_id, name, units in used_rows:
-        used.setdefault(provider_id, {})[name] = int(units)
-    traits_of = _grouped(trait_rows)
-    aggregates_of = _grouped(aggregate_rows)
+    for provider_id, class_id, units in used_rows:
+        if (here := used.get(provider_id)) is None:
+            used[provider_id] = {classes[class_id]: int(units)}
+        else:
+            here[classes[class_id]] = int(units)
+    trait_names = {number: name for name, number in known.traits.items()}
+    traits_of = _sets((provider_id, trait_names[trait_id]) for provider_id, trait_id in trait_rows)
+    aggregates_of = _sets(aggregate_rows)
+    nothing: frozenset[str] = frozenset()
     return [
         Provider(
-            id=row.id,
-            uuid=row.uuid,
-            name=row.name,
-            generation=row.generation,
-            revision=row.revision,
-            parent_id=row.parent_id,
-            root_id=row.root_id,
-            inventories=offered.get(row.id, {}),
-            used=used.get(row.id, {}),
-            traits=frozenset(traits_of.get(row.id, ())),
-            aggregates=frozenset(aggregates_of.get(row.id, ())),
-            updated_at=row.updated_at,
-            inventories_updated_at=offered_at.get(row.id),
+            number,
+            uuid,
+            name,
+            generation,
+            revision,
+            parent_id,
+            root_id,
+            offered.get(number, {}),
+            used.get(number, {}),
+            traits_of.get(number, nothing),
+            aggregates_of.get(number, nothing),
+            aware(updated_at),
+            aware(offered_at[number]) if number in offered_at else None,
         )
-        for row in sorted(rows, key=lambda row: int(row.id))
+        for number, uuid, name, generation, revision, parent_id, root_id, updated_at in sorted(rows, key=_first)
     ]
 
 
-def _grouped(rows: Iterable[Sequence[Any]]) -> dict[int, list[str]]:
-    groups: dict[int, list[str]] = {}
+_first = itemgetter(0)
+
+
+def _offered(
+    rows: Iterable[tuple[Any, ...]], classes: Mapping[int, str]
+) -> tuple[dict[int, dict[str, Inventory]], dict[int, Any]]:
+    """{provider id: {class: inventory}}, and when the last of them was changed, as the driver gives it."""
+    kinds: dict[tuple[Any, ...], int] = {}
+    kinds_of: dict[int, list[int]] = {}
+    changed_at: dict[int, Any] = {}
     for row in rows:
-        groups.setdefault(row[0], []).append(row[1])
-    return groups
+        provider_id, moment = row[0], row[1]
+        kind = kinds.setdefault(row[2:], len(kinds))
+        if (here := kinds_of.get(provider_id)) is None:
+            kinds_of[provider_id], changed_at[provider_id] = [kind], moment
+            continue
+        here.append(kind)
+        changed_at[provider_id] = max(changed_at[provider_id], moment)
+    inventories_of = [(classes[class_id], Inventory(*numbers)) for class_id, *numbers in kinds]
+    same: dict[tuple[int, ...], dict[str, Inventory]] = {}
+    offered: dict[int, dict[str, Inventory]] = {}
+    for provider_id, listed in kinds_of.items():
+        key = tuple(listed)
+        if (shared := same.get(key)) is None:
+            shared = same[key] = dict(inventories_of[kind] for kind in key)
+        offered[provider_id] = shared
+    return offered, changed_at
+
+
+def _sets(rows: Iterable[tuple[int, str]]) -> dict[int, frozenset[str]]:
+    """{provider id: names}"""
+    groups: dict[int, list[str]] = {}
+    for provider_id, name in rows:
+        groups.setdefault(provider_id, []).append(name)
+    same: dict[frozenset[str], frozenset[str]] = {}
+    return {number: same.setdefault(names := frozenset(listed), names) for number, listed in groups.items()}
 
 
 def batches(ids: Collection[Id]) -> Iterator[list[Id]]:

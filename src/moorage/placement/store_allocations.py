@@ -5,40 +5,17 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, distinct, func, select
 
-from moorage.placement.model import Allocation, Consumer
+from moorage.placement.model import Consumer
 from moorage.placement.store import batches
-from moorage.placement.tables import allocations, consumers, providers, resource_classes
+from moorage.placement.tables import allocations, consumers, resource_classes
 
 _ONLY: BindParameter[Any] = bindparam("only", expanding=True)
 
-_FIND = select(consumers).where(consumers.c.uuid == bindparam("wanted"))
 _HELD = (
     select(allocations.c.consumer_id, allocations.c.provider_id, resource_classes.c.name, allocations.c.used)
     .join(resource_classes, allocations.c.class_id == resource_classes.c.id)
     .where(allocations.c.consumer_id.in_(_ONLY))
 )
-_ROWS = (
-    select(
-        consumers.c.uuid.label("consumer_uuid"),
-        consumers.c.generation.label("consumer_generation"),
-        providers.c.uuid.label("provider_uuid"),
-        providers.c.generation.label("provider_generation"),
-        resource_classes.c.name,
-        allocations.c.used,
-        allocations.c.created_at,
-    )
-    .select_from(allocations)
-    .join(consumers, allocations.c.consumer_id == consumers.c.id)
-    .join(providers, allocations.c.provider_id == providers.c.id)
-    .join(resource_classes, allocations.c.class_id == resource_classes.c.id)
-)
-_OF_CONSUMER = _ROWS.where(consumers.c.uuid == bindparam("wanted"))
-_OF_PROVIDER = _ROWS.where(allocations.c.provider_id == bindparam("wanted"))
-
-
-def find_consumer(connection: Connection, uuid: str) -> Consumer | None:
-    row = connection.execute(_FIND, {"wanted": uuid}).one_or_none()
-    return None if row is None else _consumer(row)
 
 
 def held_by(connection: Connection, consumer_ids: Collection[int]) -> dict[int, dict[int, dict[str, int]]]:
@@ -48,14 +25,6 @@ def held_by(connection: Connection, consumer_ids: Collection[int]) -> dict[int, 
         for consumer_id, provider_id, name, used in connection.execute(_HELD, {"only": part}):
             held.setdefault(consumer_id, {}).setdefault(provider_id, {})[name] = used
     return held
-
-
-def of_consumer(connection: Connection, uuid: str) -> list[Allocation]:
-    return [Allocation(*row) for row in connection.execute(_OF_CONSUMER, {"wanted": uuid})]
-
-
-def of_provider(connection: Connection, provider_id: int) -> list[Allocation]:
-    return [Allocation(*row) for row in connection.execute(_OF_PROVIDER, {"wanted": provider_id})]
 
 
 def usages(connection: Connection, project_id: str, user_id: str | None) -> list[tuple[str | None, str, int]]:

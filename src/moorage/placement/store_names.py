@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 
-from moorage.placement.model import Name
+from moorage.placement.model import Name, Names
 from moorage.placement.tables import inventories, provider_traits, resource_classes, traits
 
 CLASSES = resource_classes
@@ -15,24 +15,19 @@ TRAITS = traits
 _MANY = 500
 
 
-def every(
-    connection: Connection,
-    table: Table,
-    *,
-    prefix: str | None = None,
-    among: Collection[str] | None = None,
-    associated: bool | None = None,
-) -> list[Name]:
-    """By id. `associated` (traits only): on some provider, or on none."""
-    statement = select(table).order_by(table.c.id)
-    if prefix is not None:
-        statement = statement.where(table.c.name.startswith(prefix, autoescape=True))
-    if among is not None:
-        statement = statement.where(table.c.name.in_(sorted(among)))
-    if associated is not None:
-        on_providers = table.c.id.in_(select(provider_traits.c.trait_id))
-        statement = statement.where(on_providers if associated else ~on_providers)
-    return [_name(row) for row in connection.execute(statement)]
+def every(connection: Connection, table: Table) -> list[Name]:
+    """By id."""
+    return [_name(row) for row in connection.execute(select(table).order_by(table.c.id))]
+
+
+def known(connection: Connection) -> Names:
+    classes, of_traits = every(connection, CLASSES), every(connection, TRAITS)
+    return Names(
+        {one.name: one.id for one in classes},
+        {one.name: one.id for one in of_traits},
+        {one.name: one for one in classes},
+        {one.name: one for one in of_traits},
+    )
 
 
 def find(connection: Connection, table: Table, name: str, *, lock: bool = False) -> Name | None:

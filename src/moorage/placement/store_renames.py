@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, bindparam, select
 
-from moorage.placement import documents, store, store_allocations
+from moorage.placement import documents, store, store_allocations, store_names
 from moorage.placement.model import Consumer
 from moorage.placement.tables import allocations, consumers, inventories, providers
 
@@ -20,7 +20,7 @@ def entries(connection: Connection, class_id: int) -> Iterator[documents.Entry]:
     yield documents.EVERYTHING
     uuids: dict[int | None, str] = {row.id: row.uuid for row in connection.execute(_UUIDS)}
     offered_by = connection.execute(_OFFERED_BY, {"wanted": class_id}).scalars().all()
-    for provider in store.some_providers(connection, offered_by):
+    for provider in store.some_providers(connection, store_names.known(connection), offered_by):
         yield documents.of_provider(provider, uuids.get(provider.parent_id), uuids[provider.root_id])
     holders = [Consumer(*row) for row in connection.execute(_HELD_BY, {"wanted": class_id})]
     held = store_allocations.held_by(connection, [consumer.id for consumer in holders])

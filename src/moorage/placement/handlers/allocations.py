@@ -37,14 +37,14 @@ def of_consumer(call: PlacementCall, consumer_uuid: str) -> Reply:
 
 
 def of_provider(call: PlacementCall, uuid: str) -> Reply:
-    provider, allocations = call.service.allocations.of_provider(uuid)
+    generation, allocations = call.service.allocations.of_provider(uuid)
     by_consumer: dict[str, dict[str, Any]] = {}
     for allocation in allocations:
         entry = by_consumer.setdefault(allocation.consumer_uuid, {"resources": {}})
         entry["resources"][allocation.resource_class] = allocation.used
         if call.version >= (1, 28):
             entry["consumer_generation"] = allocation.consumer_generation
-    body = {"allocations": by_consumer, "resource_provider_generation": provider.generation}
+    body = {"allocations": by_consumer, "resource_provider_generation": generation}
     return answer(call, body, _newest(allocations))
 
 

@@ -57,10 +57,12 @@ def delete(call: PlacementCall, name: str) -> Reply:
 
 
 def of_provider(call: PlacementCall, uuid: str) -> Reply:
-    provider = call.service.providers.forest().by_uuid(uuid)
+    forest = call.service.providers.forest()
+    provider = forest.by_uuid(uuid)
     if provider is None:
         raise NotFound(f"No resource provider with uuid {uuid} found: No resource provider with uuid {uuid} found")
-    found = call.service.names.traits(among=provider.traits) if provider.traits else []
+    known = forest.names
+    found = [known.full_traits[name] for name in sorted(provider.traits, key=known.traits.__getitem__)]
     return _of_provider(call, provider.generation, found)
 
 
