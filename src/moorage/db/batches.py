@@ -38,11 +38,14 @@ _numbers = itertools.count()
 class Statement:
     """SQL in which ``{rows}`` stands for the rows of the parameter, as a table named `v` with these columns.
 
-    `words` is the same for all databases, or {database: its own}.
+    `words` is the same for all databases, or {database: its own}; `answers`: rows come back.
     """
 
-    def __init__(self, words: str | Mapping[str, str], columns: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, words: str | Mapping[str, str], columns: Mapping[str, str] | None = None, *, answers: bool = False
+    ) -> None:
         self.name = f"batch_{next(_numbers)}".encode()
+        self.answers = answers
         self._words = words
         self._columns = columns or {}
         self._worded: dict[str, str] = {}
@@ -58,7 +61,8 @@ def insert(table: str, columns: Mapping[str, str], *, returning: str = "") -> St
     names = ", ".join(columns)
     values = ", ".join(f"v.{name}" for name in columns)
     tail = f" RETURNING {returning}" if returning else ""
-    return Statement(f"INSERT INTO {table} ({names}) SELECT {values} FROM {{rows}} WHERE true{tail}", columns)
+    words = f"INSERT INTO {table} ({names}) SELECT {values} FROM {{rows}} WHERE true{tail}"
+    return Statement(words, columns, answers=bool(returning))
 
 
 def update(table: str, keys: Mapping[str, str], changed: Mapping[str, str]) -> Statement:
@@ -301,17 +305,19 @@ class _MariadbLink:
         self._cursor = connection.cursor()
 
     def run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Answer]:
-        if begin:
-            self._cursor.execute("BEGIN")
-        answers = [self._run_one(statement, parameter) for statement, parameter in sent]
-        if commit:
-            self._cursor.execute("COMMIT")
+        """One compound statement: one round trip, a result set for each statement in it that answers rows."""
+        words = [statement.words("mariadb") for statement, _ in sent]
+        block = [*(["START TRANSACTION"] if begin else []), *words, *(["COMMIT"] if commit else [])]
+        parameters = tuple(parameter.decode() for _, parameter in sent if parameter is not None)
+        self._cursor.execute(f"BEGIN NOT ATOMIC {'; '.join(block)}; END", parameters)
+        answers = [self._answer() if statement.answers else () for statement, _ in sent]
+        while self._cursor.nextset():
+            pass
         return answers
 
-    def _run_one(self, statement: Statement, parameter: bytes | None) -> Answer:
-        words = statement.words("mariadb")
-        self._cursor.execute(words, None if parameter is None else (parameter.decode(),))
-        rows: Answer = self._cursor.fetchall() if self._cursor.description else ()
+    def _answer(self) -> Answer:
+        rows: Answer = self._cursor.fetchall()
+        self._cursor.nextset()
         return rows
 
     def roll_back(self) -> None:

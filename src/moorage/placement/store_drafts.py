@@ -20,15 +20,19 @@ TAKE = Statement(
         "sqlite": "UPDATE change_sequence SET last = last + 1 WHERE id = 1 RETURNING last",
         "mariadb": "INSERT INTO change_sequence (id, last) VALUES (1, 1) ON DUPLICATE KEY UPDATE last = last + 1 "
         "RETURNING last",
-    }
+    },
+    answers=True,
 )
 _FIND_CONSUMERS = Statement(
     "SELECT c.id, c.uuid, c.generation, c.project_id, c.user_id, c.consumer_type, a.provider_id, r.name, a.used "
     "FROM {rows} JOIN consumers AS c ON c.uuid = v.uuid LEFT JOIN allocations AS a ON a.consumer_id = c.id "
     "LEFT JOIN resource_classes AS r ON r.id = a.class_id",
     {"uuid": "text"},
+    answers=True,
 )
-_FIND_NAMES = Statement("SELECT v.name, p.id FROM {rows} JOIN providers AS p ON p.name = v.name", {"name": "text"})
+_FIND_NAMES = Statement(
+    "SELECT v.name, p.id FROM {rows} JOIN providers AS p ON p.name = v.name", {"name": "text"}, answers=True
+)
 
 _INVENTORY = {
     "total": "int",
@@ -85,7 +89,7 @@ _INSERT_ENTRIES = insert(
 
 def moment(time: datetime | None) -> str | None:
     """As `moorage.db.types.UtcDateTime` keeps it in each database."""
-    return None if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    return None if time is None else time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
 # --- what is read before anything is decided ----------------------------------------------------------------------
