@@ -121,6 +121,11 @@ class PlacementOptions:
     watchers: int = option(
         2, "Watches of changes that are held open at the same time; each takes one of [server] threads. More poll."
     )
+    memory_s: int = option(
+        600,
+        "While the database does not answer, providers and candidates are read from memory for so many seconds, "
+        "marked with their age. 0: such reads are refused, too.",
+    )
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
 from tests.crash.faults import Plan
+from tests.crash.wire import Client, Lost
 
 ROOT = Path(__file__).parents[2]
 #: `moorage` of this checkout, whatever is installed.
@@ -37,9 +39,21 @@ def free_port() -> int:
 
 
 class Server:
-    """Placement alone, as `moorage up` runs it. `zygote`: started by a fork instead of a new interpreter."""
+    """Placement alone, as `moorage up` runs it.
 
-    def __init__(self, directory: Path, database_url: str, *, zygote: bool = True, **options: object) -> None:
+    `zygote`: started by a fork instead of a new interpreter; only then `bounds` are those of `moorage.db.bounds`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        database_url: str,
+        *,
+        zygote: bool = True,
+        bounds: Mapping[str, float] | None = None,
+        **options: object,
+    ) -> None:
+        self._bounds = dict(bounds or {})
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/placement"
         self.directory = directory
@@ -78,6 +92,7 @@ class Server:
                 "log": str(self.log),
                 "alive": str(self._alive),
                 "plan": plan and asdict(plan),
+                "bounds": self._bounds,
             }
             self._zygote.stdin.write(json.dumps(order) + "\n")
             self._zygote.stdin.flush()
@@ -91,6 +106,20 @@ class Server:
             )  # fmt: skip
         os.close(writing)
         self.pid = self._process.pid
+
+    def wait(self) -> None:
+        """Until it answers."""
+        deadline = time.monotonic() + DEADLINE_S
+        client = Client(self.url)
+        while time.monotonic() < deadline:
+            with contextlib.suppress(Lost):
+                client.send("GET", "/")
+                client.close()
+                return
+            if self.died(0.0) is not None:
+                break
+            time.sleep(0.01)
+        raise RuntimeError(f"the server did not start:\n{self.last_log}")
 
     def kill(self) -> None:
         """Supervisor and worker at once."""

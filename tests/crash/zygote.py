@@ -3,7 +3,7 @@
 What follows the fork is the command itself, with its configuration file, supervisor and worker.
 
 Read from standard input, one JSON document per line: ``{"config": FILE, "log": FILE, "alive": FIFO, "plan": {...} or
-null}``. Each is answered with the pid of the new process, which leads a group of its own. It and its children hold
+null, "bounds": {...}}``, the last in place of constants of `moorage.db.bounds`. Each is answered with the pid of the new process, which leads a group of its own. It and its children hold
 `alive` open: whoever reads from it sees its end when the last of them is dead, and before it the point they died at.
 """
 
@@ -14,6 +14,7 @@ import pkgutil
 import signal
 import sys
 
+from moorage.db import bounds
 from tests.crash.faults import Plan, install
 
 
@@ -49,6 +50,8 @@ def _become(order: dict) -> None:
     alive = os.open(order["alive"], os.O_WRONLY)
     for number, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(number, target)
+    for name, value in order["bounds"].items():
+        setattr(bounds, name, value)
     if order["plan"]:
         install(Plan(**order["plan"]), alive)
     status = 1

@@ -9,7 +9,7 @@ import functools
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -28,22 +28,19 @@ IDLE_TRANSACTION_TIMEOUT_S = 60
 RETRY_AFTER_S = 1.0
 HUNG_S = 0.5
 
-_ARGUMENTS: Mapping[str, Mapping[str, object]] = {
-    "postgresql": {"connect_timeout": CONNECT_TIMEOUT_S},
-    "mysql": {
+
+def arguments(backend: str) -> dict[str, object]:
+    """For `create_engine`'s ``connect_args``."""
+    if backend == "postgresql":
+        return {"connect_timeout": CONNECT_TIMEOUT_S}
+    return {
         "connect_timeout": CONNECT_TIMEOUT_S,
         "read_timeout": ANSWER_TIMEOUT_S,
         "write_timeout": ANSWER_TIMEOUT_S,
         # MySQL, which does not know the last one, reads it as a comment.
         "init_command": f"SET SESSION innodb_lock_wait_timeout={LOCK_TIMEOUT_S}, lock_wait_timeout={LOCK_TIMEOUT_S} "
         f"/*M!100300 , idle_transaction_timeout={IDLE_TRANSACTION_TIMEOUT_S} */",
-    },
-}
-
-
-def arguments(backend: str) -> dict[str, object]:
-    """For `create_engine`'s ``connect_args``."""
-    return dict(_ARGUMENTS["postgresql" if backend == "postgresql" else "mysql"])
+    }
 
 
 def bound(engine: Engine) -> None:

@@ -4,6 +4,7 @@ Rule of the house: no call to another service inside a transaction, and a servic
 here must have no other effect than its SQL.
 """
 
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from moorage.core.errors import RetryableConflict, Unavailable
-from moorage.db.bounds import LOCK_TIMEOUT_S, NO_ANSWER
+from moorage.db import bounds
 from moorage.db.engine import WRITE_OPTION
 
 T = TypeVar("T")
@@ -41,6 +42,9 @@ _ONLY_READS = """the database {place} only reads now ({detail}): look whether it
 can be repeated when it writes again"""
 _NO_MORE_CONNECTIONS = """the database {place} takes no more connections ({detail}): raise its limit, or run fewer \
 processes; the request can be repeated"""
+
+#: Of a refused connection psycopg tells only the text (of a server that speaks English).
+_NO_SLOT = re.compile("too many clients|connection slots are reserved|too many connections")
 
 #: SQLSTATEs of PostgreSQL and numbers of MariaDB: what to say.
 _REASONS: list[tuple[set[str | int], str]] = [
@@ -92,7 +96,7 @@ def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts:
 
 def is_over(began: float) -> bool:
     """Whether a transaction that was `began` at this monotonic time is not to be begun again."""
-    return time.monotonic() - began >= LOCK_TIMEOUT_S
+    return time.monotonic() - began >= bounds.LOCK_TIMEOUT_S
 
 
 @contextmanager
@@ -120,8 +124,10 @@ def translate(error: DBAPIError) -> Unavailable | None:
     for listed, reason in _REASONS:
         if codes & listed:
             return Unavailable(reason.format(place="server", detail=detail))
+    if _NO_SLOT.search(detail):
+        return Unavailable(_NO_MORE_CONNECTIONS.format(place="server", detail=detail))
     if error.connection_invalidated or codes & _GONE_MARIADB or _is_lost_postgresql(original):
-        return Unavailable(NO_ANSWER)
+        return Unavailable(bounds.NO_ANSWER)
     return None
 
 

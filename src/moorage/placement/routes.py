@@ -20,7 +20,7 @@ from moorage.placement.handlers import (
     traits,
     usages,
 )
-from moorage.placement.handlers.answers import json_only, word_body_error
+from moorage.placement.handlers.answers import reads, word_body_error
 from moorage.placement.openapi import ABOUT, DOCUMENT_PATH
 from moorage.placement.schemas import allocation as allocation_schemas
 from moorage.placement.schemas import inventory as inventory_schemas
@@ -34,7 +34,7 @@ from moorage.wire.openapi import publish
 
 
 def _get(path: str, handler: Callable[..., Reply], rule: str, minor: int = 0) -> Route[PlacementService]:
-    return Route("GET", path, json_only(handler), f"placement:{rule}", since=Version(1, minor), reads="none")
+    return Route("GET", path, reads(handler), f"placement:{rule}", since=Version(1, minor), reads="none")
 
 
 def _write(

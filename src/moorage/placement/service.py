@@ -31,13 +31,21 @@ class PlacementService:
     """`start` brings the standard classes and traits into the database; it is to be called once per process."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, ids: Ids, *, watchers: int = 2, registry: CollectorRegistry | None = None
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        *,
+        watchers: int = 2,
+        memory_s: float = 0.0,
+        registry: CollectorRegistry | None = None,
     ) -> None:
+        """`memory_s`: how long reads go on from memory while the database does not answer."""
         self._engine = engine
         self.clock = clock
         meters = Meters(registry or CollectorRegistry())
         asker = Asker(engine)
-        snapshot = Snapshot(engine, asker, meters)
+        snapshot = Snapshot(engine, asker, meters, memory_s=memory_s)
         writer = Writer(engine, snapshot, clock, meters)
         self.providers = ProviderService(snapshot, writer, ids)
         self.names = NameService(snapshot, writer, clock)

@@ -6,13 +6,15 @@ it asked; a writer, who has the next number, sees the last commit and stays alon
 """
 
 import threading
+import time
 from collections.abc import Mapping
 
 from sqlalchemy import Connection, Engine
 
+from moorage.core.errors import Unavailable
 from moorage.db.questions import Asker, Together
 from moorage.db.transactions import read_one_state
-from moorage.placement import changes, store, store_names
+from moorage.placement import as_of, changes, store, store_names
 from moorage.placement.forest import Forest
 from moorage.placement.meters import Meters
 from moorage.placement.model import Provider
@@ -21,20 +23,39 @@ from moorage.placement.model import Provider
 class Snapshot:
     """Thread-safe: the forest is immutable and replaced under a lock."""
 
-    def __init__(self, engine: Engine, asker: Asker, meters: Meters) -> None:
+    def __init__(self, engine: Engine, asker: Asker, meters: Meters, *, memory_s: float = 0.0) -> None:
         self._engine = engine
         self._meters = meters
         self._last = Together(asker.question(changes.LAST).number)
         self._lock = threading.Lock()
         self._forest: Forest | None = None
+        self._memory_s = memory_s
+        self._exact_at = time.monotonic()
 
     def held(self) -> Forest:
         """The forest as this process has it, perhaps behind others."""
         return self._forest or self.current()
 
     def current(self) -> Forest:
-        """The forest with everything that was committed before this call."""
+        """The forest with everything that was committed before this call. Where the database does not answer: the one
+        that was exact last, if the request takes it (`moorage.placement.as_of`).
+        """
+        asked = time.monotonic()
+        try:
+            forest = self._current()
+        except Unavailable:
+            age_s = asked - self._exact_at
+            if self._forest is None or age_s > self._memory_s or not as_of.accepts(age_s):
+                raise
+            return self._forest
+        self._exact_at = asked
+        return forest
+
+    def _current(self) -> Forest:
+        before = self._forest
         last = self._last()
+        if before is not None and before.sequence > last:
+            return self.catch_up()  # the database was set back to an older state
         forest = self._forest
         return forest if forest is not None and forest.sequence >= last else self.catch_up(last)
 
@@ -59,6 +80,8 @@ class Snapshot:
         last = changes.last(connection)
         forest = self._forest
         if forest is None:
+            return self._build(connection, last)
+        if last < forest.sequence:  # set back: from a backup, or to a standby that had not heard of all
             return self._build(connection, last)
         changed = changes.since(connection, forest.sequence)
         if changes.EVERYTHING in changed:

@@ -9,6 +9,7 @@ Writes of one process share transactions: see `moorage.placement.grouping`.
 """
 
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -18,7 +19,7 @@ from sqlalchemy import Connection, Engine
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, RetryableConflict
 from moorage.db.batches import Batches, Transaction
-from moorage.db.transactions import in_transaction
+from moorage.db.transactions import in_transaction, is_over
 from moorage.placement import changes, store_drafts
 from moorage.placement.documents import Entry
 from moorage.placement.drafts import Draft
@@ -84,10 +85,13 @@ class Writer:
     def _write(self, orders: Sequence[Order[Any]]) -> Sequence[Any]:
         self._meters.group_sizes.observe(len(orders))
         with self._turn, self._meters.timed(self._meters.commits):
+            began = time.monotonic()
             for _ in range(ATTEMPTS - 1):
                 try:
                     return self._attempt(orders)
                 except RetryableConflict:
+                    if is_over(began):
+                        raise
                     self._meters.repeats.inc()
             return self._attempt(orders)
 

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 S = TypeVar("S")
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
+#: What a 503 asks a client to wait: databases that were restarted are back sooner.
+RETRY_AFTER_S = 2
+
 MAX_JSON_BYTES = 10 * 1024 * 1024
 
 _REQUEST_ID = re.compile(r"req-[0-9a-fA-F-]{36}\Z")
@@ -307,6 +310,8 @@ def _send_error(
     reply = api.error_shape(problem)
     if isinstance(error, e.MethodNotAllowed):
         reply.headers.setdefault("allow", str(error.fields["allowed"]))
+    if problem.status == 503:
+        reply.headers.setdefault("retry-after", str(RETRY_AFTER_S))
     _send(resp, reply)
 
 

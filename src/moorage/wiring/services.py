@@ -57,6 +57,7 @@ def build_placement(parts: Parts) -> None:
         parts.clock,
         parts.ids,
         watchers=options.watchers,
+        memory_s=options.memory_s,
         registry=parts.plane.metrics.registry,
     )
     parts.plane.starts.append(service.start)

@@ -1,13 +1,16 @@
 """What all handlers share: headers, links, and the checks that Placement makes before it does anything."""
 
+import math
 from collections.abc import Callable
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from email.utils import format_datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 from urllib.parse import urlsplit
 
 from moorage.core.errors import NotAcceptable
+from moorage.placement import as_of
 from moorage.placement.accept import quality
 from moorage.placement.service import PlacementService
 from moorage.wire.body import Schema, Versioned
@@ -30,6 +33,30 @@ def json_only(handler: Handler[P]) -> Handler[P]:
         return handler(call, *args, **kwargs)
 
     return checked
+
+
+def reads(handler: Handler[P]) -> Handler[P]:
+    """For all that only reads: it may be what was known last while the database does not answer, and says so."""
+    checked = json_only(handler)
+
+    @wraps(handler)
+    def reading(call: PlacementCall, /, *args: P.args, **kwargs: P.kwargs) -> Reply:
+        with as_of.may_be_old() as read:
+            reply = checked(call, *args, **kwargs)
+        if read.age_s is None:
+            return reply
+        return replace(reply, headers=reply.headers | _old(call.service.clock.now(), read.age_s))
+
+    return reading
+
+
+def _old(now: datetime, age_s: float) -> dict[str, str]:
+    """RFC 9111 has ``age`` for it; ``warning`` 110 is what older caches say; the time is for people."""
+    return {
+        "age": str(math.ceil(age_s)),
+        "warning": '110 moorage "the database does not answer: this is what was known last"',
+        "x-moorage-as-of": (now - timedelta(seconds=age_s)).isoformat(timespec="milliseconds"),
+    }
 
 
 def answer(

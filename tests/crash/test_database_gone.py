@@ -1,0 +1,265 @@
+"""Issue 3: "Disk full and database gone: writes are refused with 503 and a reason, reads go on, all resumes by itself."
+
+Here the database is gone: killed, cut off, hanging, locked, full of connections, turned into a reader. The server's
+bounds are shortened, so that hanging does not take the tests a minute.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+
+import pytest
+
+from tests.conftest import DATABASES
+from tests.crash.databases import DatabaseServer, database_server
+from tests.crash.processes import DEADLINE_S, Server
+from tests.crash.wire import Answer, Client
+from tests.transport.proxy import Line
+
+pytestmark = pytest.mark.slow
+
+#: psycopg waits at least 2 s for a connection.
+BOUNDS = {"CONNECT_TIMEOUT_S": 2, "ANSWER_TIMEOUT_S": 2, "LOCK_TIMEOUT_S": 1}
+#: The longest that a request may take then: an answer that does not come, then a connection that does not.
+LONGEST_S = 5.5
+#: What is answered from memory without asking, on a machine that other tests use, too.
+AT_ONCE_S = 1.0
+
+HOST = "00000000-0000-4000-8000-000000000001"
+CONSUMER = "00000000-0000-4000-8000-0000000000c1"
+READS = (
+    "/resource_providers",
+    f"/resource_providers/{HOST}",
+    f"/resource_providers/{HOST}/inventories",
+    f"/resource_providers/{HOST}/usages",
+    "/allocation_candidates?resources=VCPU:1",
+)
+
+
+@dataclass
+class Place:
+    database: DatabaseServer
+    line: Line
+    server: Server
+    client: Client
+    writes: int = 0
+
+    def write(self) -> Answer:
+        self.writes += 1
+        return self.client.send("PUT", f"/traits/CUSTOM_{self.writes}")
+
+    def claim(self) -> Answer:
+        consumer = f"00000000-0000-4000-8000-{self.writes:012d}"
+        self.writes += 1
+        body = {
+            "allocations": {HOST: {"resources": {"VCPU": 1}}},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+        }
+        return self.client.send("PUT", f"/allocations/{consumer}", body)
+
+    def until_written(self) -> None:
+        """Until it writes again, by itself; what is read is then exact."""
+        deadline = time.monotonic() + DEADLINE_S
+        while (answer := self.claim()).status != 204:
+            assert answer.status == 503, answer
+            assert time.monotonic() < deadline, "it does not resume"
+        for path in READS:
+            answer = self.client.send("GET", path)
+            assert answer.status == 200, answer
+            assert "x-moorage-as-of" not in answer.headers, path
+        assert self.healthcheck() == 200
+
+    def healthcheck(self) -> int:
+        return self.client.send("GET", "/healthcheck").status
+
+
+@pytest.fixture(scope="module", params=DATABASES[1:])
+def running(request, tmp_path_factory) -> Iterator[Place]:
+    place = tmp_path_factory.mktemp("gone")
+    with (
+        database_server(request.param, max_connections=30) as database,
+        contextlib.closing(Line(database.url)) as line,
+        Server(place / "server", line.url, bounds=BOUNDS, memory_s=60) as server,
+    ):
+        server.start()
+        server.wait()
+        client = Client(server.url)
+        for method, path, body in (
+            ("POST", "/resource_providers", {"name": "host", "uuid": HOST}),
+            (
+                "PUT",
+                f"/resource_providers/{HOST}/inventories",
+                {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 100_000}}},
+            ),
+        ):
+            assert client.send(method, path, body).status == 200
+        yield Place(database, line, server, client)
+        client.close()
+
+
+@pytest.fixture
+def place(running) -> Iterator[Place]:
+    running.until_written()
+    yield running
+    assert running.server.died(0.0) is None, "the process must have lived through it"
+
+
+def refused(answer: Answer, reason: str = "the database does not answer") -> None:
+    assert answer.status == 503, answer
+    assert reason in answer.reason
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def timed(ask: Callable[[], Answer]) -> tuple[Answer, float]:
+    began = time.monotonic()
+    return ask(), time.monotonic() - began
+
+
+def reads_go_on(place: Place) -> None:
+    for path in READS:
+        answer, took_s = timed(lambda path=path: place.client.send("GET", path))
+        assert answer.status == 200, (path, answer)
+        assert answer.headers["warning"].startswith("110 ")
+        assert int(answer.headers["age"]) <= 60
+        assert datetime.fromisoformat(answer.headers["x-moorage-as-of"]).tzinfo is not None
+        assert took_s < AT_ONCE_S
+    # What memory does not hold is not made up.
+    refused(place.client.send("GET", f"/allocations/{CONSUMER}"))
+
+
+def test_a_killed_database(place):
+    place.database.kill()
+    try:
+        for ask in (place.write, place.claim):
+            answer, took_s = timed(ask)
+            refused(answer)
+            assert took_s < AT_ONCE_S
+        reads_go_on(place)
+        assert place.healthcheck() == 503
+    finally:
+        place.database.start()
+        place.database.wait()
+    place.until_written()
+
+
+def test_a_restarted_database_costs_nobody_an_error(place):
+    place.database.stop()
+    place.database.start()
+    place.database.wait()
+    assert place.claim().status == 204
+    assert place.write().status == 201
+
+
+def test_a_line_that_is_cut(place):
+    place.line.cut()
+    refused(place.claim())
+    reads_go_on(place)
+    place.line.mend()
+    assert place.claim().status == 204
+
+
+@pytest.fixture(params=["the line swallows", "the database stands still"])
+def hanging(request, place) -> Iterator[Place]:
+    if request.param == "the line swallows":
+        place.line.swallow()
+        yield place
+        place.line.cut()
+        place.line.mend()
+    else:
+        place.database.stall()
+        yield place
+        place.database.go_on()
+    place.until_written()
+
+
+def test_a_database_that_hangs(hanging):
+    """Eight requests at once, as many as the server has threads: none of them is kept longer than the bounds say."""
+
+    def ask(number: int) -> tuple[Answer, float]:
+        client = Client(hanging.server.url)
+        path = f"/resource_providers/{HOST}/usages"
+        answer, took_s = timed(
+            lambda: client.send("GET", path) if number % 2 else client.send("PUT", f"/traits/CUSTOM_H{number}")
+        )
+        client.close()
+        return answer, took_s
+
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(ask, range(8)))
+    for number, (answer, took_s) in enumerate(answers):
+        assert took_s < LONGEST_S
+        if number % 2:
+            assert answer.status == 200
+            assert "x-moorage-as-of" in answer.headers
+        else:
+            refused(answer)
+    answer, took_s = timed(hanging.claim)
+    refused(answer)
+    assert took_s < LONGEST_S
+
+
+def test_a_row_that_somebody_holds_for_ever(place):
+    with place.database.connect() as holder:
+        cursor = holder.cursor()
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT last FROM change_sequence FOR UPDATE")
+        for ask in (place.claim, place.write):
+            answer, took_s = timed(ask)
+            refused(answer, "the database gave up this transaction for another one")
+            assert took_s < LONGEST_S
+        for path in READS:
+            answer = place.client.send("GET", path)
+            assert (answer.status, answer.headers.get("x-moorage-as-of")) == (200, None)
+    assert place.claim().status == 204
+
+
+def test_no_connection_is_left(place):
+    with contextlib.ExitStack() as others:
+        with contextlib.suppress(Exception):  # two drivers; it ends with the refusal
+            while True:
+                others.enter_context(contextlib.closing(place.database.connect()))
+        place.line.cut()  # ours are lost; there is no room for new ones
+        place.line.mend()
+        with contextlib.suppress(Exception):
+            while True:
+                others.enter_context(contextlib.closing(place.database.connect()))
+        refused(place.claim(), "takes no more connections")
+        reads_go_on_with_reason(place, "takes no more connections")
+    place.until_written()
+
+
+def reads_go_on_with_reason(place: Place, reason: str) -> None:
+    for path in READS:
+        assert "x-moorage-as-of" in place.client.send("GET", path).headers
+    refused(place.client.send("GET", f"/allocations/{CONSUMER}"), reason)
+
+
+def test_a_database_that_was_made_read_only(place):
+    on, off = {
+        "postgresql": ("ALTER SYSTEM SET default_transaction_read_only = on", "ALTER SYSTEM RESET ALL"),
+        "mariadb": ("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0"),
+    }[place.database.kind]
+    if place.database.kind == "mariadb":
+        pytest.skip("the superuser that the tests are is exempt from read_only")
+    place.database.execute(on)
+    place.database.execute("SELECT pg_reload_conf()")
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while (answer := place.claim()).status == 204:
+            assert time.monotonic() < deadline
+        refused(answer, "only reads now")
+        for path in READS:
+            answer = place.client.send("GET", path)
+            assert (answer.status, answer.headers.get("x-moorage-as-of")) == (200, None)
+    finally:
+        with place.database.connect() as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            connection.execute(off)
+            connection.execute("SELECT pg_reload_conf()")
+    place.until_written()
