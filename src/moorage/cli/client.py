@@ -5,7 +5,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.identity.client import PasswordTokens
 from moorage.identity.embedded import credentials
-from moorage.wire.client import NoCredentials, ServiceClient
+from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
 from moorage.wire.transports import SocketTransport
 
 
@@ -24,11 +24,13 @@ def identity_url(config: Config) -> str:
 
 def plane_client(config: Config) -> ServiceClient:
     """A client for the plane's own routes (`/moorage`), with the admin's token."""
-    tokens = NoCredentials() if config.identity.mode == "none" else _admin_tokens(config)
-    return ServiceClient(SocketTransport(base_url(config)), service_type="moorage", credentials=tokens)
+    return ServiceClient(SocketTransport(base_url(config)), service_type="moorage", credentials=plane_tokens(config))
 
 
-def _admin_tokens(config: Config) -> PasswordTokens:
+def plane_tokens(config: Config) -> TokenSource:
+    """The admin's, as whom commands call."""
+    if config.identity.mode == "none":
+        return NoCredentials()
     auth_url = identity_url(config)
     password, project = credentials(config.state, "admin")
     return PasswordTokens(

@@ -13,6 +13,10 @@ _COMMANDS = {
     "up": ("moorage.cli.up", "up", "Run the plane in the foreground: all services, or those the configuration names."),
     "env": ("moorage.cli.env", "env", "Print the OS_* variables for the openstack clients."),
     "clock": ("moorage.cli.clock", "clock", "Show the plane's clock, or move a rehearsal's forwards."),
+    "audit": ("moorage.cli.audit", "audit", "Find what Placement and the other services disagree on; --fix mends it."),
+    "explain": ("moorage.cli.explain", "explain", "Why hosts fit or do not fit a request, constraint by constraint."),
+    "events": ("moorage.cli.events", "events", "What changed in placement; --follow shows what changes now."),
+    "history": ("moorage.cli.history", "history", "What a provider or consumer was at some time."),
     "placement": ("moorage.cli.placement", "placement", "Take over an existing OpenStack Placement database."),
     "config": ("moorage.cli.config", "config", "Show the options in force, each with its meaning."),
 }
@@ -45,5 +49,6 @@ def main() -> Any:
     try:
         return cli()
     except MoorageError as error:
-        click.echo(f"moorage: {error.message}", err=True)
+        # A service's own words may have paragraphs.
+        click.echo(f"moorage: {' '.join(error.message.split())}", err=True)
         sys.exit(1)

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,14 +17,16 @@ WIDTH = 100
 def console() -> Console:
     """For standard output. A terminal may be narrower, and is never used beyond `WIDTH`."""
     width = min(os.get_terminal_size().columns, WIDTH) if sys.stdout.isatty() else WIDTH
-    return Console(width=width, highlight=False, emoji=False, markup=False)
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(width=width, highlight=False, emoji=False, markup=False, color_system=None if plain else "auto")
 
 
-def table(*headings: str, right: Sequence[str] = ()) -> Table:
-    """Rows below `headings`; the columns in `right` are numbers."""
+def table(*headings: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
+    """Rows below `headings`. The columns in `right` are numbers; those in `whole` are to be copied: not broken."""
     made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if heading in right else "left"
+        made.add_column(heading, justify=justify, overflow="fold", no_wrap=heading in whole)
     return made
 
 

@@ -11,13 +11,15 @@ from urllib.parse import quote
 
 from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.jobs.model import FENCED_CODE
-from moorage.wire.client import ServiceClient
+from moorage.wire.client import ServiceClient, decode
 
 #: Capacity fields and cpu_info as an object: both below 2.88, the latter from 2.28 on.
 _WITH_CAPACITY = "2.87"
 #: A server shows the id of its flavor only below 2.47.
 _WITH_FLAVOR_ID = "2.46"
 _AGGREGATES = "2.81"
+#: From here on servers of cells that do not answer are listed too, and hypervisors and migrations have uuids.
+_EVERYWHERE = "2.69"
 _FLAVORS = "2.61"
 _PAGE = 500
 
@@ -36,6 +38,18 @@ class Hypervisor:
     state: str  #: up or down
     status: str  #: enabled or disabled
     running_servers: str  #: names of those that are on it, for messages; empty without any
+
+
+@dataclass(frozen=True)
+class Flavor:
+    id: str
+    name: str
+    vcpus: int
+    ram_mb: int
+    disk_gb: int
+    ephemeral_gb: int
+    swap_mb: int
+    extra_specs: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,19 @@ class ComputeClient:
             return None
         return next((_hypervisor(row) for row in found if row["hypervisor_hostname"] == name), None)
 
+    def hypervisor_ids(self) -> set[str]:
+        """Of all: uuids, which are those of their resource providers."""
+        return {str(row["id"]) for row in self._pages("/v2.1/os-hypervisors", "hypervisors")}
+
     # --------------------------------------------------------------------------------------- flavors
+
+    def flavor(self, name_or_id: str) -> Flavor | None:
+        """The flavor of this id, or else of exactly this name."""
+        answer = self._http.answer("GET", f"/v2.1/flavors/{_quoted(name_or_id)}", version=_FLAVORS, accept=(404,))
+        if answer.status == 200:
+            return _flavor(decode(answer)["flavor"])
+        rows = self._pages("/v2.1/flavors/detail", "flavors", {"is_public": "None"}, version=_FLAVORS)
+        return next((_flavor(row) for row in rows if row["name"] == name_or_id), None)
 
     def create_flavor(
         self, flavor_id: str, name: str, vcpus: int, ram_mb: int, disk_gb: int, *, public: bool = False
@@ -134,6 +160,37 @@ class ComputeClient:
     def servers_of_flavor(self, flavor_id: str) -> list[Server]:
         """Of all projects."""
         return [_server(row) for row in self._servers({"flavor": flavor_id})]
+
+    def server_ids(self) -> set[str]:
+        """Of all projects."""
+        return {row["id"] for row in self._pages("/v2.1/servers", "servers", {"all_tenants": "true"})}
+
+    def server_owner(self, server_id: str) -> tuple[str, str] | None:
+        """(project, user); None where there is no such server."""
+        path = f"/v2.1/servers/{_quoted(server_id)}"
+        answer = self._http.answer("GET", path, version=_EVERYWHERE, accept=(404,))
+        if answer.status == 404:
+            return None
+        server = decode(answer)["server"]
+        return server["tenant_id"], server["user_id"]
+
+    def migration_ids(self) -> set[str]:
+        """Migrations are consumers while they last; a compute service that does not migrate has none."""
+        try:
+            return {str(row["uuid"]) for row in self._pages("/v2.1/os-migrations", "migrations")}
+        except NotFound:
+            return set()
+
+    def _pages(
+        self, path: str, key: str, wanted: Mapping[str, str] | None = None, version: str = _EVERYWHERE
+    ) -> Iterator[Mapping[str, Any]]:
+        params: dict[str, Any] = {**(wanted or {}), "limit": _PAGE}
+        while True:
+            document = self._http.get(path, params=params, version=version)
+            yield from document[key]
+            if not document.get(f"{key}_links"):
+                return
+            params["marker"] = document[key][-1].get("uuid") or document[key][-1]["id"]
 
     def delete_server(self, server_id: str) -> None:
         """Answered before it is gone: ask again until it is not found."""
@@ -245,6 +302,19 @@ def _hypervisor(row: Mapping[str, Any]) -> Hypervisor:
         state=row["state"],
         status=row["status"],
         running_servers=", ".join(server["name"] for server in row.get("servers") or ()),
+    )
+
+
+def _flavor(row: Mapping[str, Any]) -> Flavor:
+    return Flavor(
+        id=row["id"],
+        name=row["name"],
+        vcpus=row["vcpus"],
+        ram_mb=row["ram"],
+        disk_gb=row["disk"],
+        ephemeral_gb=row["OS-FLV-EXT-DATA:ephemeral"],
+        swap_mb=int(row["swap"] or 0),
+        extra_specs=row["extra_specs"],
     )
 
 

@@ -5,15 +5,20 @@ Speaks 1.39, so it works with OpenStack's Placement too; only `explain` is our o
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFound, RemoteError
-from moorage.wire.client import ServiceClient
+from moorage.wire.client import ServiceClient, decode
 
 #: The microversion that this client needs; the wiring gives it to the `ServiceClient`.
 VERSION = "1.39"
 CONCURRENT_UPDATE = "placement.concurrent_update"
 SERVER_TYPE = "INSTANCE"
+#: How consumers without a type are shown, and the last version in which one is written without.
+UNKNOWN_TYPE = "unknown"
+_WITHOUT_TYPES = "1.37"
 
 Resources = Mapping[str, int]
 
@@ -67,9 +72,44 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Closest:
+    """A host that nearly fits."""
+
+    provider: str
+    lacks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """The smallest change that would make a query fit, on `provider`."""
+
+    provider: str
+    parts: tuple[str, ...]  #: in words
+    query: str  #: changed so
+
+
+@dataclass(frozen=True)
 class Explanation:
+    """`closest` and `change` where there is no candidate."""
+
     text: str
+    candidates: int = 0
     steps: tuple[Step, ...] = field(default_factory=tuple)
+    closest: tuple[Closest, ...] = ()
+    change: Change | None = None
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A consumer. `generation` None: it holds nothing any more, or not yet."""
+
+    uuid: str
+    generation: int | None
+    project_id: str
+    user_id: str
+    type: str
+    allocations: Mapping[str, Resources]  # {provider uuid: {class: amount}}
+    written_at: datetime  #: when the newest of them was written
 
 
 class PlacementClient:
@@ -85,6 +125,10 @@ class PlacementClient:
             return _provider(self._get(f"/resource_providers/{uuid}"))
         except NotFound:
             return None
+
+    def providers(self, query: Sequence[tuple[str, str]] = ()) -> list[Provider]:
+        """Those that `query` leaves, in no order."""
+        return [_provider(document) for document in self._get("/resource_providers", query)["resource_providers"]]
 
     def provider_by_name(self, name: str) -> Provider | None:
         found = self._get("/resource_providers", [("name", name)])["resource_providers"]
@@ -179,6 +223,55 @@ class PlacementClient:
         found = self._get(f"/resource_providers/{uuid}/allocations")["allocations"]
         return {consumer: dict(entry["resources"]) for consumer, entry in found.items()}
 
+    def holders(self, uuid: str) -> tuple[int, dict[str, dict[str, int]]]:
+        """(generation, {consumer: {class: units}}) of a provider."""
+        document = self._get(f"/resource_providers/{uuid}/allocations")
+        held = {consumer: dict(entry["resources"]) for consumer, entry in document["allocations"].items()}
+        return document["resource_provider_generation"], held
+
+    def holder(self, consumer: str) -> Holder | None:
+        """None where it holds nothing."""
+        try:
+            answer = self._http.answer("GET", f"/allocations/{consumer}", version=VERSION)
+        except RemoteError as error:
+            raise _refusal(error) from error
+        document = decode(answer)
+        if not document["allocations"]:
+            return None
+        return Holder(
+            uuid=consumer,
+            generation=document["consumer_generation"],
+            project_id=document["project_id"],
+            user_id=document["user_id"],
+            type=document["consumer_type"],
+            allocations={uuid: dict(entry["resources"]) for uuid, entry in document["allocations"].items()},
+            written_at=parsedate_to_datetime(answer.headers["last-modified"]),
+        )
+
+    def consumers_of(self, project_id: str) -> int:
+        """How many consumers of the project hold something."""
+        usages = self._get("/usages", [("project_id", project_id)])["usages"]
+        return sum(entry["consumer_count"] for entry in usages.values())
+
+    def hold(self, holder: Holder) -> None:
+        """Let it hold what it says from now on, nothing included, if it is still of its generation.
+
+        Raises `ConcurrentUpdate` where it is not.
+        """
+        kind = {} if holder.type == UNKNOWN_TYPE else {"consumer_type": holder.type}
+        body = {
+            "allocations": {uuid: {"resources": dict(units)} for uuid, units in holder.allocations.items()},
+            "consumer_generation": holder.generation,
+            "project_id": holder.project_id,
+            "user_id": holder.user_id,
+        }
+        # A consumer without a type can keep none only below 1.38.
+        version = VERSION if kind else _WITHOUT_TYPES
+        try:
+            self._http.request("PUT", f"/allocations/{holder.uuid}", json=body | kind, version=version)
+        except RemoteError as error:
+            raise _refusal(error) from error
+
     def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
         """{provider uuid: {class: units}}; empty for a consumer that holds nothing."""
         found = self._get(f"/allocations/{consumer}")["allocations"]
@@ -227,7 +320,15 @@ class PlacementClient:
             )
             for step in document["steps"]
         )
-        return Explanation(document["text"], steps)
+        closest = tuple(Closest(host["provider"], tuple(host["lacks"])) for host in document.get("closest", ()))
+        change = document.get("change")
+        return Explanation(
+            document["text"],
+            document.get("candidates", 0),
+            steps,
+            closest,
+            change and Change(change["provider"], tuple(change["parts"]), change["query"]),
+        )
 
     # --- the wire -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,197 @@
+"""Mending what is safe to mend, one finding after the other.
+
+Right before each step everything is asked again that the finding rests on; the write itself carries the generation
+that was seen, so that whoever changed something in between wins and the finding is left alone.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from moorage.audit.model import Action, Consumer, Finding, Picture
+from moorage.audit.reading import Services, consumer_of
+from moorage.audit.receipt import Receipt
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict
+from moorage.core.names import reservation_class
+from moorage.placement.client import VERSION, Holder, Inventory
+
+#: An HTTP request to Placement that undoes a step.
+Undo = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    finding: Finding
+    is_done: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What is about to be done. `before` and `undo` go into the receipt."""
+
+    before: Mapping[str, Any]
+    undo: tuple[Undo, ...]
+    do: Callable[[], object]
+
+
+class Healer:
+    def __init__(self, services: Services, clock: Clock, grace: timedelta, receipt: Receipt) -> None:
+        self._services = services
+        self._clock = clock
+        self._grace = grace
+        self._receipt = receipt
+
+    def heal(self, picture: Picture, findings: Collection[Finding], also: Collection[str]) -> list[Outcome]:
+        """What came of each finding that has an action and is safe, or whose subject is in `also`."""
+        return [
+            self._heal(picture, finding)
+            for finding in findings
+            if finding.action is not None and (finding.is_safe or finding.subject in also)
+        ]
+
+    def _heal(self, picture: Picture, finding: Finding) -> Outcome:
+        plan = {
+            Action.RELEASE: self._release,
+            Action.SET_OWNER: self._set_owner,
+            Action.DROP_INVENTORY: self._drop_inventory,
+            Action.DELETE_PROVIDER: self._delete_provider,
+        }[finding.action or Action.RELEASE]
+        step = plan(picture, finding)
+        if isinstance(step, str):
+            return self._ended(finding, is_done=False, text=f"left alone: {step}")
+        self._receipt.write(
+            {
+                "at": self._clock.now().isoformat(),
+                "about_to": finding.action,
+                "finding": {
+                    "kind": finding.kind,
+                    "subject": finding.subject,
+                    "where": finding.where,
+                    "why": finding.why,
+                },
+                "before": step.before,
+                "undo": list(step.undo),
+            }
+        )
+        try:
+            step.do()
+        except Conflict as conflict:
+            return self._ended(finding, is_done=False, text=f"left alone: it changed meanwhile ({conflict.message})")
+        return self._ended(finding, is_done=True, text="done")
+
+    def _ended(self, finding: Finding, *, is_done: bool, text: str) -> Outcome:
+        self._receipt.write(
+            {"at": self._clock.now().isoformat(), "subject": finding.subject, "done": is_done, "result": text}
+        )
+        return Outcome(finding, is_done, text)
+
+    # --- consumers ----------------------------------------------------------------------------------------------
+
+    def _release(self, picture: Picture, finding: Finding) -> _Step | str:
+        seen = self._as_seen(picture.consumers[finding.subject])
+        if isinstance(seen, str):
+            return seen
+        if self._clock.now() - seen.written_at < self._grace:
+            return "it is too young"
+        if self._services.compute is None or self._services.compute.server_owner(seen.uuid) is not None:
+            return "compute knows it now"
+        if self._services.accelerators is not None and self._services.accelerators.requests(seen.uuid):
+            return "an accelerator is attached to it now"
+        empty = dataclasses.replace(seen, allocations={})
+        return _Step(_holder(seen), (_put(seen, generation=None),), lambda: self._services.placement.hold(empty))
+
+    def _set_owner(self, picture: Picture, finding: Finding) -> _Step | str:
+        seen = self._as_seen(picture.consumers[finding.subject])
+        if isinstance(seen, str):
+            return seen
+        owner = None if self._services.compute is None else self._services.compute.server_owner(seen.uuid)
+        if finding.owner is None or owner != (finding.owner.project_id, finding.owner.user_id):
+            return "compute says something else now"
+        owned = dataclasses.replace(seen, project_id=owner[0], user_id=owner[1])
+        undo = _put(seen, generation=None if seen.generation is None else seen.generation + 1)
+        return _Step(_holder(seen), (undo,), lambda: self._services.placement.hold(owned))
+
+    def _as_seen(self, audited: Consumer) -> Holder | str:
+        """The consumer as it is, if it is as it was."""
+        now = self._services.placement.holder(audited.uuid)
+        if now is None:
+            return "it holds nothing any more"
+        return now if consumer_of(now) == audited else "it changed meanwhile"
+
+    # --- providers ----------------------------------------------------------------------------------------------
+
+    def _drop_inventory(self, picture: Picture, finding: Finding) -> _Step | str:
+        name = finding.resource_class or ""
+        generation, inventories = self._services.placement.inventories(finding.subject)
+        if inventories.get(name) != picture.providers[finding.subject].inventories[name]:
+            return "it changed meanwhile"
+        if self._services.reservations is None or name in {
+            reservation_class(one.id)
+            for lease in self._services.reservations.leases()
+            for one in lease.reservations
+            if one.status != "deleted"
+        }:
+            return "a lease has it now"
+        left = {its: inventory for its, inventory in inventories.items() if its != name}
+        path = f"/resource_providers/{finding.subject}/inventories"
+        body = {"resource_provider_generation": generation + 1, "resource_class": name}
+        undo = (
+            _request("PUT", f"/resource_classes/{name}"),
+            _request("POST", path, body | dataclasses.asdict(inventories[name])),
+        )
+        before = {"generation": generation, "inventory": {name: dataclasses.asdict(inventories[name])}}
+        return _Step(before, undo, lambda: self._services.placement.set_inventories(finding.subject, generation, left))
+
+    def _delete_provider(self, picture: Picture, finding: Finding) -> _Step | str:
+        """Placement itself refuses to delete one that has children, or of which somebody holds something."""
+        placement = self._services.placement
+        audited = picture.providers[finding.subject]
+        now = placement.provider(finding.subject)
+        if now is None:
+            return "it is gone already"
+        generation, inventories = placement.inventories(finding.subject)
+        if inventories != audited.inventories or placement.holders(finding.subject)[1]:
+            return "it changed meanwhile"
+        body: dict[str, object] = {"name": now.name, "uuid": now.uuid}
+        if now.parent_uuid is not None:
+            body["parent_provider_uuid"] = now.parent_uuid
+        parts = {
+            "inventories": _all(inventories),
+            "traits": sorted(placement.traits(finding.subject)[1]),
+            "aggregates": sorted(placement.aggregates(finding.subject)[1]),
+        }
+        undo = [_request("POST", "/resource_providers", body)]
+        for name, value in parts.items():
+            if value:  # each of these is one generation more
+                content = {"resource_provider_generation": len(undo) - 1, name: value}
+                undo.append(_request("PUT", f"/resource_providers/{now.uuid}/{name}", content))
+        before = body | {"generation": generation} | parts
+        return _Step(before, tuple(undo), lambda: placement.delete_provider(finding.subject))
+
+
+def _all(inventories: Mapping[str, Inventory]) -> dict[str, object]:
+    return {name: dataclasses.asdict(inventory) for name, inventory in inventories.items()}
+
+
+def _holder(holder: Holder) -> dict[str, Any]:
+    return dataclasses.asdict(holder) | {"written_at": holder.written_at.isoformat()}
+
+
+def _put(holder: Holder, *, generation: int | None) -> Undo:
+    body: dict[str, object] = {
+        "allocations": {uuid: {"resources": dict(units)} for uuid, units in holder.allocations.items()},
+        "project_id": holder.project_id,
+        "user_id": holder.user_id,
+        "consumer_generation": generation,
+    }
+    if holder.type == "unknown":
+        return _request("PUT", f"/allocations/{holder.uuid}", body, version="1.37")
+    return _request("PUT", f"/allocations/{holder.uuid}", body | {"consumer_type": holder.type})
+
+
+def _request(method: str, path: str, body: Mapping[str, object] | None = None, version: str = VERSION) -> Undo:
+    return {"method": method, "path": path, "microversion": version, "body": body}

@@ -1,0 +1,133 @@
+"""What an audit looks at, and what it says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from moorage.core.inventories import Inventory
+
+#: Owner of allocations that nobody said the owner of.
+INCOMPLETE = "00000000-0000-0000-0000-000000000000"
+
+#: The type of compute's consumers, and of what they are while they move. Nova itself says no type: "unknown".
+SERVER_TYPE, MIGRATION_TYPE, UNKNOWN_TYPE = "INSTANCE", "MIGRATION", "unknown"
+
+#: {class: units}
+Resources = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One resource provider; its inventories and allocations are of one generation."""
+
+    uuid: str
+    name: str
+    parent_uuid: str | None
+    root_uuid: str
+    inventories: Mapping[str, Inventory] = field(default_factory=dict)
+    held: Mapping[str, Resources] = field(default_factory=dict)  # {consumer uuid: what it holds here}
+    is_device: bool = False  #: the accelerator service says of it that it is its own
+    is_sharing: bool = False
+    aggregates: frozenset[str] = frozenset()  #: of sharing providers and of roots; else left empty
+
+    @property
+    def used(self) -> dict[str, int]:
+        total: dict[str, int] = {}
+        for resources in self.held.values():
+            for name, units in resources.items():
+                total[name] = total.get(name, 0) + units
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """As Placement has it. `written_at`: when its newest allocation was written."""
+
+    uuid: str
+    generation: int | None
+    project_id: str
+    user_id: str
+    type: str
+    allocations: Mapping[str, Resources]  # {provider uuid: what it holds there}
+    written_at: datetime
+
+    @property
+    def is_incomplete(self) -> bool:
+        return INCOMPLETE in (self.project_id, self.user_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    project_id: str
+    user_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """What compute knows. All that was there when Placement was read is in it, for it was asked afterwards."""
+
+    servers: frozenset[str]
+    migrations: frozenset[str]
+    hypervisors: frozenset[str]  #: uuids, which are those of their providers
+    owners: Mapping[str, Owner] = field(default_factory=dict)  # {server: whose it is}, where that was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    deployables: frozenset[str]  #: uuids of their providers
+    instances: frozenset[str]  #: servers that an accelerator request is bound for
+
+
+@dataclass(frozen=True, slots=True)
+class Reservations:
+    leases: frozenset[str]
+    reservations: frozenset[str]  #: ids of those that are not over
+    hosts: frozenset[str]  #: hypervisor hostnames
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """`consumers` are those that need a closer look. A service that is None is not there: nothing is said about it."""
+
+    now: datetime
+    providers: Mapping[str, Provider]
+    consumers: Mapping[str, Consumer]
+    compute: Compute | None = None
+    accelerators: Accelerators | None = None
+    reservations: Reservations | None = None
+
+
+class Kind(StrEnum):
+    UNKNOWN_CONSUMER = "unknown consumer"
+    INCOMPLETE_CONSUMER = "incomplete consumer"
+    OVER_CAPACITY = "over capacity"
+    IMPOSSIBLE_INVENTORY = "impossible inventory"
+    MISSING_INVENTORY = "missing inventory"
+    OWNERLESS_PROVIDER = "provider without owner"
+    OWNERLESS_INVENTORY = "inventory without lease"
+    WRONG_ROOT = "wrong root"
+
+
+class Action(StrEnum):
+    """What mends a finding."""
+
+    RELEASE = "release"
+    SET_OWNER = "set owner"
+    DROP_INVENTORY = "drop inventory"
+    DELETE_PROVIDER = "delete provider"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`is_safe`: `--fix` does `action`; else only when the operator names `subject`, or, without an action, never."""
+
+    kind: Kind
+    subject: str  #: uuid of the consumer or provider
+    where: str  #: for people
+    why: str
+    advice: str  #: what --fix does, or what the operator can do
+    action: Action | None = None
+    is_safe: bool = False
+    resource_class: str | None = None
+    owner: Owner | None = None

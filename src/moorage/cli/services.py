@@ -1,0 +1,118 @@
+"""The services that a command speaks to: those of OS_AUTH_URL's catalogue, or those of a plane's configuration."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from moorage.accelerator.client import AcceleratorClient
+from moorage.cli.client import base_url, plane_tokens
+from moorage.cli.state import open_config
+from moorage.compute.client import ComputeClient
+from moorage.config import ENDPOINT_PATHS, Config
+from moorage.core.clock import SystemClock
+from moorage.core.errors import NotFound, StartError
+from moorage.identity.client import PasswordTokens
+from moorage.placement.client import PlacementClient
+from moorage.reservation.client import ReservationClient
+from moorage.wire.client import ServiceClient, TokenSource
+from moorage.wire.transports import SocketTransport
+
+#: What clients of the services add themselves: ``/v2.1``, ``/v1/<project>``.
+_VERSION = re.compile(r"/v\d+(\.\d+)?(/[^/]+)?/?\Z")
+
+_REQUIRED = ("OS_USERNAME", "OS_PASSWORD", "OS_PROJECT_NAME")
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """{service type: URL without a version}; those that are not there are left out."""
+
+    urls: Mapping[str, str]
+    tokens: TokenSource
+
+    def client(self, service_type: str) -> ServiceClient | None:
+        if service_type not in self.urls:
+            return None
+        return ServiceClient(
+            SocketTransport(self.urls[service_type]), service_type=service_type, credentials=self.tokens
+        )
+
+    @property
+    def placement(self) -> PlacementClient:
+        http = self.client("placement")
+        if http is None:
+            raise StartError("there is no placement service: neither in the catalogue nor in the configuration")
+        return PlacementClient(http)
+
+    @property
+    def compute(self) -> ComputeClient | None:
+        http = self.client("compute")
+        return None if http is None else ComputeClient(http)
+
+    @property
+    def accelerator(self) -> AcceleratorClient | None:
+        http = self.client("accelerator")
+        return None if http is None else AcceleratorClient(http)
+
+    @property
+    def reservation(self) -> ReservationClient | None:
+        http = self.client("reservation")
+        return None if http is None else ReservationClient(http)
+
+
+def endpoints(config_path: Path | None) -> Endpoints:
+    """Of the plane that ``--config`` names; else of OS_AUTH_URL, where that is set; else of the default plane."""
+    source = click.get_current_context().get_parameter_source("config_path")
+    if source is not ParameterSource.COMMANDLINE and os.environ.get("OS_AUTH_URL"):
+        return _of_catalogue(os.environ)
+    return _of_plane(open_config(config_path))
+
+
+def _of_plane(config: Config) -> Endpoints:
+    urls = {}
+    for name, path in ENDPOINT_PATHS.items():
+        elsewhere: str = getattr(config.endpoints, name)
+        if elsewhere or name in config.runs:
+            urls[name] = (elsewhere or f"{base_url(config)}/{path.split('/')[1]}").rstrip("/")
+    return Endpoints(urls, plane_tokens(config))
+
+
+def _of_catalogue(environment: Mapping[str, str]) -> Endpoints:
+    if missing := [name for name in _REQUIRED if not environment.get(name)]:
+        raise StartError(
+            f"OS_AUTH_URL is set, but {', '.join(missing)} not; set them too, or name a plane with --config"
+        )
+    auth_url = environment["OS_AUTH_URL"].rstrip("/").removesuffix("/v3")
+    tokens = PasswordTokens(
+        SocketTransport(auth_url),
+        username=environment["OS_USERNAME"],
+        password=environment["OS_PASSWORD"],
+        project=environment["OS_PROJECT_NAME"],
+        clock=SystemClock(),
+        user_domain_id=_domain(environment, "OS_USER_DOMAIN"),
+        project_domain_id=_domain(environment, "OS_PROJECT_DOMAIN"),
+    )
+    interface = environment.get("OS_INTERFACE", "public").removesuffix("URL")
+    urls = {}
+    for name in ENDPOINT_PATHS:
+        try:
+            found = tokens.endpoint(name, interface, environment.get("OS_REGION_NAME"))
+        except NotFound:
+            continue
+        urls[name] = _VERSION.sub("", found).rstrip("/")
+    return Endpoints(urls, tokens)
+
+
+def _domain(environment: Mapping[str, str], prefix: str) -> str:
+    """The id; the domain called Default has the id ``default`` everywhere."""
+    name = environment.get(f"{prefix}_NAME", "Default")
+    if given := environment.get(f"{prefix}_ID"):
+        return given
+    if name.lower() != "default":
+        raise StartError(f"{prefix}_NAME is {name!r}: domains are named by id here; set {prefix}_ID")
+    return "default"

@@ -1,0 +1,146 @@
+"""The decider of the audit against a slow one that asks every question of every thing."""
+
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.audit.findings import decide
+from moorage.audit.model import Accelerators, Action, Compute, Consumer, Kind, Picture, Provider, Reservations
+from moorage.placement.client import Inventory
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+GRACE = timedelta(minutes=10)
+CLASSES = ("VCPU", "CUSTOM_A")
+PEOPLE = ("c0", "c1", "c2", "c3")
+PLACES = ("p0", "p1", "p2", "p3")
+
+amounts = st.integers(-1, 6)
+inventories = st.builds(
+    Inventory, total=amounts, reserved=amounts, min_unit=amounts, max_unit=amounts, step_size=amounts,
+    allocation_ratio=st.sampled_from([-1.0, 0.0, 0.5, 1.0, 1.5]),
+)  # fmt: skip
+ages = st.integers(0, 20).map(lambda minutes: NOW - timedelta(minutes=minutes))
+
+
+def some(names):
+    return st.frozensets(st.sampled_from(names))
+
+
+@st.composite
+def pictures(draw) -> Picture:
+    providers = {}
+    for uuid in draw(some(PLACES)):
+        held = draw(
+            st.dictionaries(
+                st.sampled_from(PEOPLE), st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 4), min_size=1)
+            )
+        )
+        providers[uuid] = Provider(
+            uuid,
+            draw(st.sampled_from([uuid, f"blazar_{uuid}"])),
+            draw(st.none() | st.sampled_from(PLACES)),
+            draw(st.sampled_from(PLACES)),
+            draw(st.dictionaries(st.sampled_from(CLASSES), inventories)),
+            held,
+            draw(st.booleans()),
+            draw(st.booleans()),
+            draw(some(("g0", "g1"))),
+        )
+    consumers = {}
+    for uuid in draw(some(PEOPLE)):
+        allocations = {one.uuid: one.held[uuid] for one in providers.values() if uuid in one.held}
+        kind = draw(st.sampled_from(["INSTANCE", "MIGRATION", "unknown", "OTHER"]))
+        consumers[uuid] = Consumer(uuid, 1, "p", "u", kind, allocations, draw(ages))
+    return Picture(
+        NOW,
+        providers,
+        consumers,
+        draw(st.none() | st.builds(Compute, some(PEOPLE), some(PEOPLE), some(PLACES))),
+        draw(st.none() | st.builds(Accelerators, some(PLACES), some(PEOPLE))),
+        draw(st.none() | st.builds(Reservations, some(PEOPLE), some(PEOPLE), some(PLACES))),
+    )
+
+
+def used(provider: Provider, name: str) -> int:
+    return sum(resources.get(name, 0) for resources in provider.held.values())
+
+
+@given(pictures())
+def test_capacity_is_judged_as_by_hand(picture):
+    found = {(one.kind, one.subject, one.resource_class) for one in decide(picture, GRACE)}
+    for provider in picture.providers.values():
+        for name in CLASSES:
+            inventory = provider.inventories.get(name)
+            is_missing = inventory is None and used(provider, name) > 0
+            assert ((Kind.MISSING_INVENTORY, provider.uuid, name) in found) == is_missing
+            if inventory is None:
+                continue
+            is_possible = (
+                inventory.total >= 1
+                and 0 <= inventory.reserved <= inventory.total
+                and 1 <= inventory.min_unit <= inventory.max_unit
+                and inventory.step_size >= 1
+                and inventory.allocation_ratio > 0
+            )
+            assert ((Kind.IMPOSSIBLE_INVENTORY, provider.uuid, name) in found) == (not is_possible)
+            room = (inventory.total - inventory.reserved) * Fraction(inventory.allocation_ratio)
+            is_over = is_possible and used(provider, name) > room
+            assert ((Kind.OVER_CAPACITY, provider.uuid, name) in found) == is_over
+
+
+@given(pictures())
+def test_a_consumer_is_released_only_if_nobody_at_all_speaks_for_it(picture):
+    for finding in decide(picture, GRACE):
+        if finding.kind is not Kind.UNKNOWN_CONSUMER:
+            continue
+        uuid = finding.subject
+        assert any(uuid in provider.held for provider in picture.providers.values())
+        assert uuid not in picture.compute.servers | picture.compute.migrations
+        if picture.reservations is not None:
+            assert uuid not in picture.reservations.leases | picture.reservations.reservations
+        assert NOW - picture.consumers[uuid].written_at >= GRACE
+        if finding.is_safe:
+            assert finding.action is Action.RELEASE
+            assert picture.consumers[uuid].type == "INSTANCE"
+            assert picture.accelerators is None or uuid not in picture.accelerators.instances
+
+
+@given(pictures())
+def test_every_old_consumer_that_nobody_speaks_for_is_found(picture):
+    found = {one.subject for one in decide(picture, GRACE) if one.kind is Kind.UNKNOWN_CONSUMER}
+    for uuid, consumer in picture.consumers.items():
+        is_spoken_for = (
+            picture.compute is None
+            or uuid in picture.compute.servers
+            or uuid in picture.compute.migrations
+            or (picture.reservations is not None and uuid in picture.reservations.leases)
+            or (picture.reservations is not None and uuid in picture.reservations.reservations)
+        )
+        is_old = NOW - consumer.written_at >= GRACE
+        assert (uuid in found) == (not is_spoken_for and is_old and bool(consumer.allocations))
+
+
+@given(pictures())
+def test_what_is_safe_is_never_about_a_provider_in_use(picture):
+    for finding in decide(picture, GRACE):
+        if finding.action is Action.DELETE_PROVIDER:
+            assert not finding.is_safe
+            assert not picture.providers[finding.subject].held
+            assert all(one.parent_uuid != finding.subject for one in picture.providers.values())
+        if finding.action is Action.DROP_INVENTORY:
+            assert used(picture.providers[finding.subject], finding.resource_class) == 0
+
+
+@given(pictures())
+def test_the_same_picture_gives_the_same_findings_whatever_its_order(picture):
+    turned = Picture(
+        picture.now,
+        dict(reversed(picture.providers.items())),
+        dict(reversed(picture.consumers.items())),
+        picture.compute,
+        picture.accelerators,
+        picture.reservations,
+    )
+    assert decide(turned, GRACE) == decide(picture, GRACE)

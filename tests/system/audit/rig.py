@@ -1,0 +1,145 @@
+"""A whole plane under a virtual clock, the audit's way into it, and the faults that are put into it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+
+from moorage.accelerator.client import AcceleratorClient
+from moorage.audit import findings
+from moorage.audit.healing import Healer, Outcome
+from moorage.audit.model import Finding
+from moorage.audit.reading import Services, read
+from moorage.audit.receipt import Receipt
+from moorage.compute.client import ComputeClient
+from moorage.db.engine import open_engine
+from moorage.db.transactions import write
+from moorage.placement import changes, documents
+from moorage.placement.client import PlacementClient
+from moorage.reservation.client import ReservationClient
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import Answer, InProcessTransport
+from tests.system.planes import VirtualPlane
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+GRACE = timedelta(minutes=10)
+
+
+class Meddling:
+    """The way to one service of `plane`: others may act right before a request, or answer in its place."""
+
+    def __init__(self, plane: "AuditedPlane", service: str) -> None:
+        self._plane = plane
+        self._service = service
+        self._inner = InProcessTransport(plane.plane.app, f"http://127.0.0.1/{service}")
+
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: Any = None) -> Answer:
+        for key in [
+            key for key in self._plane.before if key[:2] == (method, self._service) and path.startswith(key[2])
+        ]:
+            self._plane.before.pop(key)()
+        answered = self._plane.answers.get(self._service, lambda _path: None)(path)
+        return self._inner.send(method, path, headers, body) if answered is None else Answer(200, {}, answered)
+
+
+class AuditedPlane(VirtualPlane):
+    """`before`: what happens, once, right before a request of the audit: {(method, service, start of path): act}.
+    `answers`: {service: its answer to a path, None for its own}.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        super().__init__(directory / "plane", START)
+        credentials = self.placement._credentials
+        self.before: dict[tuple[str, str, str], Callable[[], object]] = {}
+        self.answers: dict[str, Callable[[str], bytes | None]] = {}
+
+        def client(service: str) -> ServiceClient:
+            return ServiceClient(
+                Meddling(self, service), service_type=service, credentials=credentials, clock=self.clock
+            )
+
+        self.services = Services(
+            PlacementClient(client("placement")),
+            ComputeClient(client("compute")),
+            AcceleratorClient(client("accelerator")),
+            ReservationClient(client("reservation")),
+        )
+        self.host = next(
+            row["uuid"]
+            for row in self.placement.get("/resource_providers")["resource_providers"]
+            if row["name"] == "compute-1"
+        )
+
+    def audit(self) -> list[Finding]:
+        self.picture = read(self.services, self.clock, lambda *_: None)
+        return findings.decide(self.picture, GRACE)
+
+    @property
+    def receipt_path(self) -> Path:
+        return self.directory / "receipt.jsonl"
+
+    def fix(self, found: Sequence[Finding], *also: str) -> list[Outcome]:
+        receipt = Receipt(self.receipt_path)
+        try:
+            return Healer(self.services, self.clock, GRACE, receipt).heal(self.picture, found, also)
+        finally:
+            receipt.close()
+
+    def pass_grace(self) -> None:
+        self.clock.sleep(GRACE.total_seconds() + 1)
+
+    # --- what people and programs do --------------------------------------------------------------------------------
+
+    def provider(self, name: str, uuid: str, parent: str | None = None) -> str:
+        self.placement.request(
+            "POST", "/resource_providers", json={"name": name, "uuid": uuid, "parent_provider_uuid": parent}
+        )
+        return uuid
+
+    def offer(self, provider: str, resource_class: str, total: int, **more: float) -> None:
+        if resource_class.startswith("CUSTOM_"):
+            self.placement.request("PUT", f"/resource_classes/{resource_class}")
+        generation = self.placement.get(f"/resource_providers/{provider}")["generation"]
+        body = {"resource_provider_generation": generation, "resource_class": resource_class, "total": total, **more}
+        self.placement.request("POST", f"/resource_providers/{provider}/inventories", json=body)
+
+    def take(self, consumer: str, provider: str, resources: Mapping[str, int], kind: str | None = "INSTANCE") -> None:
+        body = {
+            "allocations": {provider: {"resources": dict(resources)}},
+            "project_id": "alpha",
+            "user_id": "ann",
+            "consumer_generation": None,
+        }
+        path = f"/allocations/{consumer}"
+        if kind is None:
+            self.placement.request("PUT", path, json=body, version="1.37")
+        else:
+            self.placement.request("PUT", path, json=body | {"consumer_type": kind})
+
+    def held(self, consumer: str) -> dict[str, Any]:
+        return self.placement.get(f"/allocations/{consumer}")["allocations"]
+
+    def new_server(self) -> str:
+        flavor = self.create_flavor("small")
+        server = self.create_server(flavor=flavor)
+        self.settle()
+        assert self.server(server)["status"] == "ACTIVE"
+        return server
+
+    @contextmanager
+    def broken(self, *statements: str):
+        """What no API does: rows changed by hand, as after a restored backup or a fault of ours."""
+        engine = open_engine(f"sqlite:///{self.directory}/plane/placement.db")
+        try:
+            with write(engine) as connection:
+                log = changes.Log(connection, self.clock.now())
+                for statement in statements:
+                    connection.execute(text(statement))
+                log.add([documents.EVERYTHING])
+            yield
+        finally:
+            engine.dispose()

@@ -1,0 +1,291 @@
+"""A whole plane, with every kind of fault put into it: found, mended where that is safe, and undone by the receipt."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from moorage.audit.findings import decide
+from moorage.audit.model import INCOMPLETE, Kind
+from moorage.audit.reading import consumer_of
+from moorage.core.errors import StartError, Unavailable
+from moorage.core.names import reservation_class
+from tests.system.audit.rig import GRACE, AuditedPlane
+
+pytestmark = pytest.mark.slow
+
+ORPHAN, OTHER, STRANGER = (f"{number:08d}-0000-4000-8000-000000000000" for number in (1, 2, 3))
+NODE = "0badbeef-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def plane(tmp_path):
+    with AuditedPlane(tmp_path) as plane:
+        yield plane
+
+
+def kinds(found) -> list[tuple[Kind, str]]:
+    return [(one.kind, one.subject) for one in found]
+
+
+def test_a_plane_at_work_is_clean(plane):
+    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+    lease = plane.create_lease(start=plane.clock.now() + GRACE, end=plane.clock.now() + 9 * GRACE, amount=2)
+    plane.run_until(plane.clock.now() + 2 * GRACE)
+    plane.create_server(flavor=plane.reservation_id(lease))
+    plane.settle()
+    plane.pass_grace()
+    assert plane.lease(lease)["status"] == "ACTIVE"
+    assert plane.audit() == []
+    assert plane.picture.compute.servers
+    assert plane.picture.accelerators.deployables
+    assert plane.picture.reservations.reservations
+
+
+def test_every_kind_of_fault_is_found(plane):
+    server = plane.new_server()
+    plane.placement.request("DELETE", f"/allocations/{server}")
+    row = [{"resource_provider": {"uuid": plane.host}, "resources": {"VCPU": 1}}]
+    plane.placement.request("PUT", f"/allocations/{server}", json={"allocations": row}, version="1.0")
+    plane.take(ORPHAN, plane.host, {"VCPU": 1})
+    plane.take(OTHER, plane.host, {"VCPU": 1}, "CONTAINER")
+    plane.take(STRANGER, plane.host, {"VCPU": 1}, None)
+    plane.provider("old-host", NODE)
+    device = plane.provider("compute-1_gone", "0badbeef-0000-4000-8000-000000000001", plane.host)
+    plane.placement.request("PUT", f"/resource_providers/{device}/traits",
+                            json={"traits": ["OWNER_CYBORG"], "resource_provider_generation": 0})  # fmt: skip
+    lost = reservation_class(OTHER)
+    plane.offer(plane.host, lost, 3)
+    plane.offer(plane.host, "CUSTOM_ODD", 4)
+    plane.offer(plane.host, "CUSTOM_FULL", 4)
+    plane.offer(plane.host, "CUSTOM_LOST", 4)
+    plane.take("00000004-0000-4000-8000-000000000000", plane.host, {"CUSTOM_FULL": 4, "CUSTOM_LOST": 4})
+    plane.pass_grace()
+    of = "FROM resource_classes WHERE name ="
+    with plane.broken(
+        f"UPDATE inventories SET reserved = 5, min_unit = 3, max_unit = 2 WHERE class_id = (SELECT id {of} 'CUSTOM_ODD')",
+        f"UPDATE inventories SET total = 3 WHERE class_id = (SELECT id {of} 'CUSTOM_FULL')",
+        f"DELETE FROM inventories WHERE class_id = (SELECT id {of} 'CUSTOM_LOST')",
+        "UPDATE providers SET root_id = id WHERE name = 'compute-1_NUMA_0'",
+    ):
+        found = plane.audit()
+    numa = plane.services.placement.provider_by_name("compute-1_NUMA_0").uuid
+    assert sorted(kinds(found)) == sorted([
+        (Kind.UNKNOWN_CONSUMER, ORPHAN),
+        (Kind.UNKNOWN_CONSUMER, OTHER),
+        (Kind.UNKNOWN_CONSUMER, STRANGER),
+        (Kind.UNKNOWN_CONSUMER, "00000004-0000-4000-8000-000000000000"),
+        (Kind.INCOMPLETE_CONSUMER, server),
+        (Kind.OVER_CAPACITY, plane.host),
+        (Kind.IMPOSSIBLE_INVENTORY, plane.host),
+        (Kind.MISSING_INVENTORY, plane.host),
+        (Kind.OWNERLESS_INVENTORY, plane.host),
+        (Kind.OWNERLESS_PROVIDER, NODE),
+        (Kind.OWNERLESS_PROVIDER, device),
+        (Kind.WRONG_ROOT, numa),
+    ])  # fmt: skip
+    assert {one.kind for one in found} == set(Kind)
+
+
+# --- mending ----------------------------------------------------------------------------------------------------
+
+
+def undo(plane, receipt: str) -> None:
+    """As the guide says: the requests of the receipt, the newest step first."""
+    steps = [entry for line in receipt.splitlines() if "undo" in (entry := json.loads(line))]
+    for step in reversed(steps):
+        for request in step["undo"]:
+            plane.placement.request(
+                request["method"], request["path"], json=request["body"], version=request["microversion"]
+            )
+
+
+def test_an_orphan_is_released_and_the_receipt_brings_it_back(plane):
+    plane.take(ORPHAN, plane.host, {"VCPU": 2, "MEMORY_MB": 512})
+    before = plane.held(ORPHAN)
+    plane.pass_grace()
+    (outcome,) = plane.fix(plane.audit())
+    assert (outcome.is_done, outcome.text) == (True, "done")
+    assert plane.held(ORPHAN) == {}
+    assert plane.audit() == []
+    about, ended = map(json.loads, plane.receipt_path.read_text().splitlines())
+    assert about["before"]["allocations"] == {plane.host: {"VCPU": 2, "MEMORY_MB": 512}}
+    assert ended["done"] is True
+    undo(plane, plane.receipt_path.read_text())
+    assert plane.held(ORPHAN)[plane.host]["resources"] == before[plane.host]["resources"]
+
+
+def test_a_consumer_of_unknown_type_is_released_only_by_name(plane):
+    plane.take(STRANGER, plane.host, {"VCPU": 1}, None)
+    plane.pass_grace()
+    found = plane.audit()
+    assert plane.fix(found) == []
+    assert plane.held(STRANGER)
+    plane.receipt_path.unlink()
+    (outcome,) = plane.fix(found, STRANGER)
+    assert outcome.is_done
+    assert plane.held(STRANGER) == {}
+    undo(plane, plane.receipt_path.read_text())
+    assert plane.placement.get(f"/allocations/{STRANGER}")["consumer_type"] == "unknown"
+
+
+def test_an_incomplete_consumer_gets_its_owner(plane):
+    server = plane.new_server()
+    plane.placement.request("DELETE", f"/allocations/{server}")
+    row = [{"resource_provider": {"uuid": plane.host}, "resources": {"VCPU": 1}}]
+    plane.placement.request("PUT", f"/allocations/{server}", json={"allocations": row}, version="1.0")
+    assert plane.placement.get(f"/allocations/{server}")["project_id"] == INCOMPLETE
+    (outcome,) = plane.fix(plane.audit())
+    assert outcome.is_done
+    shown = plane.server(server)
+    owned = plane.placement.get(f"/allocations/{server}")
+    assert (owned["project_id"], owned["user_id"]) == (shown["tenant_id"], shown["user_id"])
+    assert owned["allocations"][plane.host]["resources"] == {"VCPU": 1}
+    assert plane.audit() == []
+    undo(plane, plane.receipt_path.read_text())
+    assert plane.placement.get(f"/allocations/{server}")["project_id"] == INCOMPLETE
+
+
+def test_an_inventory_without_lease_is_taken_out_and_comes_back(plane):
+    lost = reservation_class(OTHER)
+    plane.offer(plane.host, lost, 3)
+    others = plane.services.placement.inventories(plane.host)[1]
+    (outcome,) = plane.fix(plane.audit())
+    assert outcome.is_done
+    left = plane.services.placement.inventories(plane.host)[1]
+    assert left == {name: inventory for name, inventory in others.items() if name != lost}
+    undo(plane, plane.receipt_path.read_text())
+    assert plane.services.placement.inventories(plane.host)[1] == others
+
+
+def test_a_provider_without_owner_is_deleted_only_by_name_and_comes_back(plane):
+    plane.provider("old-host", NODE)
+    plane.offer(NODE, "VCPU", 4, reserved=1)
+    plane.services.placement.set_aggregates(NODE, 1, [ORPHAN])
+    found = plane.audit()
+    assert plane.fix(found) == []
+    plane.receipt_path.unlink()
+    (outcome,) = plane.fix(found, NODE)
+    assert outcome.is_done
+    assert plane.services.placement.provider(NODE) is None
+    undo(plane, plane.receipt_path.read_text())
+    assert plane.services.placement.inventories(NODE)[1]["VCPU"].reserved == 1
+    assert plane.services.placement.aggregates(NODE)[1] == {ORPHAN}
+
+
+# --- races ------------------------------------------------------------------------------------------------------
+
+
+def left_alone(plane, *also: str) -> str:
+    (outcome,) = plane.fix(plane.audit(), *also)
+    assert not outcome.is_done
+    (ended,) = [entry for line in plane.receipt_path.read_text().splitlines()
+                if "done" in (entry := json.loads(line))]  # fmt: skip
+    assert ended["done"] is False
+    return outcome.text
+
+
+def test_a_consumer_that_is_written_between_reading_and_release_keeps_what_it_holds(plane):
+    """The last moment there is: right before the write, which carries the generation that was read."""
+    plane.take(ORPHAN, plane.host, {"VCPU": 1})
+    plane.pass_grace()
+
+    def write_again() -> None:
+        held = plane.placement.get(f"/allocations/{ORPHAN}")
+        held["allocations"][plane.host] = {"resources": {"VCPU": 3}}
+        plane.placement.request("PUT", f"/allocations/{ORPHAN}", json=held)
+
+    plane.before["PUT", "placement", f"/allocations/{ORPHAN}"] = write_again
+    assert left_alone(plane).startswith("left alone: it changed meanwhile")
+    assert plane.held(ORPHAN)[plane.host]["resources"] == {"VCPU": 3}
+
+
+def test_a_consumer_that_went_and_came_again_is_another_one(plane):
+    """Same uuid, same holdings, same generation: only its age tells."""
+    plane.take(ORPHAN, plane.host, {"VCPU": 1})
+    plane.pass_grace()
+
+    def come_again() -> None:
+        plane.placement.request("DELETE", f"/allocations/{ORPHAN}")
+        plane.take(ORPHAN, plane.host, {"VCPU": 1})
+
+    found = plane.audit()
+    come_again()
+    (outcome,) = plane.fix(found)
+    assert outcome.text == "left alone: it changed meanwhile"
+    assert plane.held(ORPHAN)
+
+
+def test_a_server_that_compute_knows_after_all_keeps_what_it_holds(plane):
+    """As one that was made between the two questions, or in a cell that did not answer the first."""
+    server = plane.new_server()
+    plane.pass_grace()
+    assert plane.audit() == []
+    nobody = replace(plane.picture.compute, servers=frozenset())
+    holder = consumer_of(plane.services.placement.holder(server))
+    plane.picture = replace(plane.picture, consumers={server: holder}, compute=nobody)
+    (outcome,) = plane.fix(decide(plane.picture, GRACE))
+    assert outcome.text == "left alone: compute knows it now"
+    assert plane.held(server)
+
+
+def test_a_server_that_a_list_leaves_out_is_asked_for_by_itself(plane):
+    """Nova leaves out those that are deleted softly, and they hold what they held."""
+    server = plane.new_server()
+    plane.pass_grace()
+    plane.answers["compute"] = lambda path: b'{"servers": []}' if path.startswith("/v2.1/servers?") else None
+    assert plane.audit() == []
+    assert plane.picture.compute.servers == {server}
+
+
+def test_an_inventory_that_was_written_meanwhile_stays(plane):
+    lost = reservation_class(OTHER)
+    plane.offer(plane.host, lost, 3)
+    path = f"/resource_providers/{plane.host}/inventories"
+
+    def write_other() -> None:
+        plane.offer(plane.host, "CUSTOM_NEW", 1)
+
+    plane.before["PUT", "placement", path] = write_other
+    assert left_alone(plane).startswith("left alone: it changed meanwhile")
+    assert {lost, "CUSTOM_NEW"} <= plane.services.placement.inventories(plane.host)[1].keys()
+
+
+def test_a_provider_that_is_used_at_the_last_moment_stays(plane):
+    plane.provider("old-host", NODE)
+    plane.offer(NODE, "VCPU", 4)
+    deleting = "DELETE", "placement", f"/resource_providers/{NODE}"
+    plane.before[deleting] = lambda: plane.take(ORPHAN, NODE, {"VCPU": 1})
+    assert left_alone(plane, NODE).startswith("left alone: it changed meanwhile")
+    assert plane.services.placement.provider(NODE) is not None
+
+
+def test_a_provider_that_changes_while_it_is_read_is_read_again(plane):
+    """Inventories and allocations are of one generation, or capacities would be compared with others' usage."""
+    reading = "GET", "placement", f"/resource_providers/{plane.host}/inventories"
+    plane.before[reading] = lambda: plane.offer(plane.host, "CUSTOM_NEW", 1)
+    assert plane.audit() == []
+    assert "CUSTOM_NEW" in plane.picture.providers[plane.host].inventories
+
+
+# --- when it cannot be done -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("service", ["placement", "compute", "accelerator", "reservation"])
+def test_half_a_picture_is_none(plane, service):
+    def gone(_path: str) -> None:
+        raise Unavailable(f"{service} does not answer")
+
+    plane.take(ORPHAN, plane.host, {"VCPU": 1})
+    plane.answers[service] = gone
+    with pytest.raises(Unavailable, match=f"{service} does not answer"):
+        plane.audit()
+
+
+def test_no_receipt_is_written_over(plane):
+    plane.receipt_path.write_text("the last one")
+    plane.take(ORPHAN, plane.host, {"VCPU": 1})
+    plane.pass_grace()
+    with pytest.raises(StartError, match=r"receipt\.jsonl cannot be made: File exists"):
+        plane.fix(plane.audit())
+    assert plane.held(ORPHAN)

@@ -1,0 +1,165 @@
+"""`moorage audit` and `moorage explain` as operators run them: against a plane that runs, from a shell."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from moorage.identity.embedded import credentials
+from tests.system.identity.processes import free_port
+from tests.system.planes import MOORAGE, PlaneProcess
+
+pytestmark = pytest.mark.slow
+
+ORPHAN = "00000001-0000-4000-8000-000000000000"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory):
+    config = tmp_path_factory.mktemp("plane") / "state" / "moorage.conf"
+    with PlaneProcess(config, "--port", str(free_port())) as plane:
+        yield plane
+
+
+def moorage(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
+    done = subprocess.run(
+        [MOORAGE, *arguments], env=own | environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def is_narrow(text: str) -> bool:
+    """But for a command to be copied, which no line break may spoil."""
+    return all(len(line) <= 100 for line in text.splitlines() if "moorage explain" not in line)
+
+
+def of(plane: PlaneProcess) -> tuple[str, str]:
+    return "--config", str(plane.config)
+
+
+def os_variables(plane: PlaneProcess) -> dict[str, str]:
+    password, project = credentials(plane.state, "admin")
+    return {
+        "OS_AUTH_URL": f"{plane.url}/identity",
+        "OS_USERNAME": "admin",
+        "OS_PASSWORD": password,
+        "OS_PROJECT_NAME": project,
+        "OS_USER_DOMAIN_ID": "default",
+        "OS_PROJECT_DOMAIN_NAME": "Default",
+    }
+
+
+# --- audit ------------------------------------------------------------------------------------------------------
+
+
+def take(plane: PlaneProcess) -> None:
+    placement = plane.clients().placement
+    providers = placement.get("/resource_providers")["resource_providers"]
+    host = next(row["uuid"] for row in providers if row["name"] == "compute-1")
+    body = {
+        "allocations": {host: {"resources": {"VCPU": 2}}}, "project_id": "alpha", "user_id": "ann",
+        "consumer_generation": None, "consumer_type": "INSTANCE",
+    }  # fmt: skip
+    placement.request("PUT", f"/allocations/{ORPHAN}", json=body)
+
+
+def test_audit_says_by_its_exit_status_what_it_found(plane, tmp_path):
+    clean = moorage("audit", *of(plane))
+    assert (clean.returncode, clean.stdout) == (0, "10 providers and no consumers: no findings.\n")
+    take(plane)
+    young = moorage("audit", *of(plane))
+    assert young.returncode == 0
+    assert "Not judged: 1 consumer that nobody knows, younger than the grace period." in young.stdout
+    found = moorage("audit", "--grace", "0s", *of(plane))
+    assert found.returncode == 1
+    assert ORPHAN in found.stdout
+    assert is_narrow(found.stdout)
+    assert "Nothing was changed. `moorage audit --fix` mends what is safe to mend." in found.stdout
+    receipt = tmp_path / "receipt.jsonl"
+    fixed = moorage("audit", "--grace", "0s", "--fix", "--receipt", str(receipt), *of(plane))
+    assert fixed.returncode == 0, fixed.stdout + fixed.stderr
+    assert "no findings left" in fixed.stdout
+    assert json.loads(receipt.read_text().splitlines()[0])["finding"]["subject"] == ORPHAN
+    assert moorage("audit", "--grace", "0s", *of(plane)).returncode == 0, "and so it stays"
+
+
+def test_audit_finds_the_services_by_the_variables_of_the_stock_clients(plane):
+    done = moorage("audit", "--json", **os_variables(plane))
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["providers"], said["findings"]) == (10, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "said"),
+    [
+        (("--grace", "ten"), {}, "'ten' is no period of time"),
+        (("--also", ORPHAN), {}, "give --fix too"),
+        (("--fix", "--also", "x"), {}, "--also 'x' is no uuid"),
+        (("--fix", "--also", ORPHAN), {}, f"nothing can be mended about {ORPHAN}"),
+        ((), {"OS_PASSWORD": "wrong"}, "identity answered 401"),
+        ((), {"OS_AUTH_URL": "http://127.0.0.1:9/identity"}, "does not answer"),
+        ((), {"OS_USERNAME": ""}, "OS_AUTH_URL is set, but OS_USERNAME not"),
+        ((), {"OS_PROJECT_DOMAIN_NAME": "other"}, "set OS_PROJECT_DOMAIN_ID"),
+    ],
+)
+def test_an_audit_that_cannot_be_made_is_exit_status_2(plane, arguments, variables, said):
+    done = moorage("audit", *arguments, **os_variables(plane) | variables)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+# --- explain ----------------------------------------------------------------------------------------------------
+
+
+def test_explain_tells_the_funnel_the_closest_hosts_and_the_smallest_change(plane):
+    done = moorage("explain", "resources=VCPU:40,MEMORY_MB:512&required=HW_CPU_X86_AVX2", *of(plane))
+    assert done.returncode == 0
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[1] == "No host fits."
+    assert is_narrow(done.stdout)
+    assert any(line.startswith("resources:VCPU=40 1 0 compute-1 has ") for line in lines)
+    changed = next(line for line in lines if line.startswith("moorage explain "))
+    again = moorage("explain", changed.removeprefix("moorage explain ").strip("'"), *of(plane))
+    assert "1 candidate on 1 of 1 hosts." in again.stdout, "the change makes it fit"
+
+
+def test_explain_of_a_flavor_is_what_its_servers_ask_for(plane):
+    flavor = plane.clients().create_flavor("gold", **{"resources:CUSTOM_ACCELERATOR_FPGA": "9"})
+    done = moorage("explain", "--flavor", flavor, "--json", **os_variables(plane))
+    said = json.loads(done.stdout)
+    assert said["query"].startswith("resources=CUSTOM_ACCELERATOR_FPGA:9,DISK_GB:1,MEMORY_MB:64,VCPU:1&root_required=!")
+    assert said["candidates"] == 0
+    assert [step["after"] for step in said["steps"]][-1] == 0
+    assert said["change"]["provider"] == "compute-1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("resources",), 1, "'resources', which is no name=value"),
+        (("resources=VCPU:1&=2",), 1, "'=2', which is no name=value"),
+        (("",), 1, "the query is empty"),
+        (("resources=VCPU:x",), 1, "Requested resource VCPU expected positive integer amount. Got: x."),
+        (("resources=NONE:1",), 1, "No such resource class NONE"),
+        (("nonsense=1",), 1, "Placement refuses the query nonsense=1"),
+        (("--flavor", "none"), 1, "compute knows no flavor 'none'"),
+        ((), 2, "give either a query"),
+        (("resources=VCPU:1", "--flavor", "x"), 2, "give either a query"),
+    ],
+)
+def test_a_query_that_cannot_be_read_is_one_clear_sentence(plane, arguments, status, said):
+    done = moorage("explain", *arguments, *of(plane))
+    assert done.returncode == status
+    assert said in " ".join(done.stderr.split())
+
+
+def test_a_pipe_gets_no_colours_and_no_color_is_respected(plane):
+    query = ("explain", "resources=VCPU:40", *of(plane))
+    assert "\x1b" not in moorage(*query).stdout
+    assert "\x1b" not in moorage(*query, FORCE_COLOR="1", NO_COLOR="1").stdout
+    assert "\x1b" in moorage(*query, FORCE_COLOR="1").stdout

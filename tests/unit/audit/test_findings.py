@@ -1,0 +1,182 @@
+"""What an audit says about small pictures; the same on a real plane is in tests/system/audit."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.audit.findings import capacity, decide, roots, suspects, too_young
+from moorage.audit.model import (
+    INCOMPLETE,
+    Accelerators,
+    Action,
+    Compute,
+    Consumer,
+    Kind,
+    Owner,
+    Picture,
+    Provider,
+    Reservations,
+)
+from moorage.placement.client import Inventory
+
+NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+GRACE = timedelta(minutes=10)
+LEASED = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
+CLASS = "CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E"
+
+
+def provider(uuid: str, parent: str | None = None, root: str | None = None, **more: object) -> Provider:
+    return Provider(uuid, f"{uuid}-name", parent, root or uuid, **more)
+
+
+def consumer(uuid: str, **more: object) -> Consumer:
+    made = Consumer(uuid, 1, "alpha", "ann", "INSTANCE", {"h": {"VCPU": 1}}, NOW - timedelta(days=1))
+    return replace(made, **more)
+
+
+def picture(*providers: Provider, consumers: tuple[Consumer, ...] = (), **services: object) -> Picture:
+    given = {
+        "compute": Compute(frozenset({"s"}), frozenset({"m"}), frozenset({"h"})),
+        "accelerators": Accelerators(frozenset({"d"}), frozenset()),
+        "reservations": Reservations(frozenset({"l"}), frozenset({LEASED}), frozenset({"h-name"})),
+    } | services
+    return Picture(NOW, {one.uuid: one for one in providers}, {one.uuid: one for one in consumers}, **given)
+
+
+def host(**more: object) -> Provider:
+    return provider("h", inventories={"VCPU": Inventory(8)}, **more)
+
+
+def kinds(found) -> list[tuple[Kind, str]]:
+    return [(one.kind, one.subject) for one in found]
+
+
+def test_nothing_is_said_of_a_plane_that_agrees():
+    whole = picture(
+        host(held={"s": {"VCPU": 2}, "m": {"VCPU": 1}, "l": {"VCPU": 1}}),
+        provider("d", "h", "h", is_device=True),
+        Provider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)}),
+        provider("disk", is_sharing=True, aggregates=frozenset({"g"})),
+    )
+    root = replace(whole.providers["h"], aggregates=frozenset({"g"}))
+    assert decide(replace(whole, providers={**whole.providers, "h": root}), GRACE) == []
+
+
+@pytest.mark.parametrize(
+    ("type_", "is_safe"), [("INSTANCE", True), ("unknown", False), ("MIGRATION", False), ("CONTAINER", False)]
+)
+def test_only_computes_own_consumers_are_safe_to_release(type_, is_safe):
+    (found,) = decide(picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x", type=type_),)), GRACE)
+    assert (found.kind, found.subject, found.action, found.is_safe) == (
+        Kind.UNKNOWN_CONSUMER, "x", Action.RELEASE, is_safe
+    )  # fmt: skip
+    assert found.where == "h-name"
+
+
+def test_a_consumer_with_an_accelerator_is_never_released():
+    attached = Accelerators(frozenset(), frozenset({"x"}))
+    whole = picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x"),), accelerators=attached)
+    (found,) = decide(whole, GRACE)
+    assert (found.action, found.is_safe) == (None, False)
+
+
+def test_a_consumer_younger_than_the_grace_period_is_not_judged():
+    young = consumer("x", written_at=NOW - GRACE + timedelta(seconds=1))
+    whole = picture(host(held={"x": {"VCPU": 1}}), consumers=(young,))
+    assert decide(whole, GRACE) == []
+    assert too_young(whole, GRACE) == {"x"}
+    old = consumer("x", written_at=NOW - GRACE)
+    assert kinds(decide(replace(whole, consumers={"x": old}), GRACE)) == [(Kind.UNKNOWN_CONSUMER, "x")]
+
+
+def test_without_compute_nothing_is_said_of_consumers_and_owners():
+    whole = picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x"),), compute=None)
+    assert suspects(whole) == frozenset()
+    assert decide(whole, GRACE) == []
+
+
+def test_an_incomplete_consumer_gets_the_owner_that_compute_knows():
+    knows = Compute(frozenset({"s"}), frozenset(), frozenset({"h"}), {"s": Owner("alpha", "ann")})
+    lost = consumer("s", project_id=INCOMPLETE)
+    (found,) = decide(picture(host(held={"s": {"VCPU": 1}}), consumers=(lost,), compute=knows), GRACE)
+    assert (found.kind, found.action, found.is_safe, found.owner) == (
+        Kind.INCOMPLETE_CONSUMER, Action.SET_OWNER, True, Owner("alpha", "ann")
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("inventory", "used", "kind"),
+    [
+        (Inventory(8), 8, None),
+        (Inventory(8), 9, Kind.OVER_CAPACITY),
+        (Inventory(8, reserved=8), 0, None),
+        (Inventory(8, reserved=8), 1, Kind.OVER_CAPACITY),
+        (Inventory(8, allocation_ratio=1.5), 12, None),
+        (Inventory(7, allocation_ratio=1.5), 11, Kind.OVER_CAPACITY),
+        (Inventory(8, reserved=9), 0, Kind.IMPOSSIBLE_INVENTORY),
+        (Inventory(8, min_unit=5, max_unit=4), 0, Kind.IMPOSSIBLE_INVENTORY),
+        (Inventory(8, step_size=0), 0, Kind.IMPOSSIBLE_INVENTORY),
+        (Inventory(8, allocation_ratio=-1.0), 0, Kind.IMPOSSIBLE_INVENTORY),
+        (Inventory(8, reserved=-1), 0, Kind.IMPOSSIBLE_INVENTORY),
+    ],
+)
+def test_inventories(inventory, used, kind):
+    whole = picture(provider("h", inventories={"VCPU": inventory}, held={"s": {"VCPU": used}} if used else {}))
+    found = decide(whole, GRACE)
+    assert kinds(found) == ([] if kind is None else [(kind, "h")])
+    assert all(one.action is None for one in found), "what was meant, only people know"
+
+
+def test_allocations_of_a_class_that_is_not_offered():
+    (found,) = decide(picture(host(held={"s": {"CUSTOM_X": 3}})), GRACE)
+    assert (found.kind, found.why) == (Kind.MISSING_INVENTORY, "3 CUSTOM_X in use by s, and it offers none")
+
+
+def test_a_root_nobody_claims_is_reported_and_deleted_only_by_name():
+    (found,) = decide(picture(host(), provider("x", aggregates=frozenset({"g"}))), GRACE)
+    assert (found.kind, found.subject, found.action, found.is_safe) == (
+        Kind.OWNERLESS_PROVIDER, "x", Action.DELETE_PROVIDER, False
+    )  # fmt: skip
+
+
+def test_a_provider_in_use_is_not_deleted_even_by_name():
+    (found,) = decide(picture(host(), provider("x", inventories={"A": Inventory(1)}, held={"s": {"A": 1}})), GRACE)
+    assert (found.kind, found.action) == (Kind.OWNERLESS_PROVIDER, None)
+
+
+def test_children_belong_to_whom_their_root_belongs():
+    assert decide(picture(host(), provider("numa", "h", "h")), GRACE) == []
+
+
+def test_a_devices_provider_without_device_and_a_reserved_hosts_without_host():
+    left = provider("gone", "h", "h", is_device=True)
+    blazar = Provider("b", "blazar_old", "h", "h")
+    assert kinds(decide(picture(host(), left, blazar), GRACE)) == [
+        (Kind.OWNERLESS_PROVIDER, "b"),
+        (Kind.OWNERLESS_PROVIDER, "gone"),
+    ]
+
+
+@pytest.mark.parametrize(("held", "is_safe"), [({}, True), ({"s": {CLASS: 1}}, False)])
+def test_an_inventory_without_lease_goes_unless_it_is_in_use(held, is_safe):
+    nobody = Reservations(frozenset(), frozenset(), frozenset({"h-name"}))
+    leftover = Provider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)}, held)
+    (found,) = decide(picture(host(), leftover, reservations=nobody), GRACE)
+    assert (found.kind, found.is_safe, found.resource_class) == (Kind.OWNERLESS_INVENTORY, is_safe, CLASS)
+
+
+def test_roots_are_where_parents_lead():
+    moved = provider("a", "h", "old")
+    found = decide(picture(host(), moved, provider("b", "a", "h")), GRACE)
+    assert kinds(found) == [(Kind.WRONG_ROOT, "a")]
+    assert found[0].why == "its parents lead to h-name (h), its root is old"
+
+
+def test_a_loop_of_parents_ends():
+    loop = {one.uuid: one for one in (provider("a", "b"), provider("b", "a"), provider("c", "a"))}
+    assert roots(loop) == {"a": "a", "b": "b", "c": "c"}
+
+
+def test_capacity_is_rounded_down():
+    assert capacity(Inventory(7, reserved=1, allocation_ratio=1.25)) == 7
