@@ -1,6 +1,7 @@
-"""Upstream Placement and ours side by side: the ratio table.
+"""Upstream Placement and ours side by side: the ratio table; with a word before the options, ours alone at scale.
 
 usage: python -m bench [--full] [--database postgresql|sqlite|mariadb] [--hosts 1000,10000] [--write] ...
+       python -m bench million|large|growth|processes|index|scale [--database ...] [--write] ...
 """
 
 import argparse
@@ -13,7 +14,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from bench import report, servers
+from bench import alone, report, servers
 from bench.databases import KINDS
 from bench.plan import stages
 from bench.results import Row
@@ -24,6 +25,8 @@ PAGE = ROOT / "docs" / "bench" / "placement.md"
 
 
 def main() -> int:
+    if sys.argv[1:2] and not sys.argv[1].startswith("-"):
+        return alone.main(sys.argv[1:])
     asked = _arguments()
     if not (servers.UPSTREAM / "gunicorn").exists():
         sys.exit("error: upstream is not installed; make .venv-bench/.done")
@@ -32,7 +35,7 @@ def main() -> int:
         rounds=asked.rounds or (5 if asked.full else 3),
         round_s=asked.seconds or (2.0 if asked.full else 0.5),
         patience_s=asked.patience or (60.0 if asked.full else 8.0),
-        budget_s=asked.budget or (3600.0 if asked.full else 210.0),
+        budget_s=asked.budget or (5400.0 if asked.full else 270.0),
         ports=asked.ports,
         only=asked.only,
     )

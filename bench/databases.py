@@ -36,10 +36,12 @@ class DatabaseServer:
 
     def create(self, name: str) -> str:
         """URL of a new, empty database."""
-        if self.kind == "sqlite":
-            return f"sqlite:///{self.directory}/{name}.sqlite"
-        self._execute(f"CREATE DATABASE {name}" + (" CHARACTER SET utf8mb4" if self.kind == "mariadb" else ""))
-        return f"{self.url}/{name}"
+        if self.kind != "sqlite":
+            self._execute(f"CREATE DATABASE {name}" + (" CHARACTER SET utf8mb4" if self.kind == "mariadb" else ""))
+        return self.url_of(name)
+
+    def url_of(self, name: str) -> str:
+        return f"sqlite:///{self.directory}/{name}.sqlite" if self.kind == "sqlite" else f"{self.url}/{name}"
 
     def version(self) -> str:
         if self.kind == "sqlite":

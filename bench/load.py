@@ -9,7 +9,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
@@ -60,20 +60,25 @@ class Watched:
 
 def drive(
     operation: Operation,
-    url: str,
+    urls: str | Sequence[str],
     watched: Watched,
     *,
     clients: int = 1,
     seconds: float = 1e9,
     patience_s: float = 120.0,
 ) -> Round:
-    """Each client works for `seconds` or to the end of its operation, at least once. Raises `TimedOut`."""
+    """Each client works for `seconds` or to the end of its operation, at least once. Raises `TimedOut`.
+
+    Of several `urls` clients take one each, in turn.
+    """
+    urls = [urls] if isinstance(urls, str) else urls
     context = multiprocessing.get_context("fork")
     pipes, processes = [], []
     for number in range(clients):
         ours, theirs = context.Pipe()
         process = context.Process(
-            target=_client, args=(operation, url, Client(number, clients), seconds, patience_s, theirs)
+            target=_client,
+            args=(operation, urls[number % len(urls)], Client(number, clients), seconds, patience_s, theirs),
         )
         process.start()
         theirs.close()

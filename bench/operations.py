@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import sys
 import time
 import uuid
 from collections.abc import Generator, Sequence
@@ -40,14 +41,17 @@ def candidates(query: str, limit: int) -> Operation:
     return reading([f"/allocation_candidates?{query}&limit={limit}"])
 
 
-def claiming(cloud: Cloud) -> Operation:
-    """PUT a new consumer on one host after the other; each client walks another way."""
+def claiming(cloud: Cloud, total: int | None = None) -> Operation:
+    """PUT a new consumer on one host after the other; each client walks another way. `total`: of all clients, then
+    they stop.
+    """
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
         number = client.number * 101
         held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
+        last = sys.maxsize if total is None else number + len(range(client.number, total, client.of))
         yield
-        while True:
+        while number < last:
             root = cloud.root((number * 7919 + client.number) % cloud.hosts)
             tally[_claim(connection, _new(rng), root, held, number)] += 1
             number += 1
@@ -135,12 +139,17 @@ def small_reads(cloud: Cloud) -> dict[str, list[str]]:
 # ----------------------------------------------------------------------------------------- filling over HTTP
 
 
-def prepare(connection: Connection, cloud: Cloud) -> None:
-    """Everything that belongs to no host. The names that clients use at once exist afterwards."""
+def names(connection: Connection) -> None:
+    """The custom classes and traits of all clouds."""
     for name in CUSTOM_CLASSES:
         _must(connection, "PUT", f"/resource_classes/{name}")
     for name in CUSTOM_TRAITS:
         _must(connection, "PUT", f"/traits/{name}")
+
+
+def prepare(connection: Connection, cloud: Cloud) -> None:
+    """Everything that belongs to no host. The names that clients use at once exist afterwards."""
+    names(connection)
     for provider in cloud.others():
         _load_provider(connection, provider)
     # Upstream answers 500 now and then when several clients use an aggregate, project or user for the first time.

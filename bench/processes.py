@@ -77,3 +77,9 @@ def listens(pid: int, port: int) -> bool:
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat behind the name: state, parent, ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def resident_mib() -> float:
+    """Resident memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -114,7 +114,7 @@ class _StageRun:
         fillers = {UPSTREAM: fill.fill, OURS: fill_ours.fill}
         for side, server in self.servers.items():
             server.stop()
-            fillers[side](_database_url(server.database, name), self.cloud, loaded[side])
+            fillers[side](server.database.url_of(name), self.cloud, loaded[side])
             server.database.settle(name)
         # Both begin what follows as after a restart: upstream keeps names in memory that the filling has passed by.
         for server in self.servers.values():
@@ -226,10 +226,6 @@ def _canonical(url: str, query: str) -> str:
         summary["traits"].sort()
     text = json.dumps([requests, document["provider_summaries"]], sort_keys=True)
     return f"{len(requests)} candidates, {hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-def _database_url(database: DatabaseServer, name: str) -> str:
-    return f"sqlite:///{database.directory}/{name}.sqlite" if database.kind == "sqlite" else f"{database.url}/{name}"
 
 
 def say(text: str) -> None:

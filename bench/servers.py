@@ -122,9 +122,10 @@ def upstream(database: DatabaseServer, name: str, port: int) -> Server:
     )  # fmt: skip
 
 
-def ours(database: DatabaseServer, name: str, port: int) -> Server:
-    url = database.create(name)
-    directory = database.directory / f"conf-{name}"
+def ours(database: DatabaseServer, name: str, port: int, *, beside: bool = False) -> Server:
+    """`beside`: one more process on a database that is there already."""
+    url = database.url_of(name) if beside else database.create(name)
+    directory = database.directory / f"conf-{name}-{port}"
     directory.mkdir()
     file = directory / "moorage.conf"
     file.write_text(

@@ -1,0 +1,82 @@
+"""Ours alone, at scale: which figures a word on the command line asks for."""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from bench import index, report, scale
+from bench.databases import KINDS
+from bench.table import Figure, line, markdown
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "bench" / "scale.md"
+
+
+def main(arguments: list[str]) -> int:
+    asked = _arguments(arguments)
+    load, started, found = os.getloadavg()[0], time.monotonic(), list[Figure]()
+
+    def say(figure: Figure) -> None:
+        print(line(figure), flush=True)
+        if not figure.measure.startswith(" "):  # progress
+            found.append(figure)
+
+    commands: dict[str, Callable[[], None]] = {
+        "index": lambda: index.figures(asked.index_hosts, say),
+        "large": lambda: scale.large(asked.database, say, hosts=62_500, servers_per_host=5),
+        "growth": lambda: scale.growth(asked.database, say, hosts=asked.growth_hosts, seconds=asked.seconds),
+        "processes": lambda: scale.processes(
+            asked.database, say, hosts=1000, number=asked.processes, seconds=asked.seconds
+        ),
+        "million": lambda: scale.million(asked.database, say, claims=asked.claims, hosts=5000, clients=asked.clients),
+    }
+    try:
+        for word in list(commands) if asked.command == "scale" else [asked.command]:
+            print(f"\n{word}", flush=True)
+            commands[word]()
+    finally:
+        facts = {
+            "run": f"{asked.command}, {asked.database}, {time.monotonic() - started:.0f} s in all; "
+            f"load average before it {load:.1f}, after it {os.getloadavg()[0]:.1f}"
+        }
+        _keep(asked, found, facts)
+    return 0
+
+
+def _keep(asked: argparse.Namespace, found: list[Figure], facts: dict[str, str]) -> None:
+    out = ROOT / "build" / "bench"
+    out.mkdir(parents=True, exist_ok=True)
+    name = f"{asked.command}-{asked.database}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    text = markdown(found, facts)
+    (out / f"{name}.md").write_text(text)
+    (out / f"{name}.json").write_text(json.dumps({"facts": facts, "figures": [asdict(one) for one in found]}, indent=1))
+    if asked.write:
+        report.replace_section(PAGE, f"{asked.command}, {asked.database}", text)
+    print(f"\nAll figures: build/bench/{name}.json and .md" + (f"; written to {PAGE.relative_to(ROOT)}" * asked.write))
+
+
+def _arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "command",
+        choices=("million", "large", "growth", "processes", "index", "scale"),
+        help="a million claims; a million allocations; up to 100,000 hosts; several processes; a million hosts in the "
+        "index alone; or all of these",
+    )
+    parser.add_argument("--database", choices=KINDS, default="postgresql")
+    parser.add_argument("--claims", type=int, default=1_000_000, help="of `million`")
+    parser.add_argument("--clients", type=int, default=32, help="of `million`")
+    parser.add_argument("--index-hosts", type=int, default=1_000_000)
+    parser.add_argument("--growth-hosts", type=_numbers, default=[1000, 10_000, 100_000])
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each row of `growth` and `processes`")
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/bench/scale.md")
+    return parser.parse_args(arguments)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]

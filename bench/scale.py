@@ -1,0 +1,224 @@
+"""Ours alone, where upstream cannot follow: a million claims, a million allocations, a hundred thousand hosts.
+
+Clouds are filled directly (`bench.fill_ours`); each command starts from a database of its own and ends with it.
+"""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from bench import fill_ours, invariants, operations, servers
+from bench.cloud import Cloud
+from bench.databases import DatabaseServer, database_server, free_port, free_ports
+from bench.load import Round, Watched, drive
+from bench.processes import memory_mib
+from bench.servers import Server
+from bench.table import Figure
+from bench.wire import Connection
+
+Say = Callable[[Figure], None]
+
+#: Claims between two lines of progress.
+PORTION = 100_000
+NAME = "scale"
+
+
+class _Filled(NamedTuple):
+    server: Server
+    url: str
+    database: DatabaseServer
+    seconds: float  #: of filling
+
+
+@contextlib.contextmanager
+def _cloud(kind: str, cloud: Cloud) -> Iterator[_Filled]:
+    """A server of ours that is not running, on a database with `cloud`."""
+    with database_server(kind) as database:
+        server = servers.ours(database, NAME, free_port())
+        with servers.running(server):
+            operations.names(Connection(server.url))
+        url = database.url_of(NAME)
+        seconds = fill_ours.fill(url, cloud)
+        database.settle(NAME)
+        try:
+            yield _Filled(server, url, database, seconds)
+        finally:
+            server.stop()
+
+
+def million(kind: str, say: Say, *, claims: int, hosts: int, clients: int) -> None:
+    """Durable claims, one request each; then everything that must hold is asked of the tables and of a new forest."""
+    cloud = Cloud("flat", hosts, 0)
+    with _cloud(kind, cloud) as filled:
+        server = filled.server
+        server.start()
+        total = Round()
+        started = time.perf_counter()
+        while sum(total.statuses.values()) < claims:
+            portion = min(PORTION, claims - sum(total.statuses.values()))
+            found = _drive(filled, operations.claiming(cloud, portion), clients)
+            total.statuses += found.statuses
+            total.latencies += found.latencies
+            total.server_cpu += found.server_cpu
+            total.database_cpu += found.database_cpu
+            say(Figure(f"  {sum(total.statuses.values()):,} claims", f"{portion / found.wall:,.0f} per s"))
+        wall = time.perf_counter() - started
+        acknowledged = total.statuses[204]
+        answers = ", ".join(f"{status}: {count:,}" for status, count in sorted(total.statuses.items()))
+        say(
+            Figure(
+                f"{claims:,} durable claims over {hosts:,} hosts, {clients} clients",
+                f"{wall:.0f} s",
+                f"{claims / wall:,.0f} per s; {_quantiles(total)}; {_cpu(total)}; answers {answers}",
+                "10 min / 5 min",
+            )
+        )
+        say(_memory(filled, f"memory after {claims:,} claims"))
+        server.stop()
+        _check(filled, say, acknowledged)
+
+
+def _check(filled: _Filled, say: Say, acknowledged: int) -> None:
+    started = time.perf_counter()
+    wrong = invariants.violations(filled.url)
+    kept = invariants.count(filled.url, "consumers")
+    if kept != acknowledged:
+        wrong["acknowledged claims that are not there, or others"] = abs(kept - acknowledged)
+    text = ", ".join(f"{what}: {count:,}" for what, count in wrong.items()) or "every acknowledged claim is there"
+    seconds = f"checked in {time.perf_counter() - started:.0f} s"
+    say(
+        Figure(
+            "violations of any invariant, from SQL and from the forest",
+            f"{sum(wrong.values()):,}",
+            f"{text}; {seconds}",
+            "0",
+        )
+    )
+
+
+def large(kind: str, say: Say, *, hosts: int, servers_per_host: int) -> None:
+    """Memory, and start to serving: until the first candidates are answered."""
+    cloud = Cloud("flat", hosts, servers_per_host)
+    with _cloud(kind, cloud) as filled:
+        size = f"{invariants.count(filled.url, 'providers'):,} providers, "
+        size += f"{invariants.count(filled.url, 'allocations'):,} allocations"
+        say(Figure(f"{size}: filled", f"{filled.seconds:.0f} s"))
+        starts = []
+        for _ in range(3):
+            filled.server.stop()
+            started = time.perf_counter()
+            filled.server.start()
+            _first_candidates(filled.server, cloud)
+            starts.append(time.perf_counter() - started)
+        say(
+            Figure(
+                f"{size}: start to serving",
+                f"{statistics.median(starts):.2f} s",
+                "to the first candidates; all: " + ", ".join(f"{one:.2f}" for one in starts),
+                "3 s / 1 s",
+            )
+        )
+        say(_memory(filled, f"{size}: memory, just started", "1024 / 600 MiB"))
+        _drive(filled, operations.candidates(cloud.queries()["plain"], 1000), 1, 3)
+        _drive(filled, operations.claiming(cloud), 8, 3)
+        say(_memory(filled, f"{size}: memory, after queries and claims", "1024 / 600 MiB"))
+        filled.server.stop()
+        wrong = invariants.violations(filled.url)
+        text = ", ".join(f"{what}: {count:,}" for what, count in wrong.items())
+        say(Figure("violations of any invariant", f"{sum(wrong.values()):,}", text, "0"))
+
+
+def growth(kind: str, say: Say, *, hosts: list[int], seconds: float) -> None:
+    for number in hosts:
+        cloud = Cloud("flat", number, 2)
+        with _cloud(kind, cloud) as filled:
+            started = time.perf_counter()
+            filled.server.start()
+            _first_candidates(filled.server, cloud)
+            say(
+                Figure(
+                    f"{number:,} hosts: start to serving",
+                    f"{time.perf_counter() - started:.2f} s",
+                    f"filled in {filled.seconds:.0f} s",
+                )
+            )
+            for limit in (10, 1000):
+                operation = operations.candidates(cloud.queries()["plain"], limit)
+                _say_round(say, f"{number:,} hosts: candidates, limit {limit:,}", _drive(filled, operation, 1, seconds))
+            operation = operations.scheduling(cloud.queries()["plain"])
+            _say_round(say, f"{number:,} hosts: candidates + claim", _drive(filled, operation, 1, seconds))
+            operation = operations.claiming(cloud)
+            _say_round(say, f"{number:,} hosts: claim, 1 client", _drive(filled, operation, 1, seconds), "")
+            say(_memory(filled, f"{number:,} hosts: memory"))
+
+
+def processes(kind: str, say: Say, *, hosts: int, number: int, seconds: float) -> None:
+    """Several API processes on one database: what each can still do while all of them read and write."""
+    cloud = Cloud("flat", hosts, 2)
+    with _cloud(kind, cloud) as filled, contextlib.ExitStack() as stack:
+        beside = [servers.ours(filled.database, NAME, port, beside=True) for port in free_ports(number)]
+        for count in (1, number):
+            for one in beside[:count]:
+                if one.process is None:
+                    stack.enter_context(servers.running(one))
+            watched = Watched(tuple(pid for one in beside for pid in one.pids), filled.database.pids)
+            urls = [one.url for one in beside[:count]]
+            for name, operation, clients in (
+                ("candidates, limit 10", operations.candidates(cloud.queries()["plain"], 10), 8),
+                ("claims", operations.claiming(cloud), 16),
+                ("candidates + claim", operations.scheduling(cloud.queries()["plain"]), 4),
+            ):
+                found = drive(operation, urls, watched, clients=clients, seconds=seconds)
+                _say_round(say, f"{count} processes, {name}, {clients} clients", found, "")
+        for one in beside:
+            one.stop()
+        wrong = invariants.violations(filled.url)
+        text = ", ".join(f"{what}: {count:,}" for what, count in wrong.items())
+        say(Figure("violations of any invariant", f"{sum(wrong.values()):,}", text, "0"))
+
+
+def _first_candidates(server: Server, cloud: Cloud) -> None:
+    path = f"/allocation_candidates?{cloud.queries()['plain']}&limit=10"
+    status, answer = Connection(server.url).request("GET", path)
+    if status != 200 or answer.count(b'"mappings"') != 10:
+        raise RuntimeError(f"not the ten candidates that are there: {status} {answer[:300]!r}")
+
+
+def _drive(filled: _Filled, operation: operations.Operation, clients: int, seconds: float = 1e9) -> Round:
+    watched = Watched(filled.server.pids, filled.database.pids)
+    return drive(operation, filled.server.url, watched, clients=clients, seconds=seconds, patience_s=300)
+
+
+def _say_round(say: Say, name: str, found: Round, goal: str = "p99 at most 10 x p50") -> None:
+    bad = {status: count for status, count in found.statuses.items() if status not in (200, 204)}
+    note = f"{len(found.latencies) / found.wall:,.0f} per s; {_cpu(found)}; {_quantiles(found)}"
+    say(
+        Figure(
+            name,
+            f"p50 {statistics.median(found.latencies) * 1e3:.2f} ms",
+            note + (f"; answers {bad}" if bad else ""),
+            goal,
+        )
+    )
+
+
+def _quantiles(found: Round) -> str:
+    middle = statistics.median(found.latencies)
+    high = statistics.quantiles(found.latencies, n=100)[98] if len(found.latencies) > 1 else middle
+    return f"p99 {high * 1e3:.2f} ms = {high / middle:.1f} x p50"
+
+
+def _cpu(found: Round) -> str:
+    done = len(found.latencies)
+    return (
+        f"CPU {(found.server_cpu + found.database_cpu) / done * 1e3:.2f} ms each "
+        f"({found.database_cpu / done * 1e3:.2f} of it the database's)"
+    )
+
+
+def _memory(filled: _Filled, name: str, goal: str = "") -> Figure:
+    alone = memory_mib(filled.server.pids)
+    together = memory_mib((*filled.server.pids, *filled.database.pids))
+    return Figure(name, f"{together:,.0f} MiB", f"all processes; {alone:,.0f} MiB without the database", goal)
