@@ -4,6 +4,7 @@ import itertools
 import json
 import signal
 import socket
+import subprocess
 import threading
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from moorage.placement.events import Filter
 from moorage.wire.client import ServiceClient
 from tests.servers import temporary_database
 from tests.system.identity.processes import free_port
-from tests.system.planes import PlaneProcess, until, write_config
+from tests.system.planes import MOORAGE, PlaneProcess, until, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -208,3 +209,95 @@ def test_a_watcher_reads_a_long_past_to_its_end(tmp_path):
         listed = json.loads(httpx.get(f"{plane.url}/placement/moorage/v1/changes?since=0&limit=1000").content)
         assert len(listed["changes"]) < 121, "one page has a bound, too"
         assert watcher.entries[: len(listed["changes"])] == listed["changes"]
+
+
+# --- the command line ---------------------------------------------------------------------------------------------
+
+
+def moorage(plane, *words):
+    done = subprocess.run(
+        [MOORAGE, *words, "--config", plane.config], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory):
+    """A plane with a host, of which a consumer held three and then two."""
+    with process(tmp_path_factory.mktemp("used") / "plane") as plane:
+        http = client(plane)
+        host = create(plane, "host")
+        offered = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}}}
+        http.request("PUT", f"/resource_providers/{host}/inventories", json=offered)
+        for generation, amount in ((None, 3), (1, 2)):
+            body = {
+                "allocations": {host: {"resources": {"VCPU": amount}}},
+                "project_id": "red",
+                "user_id": "alice",
+                "consumer_generation": generation,
+                "consumer_type": "INSTANCE",
+            }
+            http.request("PUT", f"/allocations/{CONSUMER}", json=body)
+        yield plane, host
+
+
+CONSUMER = "00000000-0000-4000-8000-00000000000a"
+
+
+def test_events_are_listed_as_lines_and_as_json(used):
+    plane, host = used
+    code, out, _ = moorage(plane, "events")
+    assert code == 0
+    lines = out.splitlines()
+    assert "host, generation 1: VCPU 0/8" in lines[2]
+    assert lines[-2].endswith("generation 3: VCPU 2")
+    assert lines[-1].endswith(f"{CONSUMER}  INSTANCE of red: VCPU 2 of {host}")
+    code, out, _ = moorage(plane, "events", "--json", "--kind", "consumer", "--subject", CONSUMER)
+    held = [json.loads(line)["document"]["allocations"][host]["VCPU"] for line in out.splitlines()]
+    assert held == [3, 2]
+
+
+def test_events_are_followed_until_ctrl_c(used):
+    plane, host = used
+    command = [MOORAGE, "events", "--follow", "--since", "0", "--subject", host, "--config", plane.config]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+        first = [following.stdout.readline() for _ in range(4)]
+        http = client(plane)
+        generation = http.get(f"/resource_providers/{host}")["generation"]
+        body = {"resource_provider_generation": generation, "traits": ["HW_CPU_X86_AVX2"]}
+        http.request("PUT", f"/resource_providers/{host}/traits", json=body)
+        assert f"generation {generation + 1}: VCPU 2/8" in following.stdout.readline()
+        following.send_signal(signal.SIGINT)
+        rest, errors = following.communicate(timeout=10)
+    assert (following.returncode, rest, errors) == (0, "", "")
+    assert [line.split()[2] for line in first] == ["provider", "provider", "usages", "usages"]
+
+
+def test_history_is_shown_at_a_time_and_listed(used):
+    plane, host = used
+    entries = [
+        json.loads(line)
+        for line in moorage(plane, "history", "consumer", CONSUMER, "--changes", "--json")[1].splitlines()
+    ]
+    code, out, _ = moorage(plane, "history", "consumer", CONSUMER, "--at", entries[0]["at"])
+    assert code == 0
+    assert f"INSTANCE of red: VCPU 3 of {host}" in out
+    assert f"VCPU 2 of {host}" in moorage(plane, "history", "consumer", CONSUMER)[1]
+    listed = moorage(plane, "history", "provider", host, "--changes", "--until", entries[0]["at"])[1]
+    assert [line.split()[2] for line in listed.splitlines()] == ["provider", "provider"]
+    state = json.loads(moorage(plane, "history", "provider", host, "--json", "--at", entries[0]["at"])[1])
+    assert state["state"]["usages"] == {"VCPU": 3}
+
+
+def test_what_cannot_be_shown_is_one_line(used):
+    plane, host = used
+    for words, part in (
+        (("history", "provider", CONSUMER), "There was no provider"),
+        (("history", "provider", host, "--at", "noon"), "is no time"),
+        (("events", "--since", "999999"), "There is no change 999999 yet"),
+    ):
+        code, out, errors = moorage(plane, *words)
+        assert (code, out) == (1, "")
+        assert part in errors
+        assert len(errors.splitlines()) == 1, errors
+    assert moorage(plane, "history", "provider", host, "--since", "2026-03-01T00:00:00Z")[0] == 2

@@ -8,7 +8,7 @@ _KIND = f"({'|'.join(Kind)})"
 _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 _PLACE: JsonSchema = {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,18})?$"}
-_TIME: JsonSchema = {"type": "string", "minLength": 10, "maxLength": 40}
+_TIME: JsonSchema = {"type": "string", "maxLength": 40}
 _LIMIT: JsonSchema = {"type": "string", "pattern": "^([1-9][0-9]{0,2}|1000)$"}
 _FILTER: JsonSchema = {
     "kind": {"type": "string", "pattern": f"^{_KIND}(,{_KIND})*$"},
