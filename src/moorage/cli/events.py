@@ -24,7 +24,13 @@ PAGE = 500
 @click.command()
 @config_option
 @click.option("--since", metavar="ID", help="Begin behind this entry: its id, or a sequence number.")
-@click.option("--kind", "kinds", multiple=True, type=click.Choice([kind.value for kind in Kind]), help="Only these kinds. Repeatable.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice([kind.value for kind in Kind]),
+    help="Only these kinds. Repeatable.",
+)
 @click.option(
     "--subject", "subjects", multiple=True, metavar="UUID", help="Only this provider or consumer. Repeatable."
 )
