@@ -44,11 +44,17 @@ class Report:
 @contextlib.contextmanager
 def our_servers(database: str, front: str = "literal") -> Iterator[dict[str, str]]:
     """{variant: URL} of our placement on a new database; `front`: ``literal`` or ``granian`` serves it."""
-    with temporary_database(database) as url:
-        module = "tests.conformance.our_server"
-        commands = {name: [sys.executable, "-m", module, name, str(_free_port()), url, front] for name in VARIANTS}
-        with _running(commands) as urls:
-            yield urls
+    with temporary_database(database) as url, our_servers_on(url, front) as urls:
+        yield urls
+
+
+@contextlib.contextmanager
+def our_servers_on(database_url: str, front: str) -> Iterator[dict[str, str]]:
+    """{variant: URL} of our placement, a process each, on one database."""
+    module = "tests.conformance.our_server"
+    commands = {name: [sys.executable, "-m", module, name, str(_free_port()), database_url, front] for name in VARIANTS}
+    with _running(commands) as urls:
+        yield urls
 
 
 @contextlib.contextmanager

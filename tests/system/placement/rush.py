@@ -1,0 +1,241 @@
+"""Many clients write and read the same few objects at once, through several processes, and write down what they saw.
+
+Two roots, a provider below one of them that moves between them with a child below it, a spare that comes and goes, and
+two providers between which a class of inventory is reshaped. What a client does is a function of the seed, of which
+client it is, and of the answers.
+"""
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from urllib.parse import urlsplit
+
+from tests.system.placement.calls import Call
+
+ROOTS = [f"00000000-0000-4000-a000-00000000000{number}" for number in (1, 2)]
+MOVED, CHILD, SPARE = (f"00000000-0000-4000-a000-00000000000{number}" for number in (3, 4, 5))
+PROVIDERS = [*ROOTS, MOVED, CHILD, SPARE]
+CONSUMERS = [f"00000000-0000-4000-b000-{number:012d}" for number in range(1, 9)]
+CAPACITY = 6
+
+_HEADERS = {
+    "x-auth-token": "admin",
+    "x-roles": "admin,service",
+    "openstack-api-version": "placement 1.39",
+    "content-type": "application/json",
+}
+
+
+class Client:
+    """Each call goes to any of the processes, on a connection of its own: none is closed for being idle."""
+
+    def __init__(self, name: str, urls: Sequence[str], random: Random, calls: list[Call]) -> None:
+        self._name = name
+        self._random = random
+        self._calls = calls
+        self._processes = [urlsplit(url).netloc for url in urls]
+
+    def call(self, kind: str, method: str, path: str, subject: str = "", body: Mapping | None = None) -> Call:
+        process = self._random.randrange(len(self._processes))
+        connection = http.client.HTTPConnection(self._processes[process], timeout=60)
+        with contextlib.closing(connection):
+            start = time.monotonic()
+            connection.request(method, path, None if body is None else json.dumps(body), _HEADERS)
+            response = connection.getresponse()
+            content = response.read()
+            end = time.monotonic()
+        answer = json.loads(content) if content else {}
+        client = f"{self._name} through process {process}"
+        made = Call(kind, subject, start, end, response.status, body or {}, answer, client)
+        self._calls.append(made)
+        return made
+
+    # --- what there is to do ------------------------------------------------------------------------------------
+
+    def act(self) -> None:
+        self._random.choices(_ACTS, _WEIGHTS)[0](self)
+
+    def usages(self, uuid: str | None = None) -> Call:
+        uuid = uuid or self._random.choice(PROVIDERS)
+        return self.call("usages", "GET", f"/resource_providers/{uuid}/usages", uuid)
+
+    def holdings(self, consumer: str | None = None) -> Call:
+        consumer = consumer or self._random.choice(CONSUMERS)
+        return self.call("holdings", "GET", f"/allocations/{consumer}", consumer)
+
+    def place(self) -> Call:
+        uuid = self._random.choice([MOVED, CHILD])
+        return self.call("place", "GET", f"/resource_providers/{uuid}", uuid)
+
+    def move(self) -> Call:
+        body = {"name": MOVED, "parent_provider_uuid": self._random.choice(ROOTS)}
+        return self.call("move", "PUT", f"/resource_providers/{MOVED}", MOVED, body)
+
+    def offer(self) -> None:
+        uuid = self._random.choice(PROVIDERS)
+        seen = self.usages(uuid)
+        if seen.accepted:
+            totals = {"VCPU": CAPACITY + self._random.choice([-3, 0, 0, 2])}
+            if "VGPU" in seen.answer["usages"]:
+                totals["VGPU"] = CAPACITY
+            self.set_inventories(uuid, seen.answer["resource_provider_generation"], totals)
+
+    def set_inventories(self, uuid: str, generation: int, totals: Mapping[str, int]) -> Call:
+        body = {"resource_provider_generation": generation, "inventories": _inventories(totals)}
+        return self.call("offer", "PUT", f"/resource_providers/{uuid}/inventories", uuid, body)
+
+    def claim(self) -> None:
+        """One consumer by PUT or POST; from a generation that was right a moment ago, or is a guess."""
+        consumer = self._random.choice(CONSUMERS)
+        wish = self._wish(self.holdings(consumer), self._some_allocations())
+        if self._random.random() < 0.5:
+            self.call("claim", "POST", "/allocations", "", {consumer: wish})
+        else:
+            self._put(consumer, wish)
+
+    def replace(self) -> None:
+        """One consumer's holdings go to another, as when a server migrates; or both get others."""
+        first, second = self._random.sample(CONSUMERS, 2)
+        seen, other = self.holdings(first), self.holdings(second)
+        held = {uuid: {"resources": one["resources"]} for uuid, one in seen.answer["allocations"].items()}
+        left = {} if self._random.random() < 0.7 else self._some_allocations()
+        self.call("claim", "POST", "/allocations", "", {second: self._wish(other, held), first: self._wish(seen, left)})
+
+    def release(self) -> None:
+        consumer = self._random.choice(CONSUMERS)
+        self.call("release", "DELETE", f"/allocations/{consumer}", consumer)
+
+    def come_and_go(self) -> None:
+        if self._random.random() < 0.5:
+            self.call("delete", "DELETE", f"/resource_providers/{SPARE}", SPARE)
+        elif self.create(SPARE, None).accepted:
+            self.set_inventories(SPARE, 0, {"VCPU": CAPACITY})
+
+    def create(self, uuid: str, parent: str | None) -> Call:
+        body = {"name": uuid, "uuid": uuid, "parent_provider_uuid": parent}
+        return self.call("create", "POST", "/resource_providers", uuid, body)
+
+    def reshape(self) -> None:
+        """VGPU moves from one root to the other, and with it whatever is held of it."""
+        here, there = self._random.sample(ROOTS, 2)
+        holders = self.call("holders", "GET", f"/resource_providers/{here}/allocations", here).answer["allocations"]
+        moving = [consumer for consumer, one in holders.items() if "VGPU" in one["resources"]]
+        allocations = {}
+        for consumer in moving:
+            held = self.holdings(consumer)
+            if held.answer["allocations"]:
+                allocations[consumer] = self._wish(held, _with_gpus_at(there, held.answer["allocations"]))
+        # Last, for this is the first to become old.
+        seen = {uuid: self.usages(uuid).answer for uuid in (here, there)}
+        totals = {here: {"VCPU": CAPACITY}, there: {"VCPU": CAPACITY, "VGPU": CAPACITY}}
+        inventories = {
+            uuid: {
+                "resource_provider_generation": seen[uuid]["resource_provider_generation"],
+                "inventories": _inventories(totals[uuid]),
+            }
+            for uuid in (here, there)
+        }
+        self.call("reshape", "POST", "/reshaper", "", {"inventories": inventories, "allocations": allocations})
+
+    def _put(self, consumer: str, wish: Mapping) -> None:
+        """A PUT is written down as the POST of one that it is."""
+        made = self.call("put", "PUT", f"/allocations/{consumer}", consumer, wish)
+        self._calls[-1:] = [
+            Call("claim", "", made.start, made.end, made.status, {consumer: wish}, made.answer, made.client)
+        ]
+
+    def _wish(self, seen: Call, allocations: Mapping) -> dict:
+        generation = seen.answer.get("consumer_generation")
+        if self._random.random() < 0.05:
+            generation = None if generation else 3
+        return {
+            "allocations": allocations,
+            "project_id": "red",
+            "user_id": "alice",
+            "consumer_generation": generation,
+            "consumer_type": "INSTANCE",
+        }
+
+    def _some_allocations(self) -> dict:
+        wanted: dict = {}
+        for uuid in self._random.sample(PROVIDERS, self._random.choice([0, 1, 1, 1, 2])):
+            name = "VGPU" if uuid in ROOTS and self._random.random() < 0.3 else "VCPU"
+            wanted[uuid] = {"resources": {name: self._random.randint(1, 3)}}
+        return wanted
+
+
+_CHANCES: dict[Callable[[Client], object], int] = {
+    Client.claim: 30,
+    Client.replace: 12,
+    Client.release: 8,
+    Client.offer: 10,
+    Client.reshape: 8,
+    Client.move: 6,
+    Client.come_and_go: 5,
+    Client.usages: 12,
+    Client.holdings: 8,
+    Client.place: 8,
+}
+_ACTS, _WEIGHTS = list(_CHANCES), list(_CHANCES.values())
+
+
+def rush(urls: Sequence[str], *, seed: int, clients: int = 8, acts: int = 60) -> list[Call]:
+    """What all clients saw, each its own in order; before it, how the world was set up, and after it, how it was left."""
+    record: list[Call] = []
+    first = Client("set-up", urls, Random(seed), record)
+    _set_up(first)
+    parts = [[] for _ in range(clients)]
+    others = [Client(f"client {number}", urls, Random(f"{seed}-{number}"), part) for number, part in enumerate(parts)]
+    failures: list[BaseException] = []
+
+    def run(client: Client) -> None:
+        try:
+            for _ in range(acts):
+                client.act()
+        except BaseException as failure:  # noqa: BLE001 - a thread's failure is told by the one that waits for it
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(client,)) for client in others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    for part in parts:
+        record += part
+    for _ in urls:
+        _look_at_all(first)
+    return record
+
+
+def _set_up(client: Client) -> None:
+    for uuid, parent in ((ROOTS[0], None), (ROOTS[1], None), (MOVED, ROOTS[0]), (CHILD, MOVED), (SPARE, None)):
+        client.create(uuid, parent)
+        totals = {"VCPU": CAPACITY}
+        client.set_inventories(uuid, 0, totals | {"VGPU": CAPACITY} if uuid == ROOTS[0] else totals)
+
+
+def _look_at_all(client: Client) -> None:
+    for uuid in PROVIDERS:
+        client.usages(uuid)
+    for consumer in CONSUMERS:
+        client.holdings(consumer)
+    client.place()
+
+
+def _inventories(totals: Mapping[str, int]) -> dict:
+    return {name: {"total": total} for name, total in totals.items()}
+
+
+def _with_gpus_at(uuid: str, allocations: Mapping) -> dict:
+    moved: dict = {}
+    for provider, one in allocations.items():
+        for name, units in one["resources"].items():
+            at = moved.setdefault(uuid if name == "VGPU" else provider, {"resources": {}})["resources"]
+            at[name] = at.get(name, 0) + units
+    return moved

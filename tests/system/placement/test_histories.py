@@ -1,0 +1,74 @@
+"""Four processes on one database, eight clients: what they saw has an explanation, and no state was ever wrong.
+
+``MOORAGE_HISTORIES_SEEDS`` is how many seeds are tried (default 1), ``MOORAGE_HISTORIES_SEED`` the first of them.
+"""
+
+import os
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from moorage.db.engine import open_engine
+from tests.conformance.conform import our_servers_on
+from tests.conftest import DATABASES
+from tests.servers import temporary_database
+from tests.system.placement import committed
+from tests.system.placement.calls import consumer_step, place_step, provider_step
+from tests.system.placement.linearizable import violation
+from tests.system.placement.rush import CHILD, CONSUMERS, MOVED, PROVIDERS, ROOTS, rush
+
+pytestmark = pytest.mark.slow
+
+FIRST_SEED = int(os.environ.get("MOORAGE_HISTORIES_SEED", "1"))
+SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("MOORAGE_HISTORIES_SEEDS", "1")))
+
+#: All that a client may be refused for here; the peer sends no other 409 or 400 for these calls.
+REASONS = (
+    "consumer generation conflict",
+    "resource provider generation conflict",
+    "would exceed the capacity",
+    "' invalid.",
+    "in use",
+    "that does not exist",
+    "Conflicting resource provider",
+    "has allocations",
+    "No allocations for consumer",
+    "No resource provider with uuid",
+)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("database", DATABASES)
+def test_whatever_clients_see_is_explained_by_one_order(database, seed):
+    with temporary_database(database) as url:
+        with our_servers_on(url, front="granian") as servers:
+            calls = rush(list(servers.values()), seed=seed)
+        engine = open_engine(url)
+        faults = list(committed.faults(engine))
+        engine.dispose()
+    again = f"again with: MOORAGE_HISTORIES_SEED={seed}"
+    assert [call for call in calls if call.status >= 500] == [], again
+    assert [call for call in calls if not call.accepted and not any(one in call.refusal for one in REASONS)] == [], (
+        again
+    )
+    assert faults == [], again
+    for uuid in PROVIDERS:
+        assert (found := violation(calls, None, partial(provider_step, uuid))) is None, f"{uuid}: {found}\n{again}"
+    for uuid in CONSUMERS:
+        assert (found := violation(calls, None, partial(consumer_step, uuid))) is None, f"{uuid}: {found}\n{again}"
+    step = partial(_place, MOVED, CHILD)
+    assert (found := violation(calls, ROOTS[0], step)) is None, f"{found}\n{again}"
+    _check_that_much_happened(calls)
+
+
+def _place(moved, child, root, call):
+    return place_step(moved, child, root, call)
+
+
+def _check_that_much_happened(calls):
+    """A rush in which nothing is accepted, or nobody gets in another's way, shows nothing."""
+    accepted = Counter(call.kind for call in calls if call.accepted)
+    least = {"claim": 30, "release": 3, "offer": 10, "reshape": 1, "move": 10, "create": 1, "delete": 1}
+    assert {kind: accepted[kind] for kind, times in least.items() if accepted[kind] < times} == {}
+    assert sum("generation conflict" in call.refusal for call in calls) >= 3
