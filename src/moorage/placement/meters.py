@@ -34,6 +34,7 @@ class Meters:
         self.old_pictures = counter(
             "pictures_old", "Writes that found the picture of this process behind the database."
         )
+        self.from_memory = counter("reads_from_memory", "Reads that went on while the database did not answer.")
         self.catch_ups = histogram("catch_up_duration_seconds", "Reading what other processes wrote.", _LONG_S)
         self.builds = histogram("build_duration_seconds", "Reading the whole database into memory.", _LONG_S)
         self.watches = counter("watches", "Answers to watchers: held open, or told to come again.", "answer")

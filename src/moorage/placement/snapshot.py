@@ -47,6 +47,7 @@ class Snapshot:
             age_s = asked - self._exact_at
             if self._forest is None or age_s > self._memory_s or not as_of.accepts(age_s):
                 raise
+            self._meters.from_memory.inc()
             return self._forest
         self._exact_at = asked
         return forest

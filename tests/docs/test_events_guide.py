@@ -1,0 +1,78 @@
+"""The examples of the guide to events and history do what it says."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from moorage.cli.main import cli
+from moorage.core.ids import SeededIds
+from moorage.db.migrations import upgrade
+from moorage.identity.authenticators import TestTokens
+from moorage.placement.claiming import Wish
+from moorage.placement.documents import Kind
+from moorage.placement.model import Inventory
+from moorage.placement.routes import API, RULES
+from moorage.placement.service import PlacementService
+from moorage.wire.app import Surroundings, build
+from moorage.wire.transports import InProcessTransport
+
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "events.md").read_text()
+COMMANDS = [line[2:].partition("  #")[0] for line in PAGE.splitlines() if line.startswith("$ ")]
+HOST = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
+CONSUMER = "00000000-0000-4000-8000-00000000000a"
+
+
+@pytest.fixture
+def get(sqlite_engine, clock):
+    """The body of a GET as an admin; a host has been claimed of often enough that there is a change 7."""
+    upgrade(sqlite_engine, "placement")
+    service = PlacementService(sqlite_engine, clock, SeededIds(1), watchers=0)
+    service.start()
+    service.providers.create("host", HOST, None)
+    service.providers.set_inventories(HOST, 0, {"VCPU": Inventory(total=100)})
+    for generation in (None, 1, 2, 3, 4):
+        service.allocations.claim([Wish(CONSUMER, {HOST: {"VCPU": 3}}, "red", "alice", "INSTANCE", generation)])
+    transport = InProcessTransport(build(API, service, Surroundings(TestTokens(), RULES, SeededIds(2))))
+
+    def send(path):
+        answer = transport.send("GET", path, {"x-auth-token": "admin"})
+        assert answer.status == 200, answer.body
+        return answer.body
+
+    return send
+
+
+def test_the_example_is_an_entry_as_there_are(get):
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    example = json.loads(example)
+    entries = json.loads(get("/moorage/v1/changes?kind=consumer"))["changes"]
+    assert list(example) == list(entries[0])
+    assert set(example["document"]) == set(entries[0]["document"])
+    assert example["document"]["allocations"] == entries[0]["document"]["allocations"]
+    assert example["id"] == f"{example['sequence']}.{example['position']}"
+
+
+def test_every_kind_is_there_with_what_its_document_has(get):
+    rows = dict(re.findall(r"^\| `(\w+)` \| .*? \| (.*) \|$", PAGE, re.MULTILINE))
+    assert set(rows) == {kind.value for kind in Kind}
+    entries = json.loads(get("/moorage/v1/changes?limit=1000"))["changes"]
+    for kind in ("provider", "usages", "consumer"):
+        document = next(entry["document"] for entry in entries if entry["kind"] == kind)
+        assert set(re.findall(r"`(\w+)`", rows[kind])) == set(document)
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("curl")])
+def test_every_request_is_answered(get, command):
+    url = shlex.split(command)[-1]
+    assert url.startswith("$PLACEMENT/")
+    assert get(url.removeprefix("$PLACEMENT"))
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("moorage")])
+def test_every_command_has_the_options_that_are_shown(command):
+    name, *words = shlex.split(command)[1:]
+    parsed = cli.get_command(None, name).make_context(name, words)
+    assert parsed.params
