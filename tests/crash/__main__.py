@@ -4,6 +4,7 @@ Every database and victim in turn; ends with a table, and with 1 at the first th
 """
 
 import argparse
+import os
 import platform
 import sys
 import tempfile
@@ -18,7 +19,10 @@ from tests.crash.load import Wrong
 
 def main() -> int:
     options = _options()
-    print(f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, seed {options.seed}\n", flush=True)
+    machine = f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} cores"
+    print(
+        f"{time.strftime('%Y-%m-%d')}, {machine}, Python {platform.python_version()}, seed {options.seed}\n", flush=True
+    )
     status = 0
     with tempfile.TemporaryDirectory(prefix="moorage-crash-", dir="/var/tmp") as place:
         for name, campaign, rounds in _campaigns(options, Path(place)):

@@ -26,8 +26,8 @@ class DatabaseServer:
         self.kind = kind
         self.directory = directory
         self._user = SERVERS[kind].user if os.geteuid() == 0 else None
-        directory.mkdir(parents=True, exist_ok=True)
         for place in (directory, *([wal] if wal else [])):
+            place.mkdir(parents=True)
             if self._user:
                 shutil.chown(place, self._user, self._user)
         self.port = free_port()
@@ -159,16 +159,20 @@ def _lives(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def database_server(kind: str, *, place: Path | None = None, **settings: object) -> Iterator[DatabaseServer]:
+def database_server(
+    kind: str, *, place: Path | None = None, wal_elsewhere: bool = False, **settings: object
+) -> Iterator[DatabaseServer]:
     """Running and empty; killed at the end. Installs it where need be.
 
     Its files lie in `place`, or in a directory of their own under /var/tmp, which is a disk where /tmp may be memory;
-    and whoever the server runs as must be able to reach it, other than a directory of pytest's.
+    and whoever the server runs as must be able to reach it, other than a directory of pytest's. `wal_elsewhere`:
+    PostgreSQL's write-ahead log stays there even so.
     """
     install(kind)
     with tempfile.TemporaryDirectory(prefix="moorage-crash-", dir="/var/tmp") as own:
         Path(own).chmod(0o755)
-        server = DatabaseServer(kind, (place or Path(own)) / kind, Path(own) / "log", **settings)
+        wal = Path(own) / "wal" if wal_elsewhere and kind == "postgresql" else None
+        server = DatabaseServer(kind, (place or Path(own)) / kind, Path(own) / "log", wal=wal, **settings)
         try:
             server.start()
             server.wait()
@@ -184,7 +188,7 @@ def _postgresql(data: Path, port: int, wal: Path | None, settings: dict) -> tupl
     settings = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": ""} | settings
     prepare = [f"{programs}/initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
     if wal is not None:
-        prepare += ["-X", str(wal / "wal")]
+        prepare += ["-X", str(wal)]
     return prepare, [
         f"{programs}/postgres",
         "-D",

@@ -108,8 +108,7 @@ def _wrong_log(connection: Connection) -> Iterator[str]:
         expected = sequence, position
     if expected is not None and expected[0] != last:
         yield f"the log ends at {expected[0]}, the counter at {last}"
-    if any(kind == "consumer" for _, _, kind, _, _ in log):
-        yield from _wrong_documents(log, _seen(connection))
+    yield from _wrong_documents(log, _seen(connection))
 
 
 def _wrong_documents(log: list[tuple], seen: Seen) -> Iterator[str]:
