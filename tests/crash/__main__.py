@@ -30,6 +30,9 @@ def main() -> int:
             print(f"== {name}", flush=True)
             try:
                 campaign.run(rounds)
+            except KeyboardInterrupt:
+                print("ended early")
+                status = 1
             except Wrong as error:
                 print(f"WRONG: {error}\n{campaign.server_log}")
                 status = 1

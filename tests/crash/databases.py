@@ -64,6 +64,10 @@ class DatabaseServer:
         self._signal(signal.SIGKILL)
         self._ended()
 
+    def has_ended(self) -> bool:
+        """By itself."""
+        return self._process.poll() is not None
+
     def stop(self) -> None:
         """In order, but without waiting for its clients."""
         self._members = tree_below(self._process.pid)
@@ -187,8 +191,8 @@ def _postgresql(data: Path, port: int, wal: Path | None, settings: dict) -> tupl
     programs = Path(program("initdb")).parent
     settings = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": ""} | settings
     prepare = [f"{programs}/initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
-    if wal is not None:
-        prepare += ["-X", str(wal)]
+    # Small segments: a full disk shows after 1 MB of log.
+    prepare += ["-X", str(wal)] if wal is not None else ["--wal-segsize=1"]
     return prepare, [
         f"{programs}/postgres",
         "-D",

@@ -91,7 +91,8 @@ def place(disk, request, tmp_path) -> Iterator[Place]:
     if kind == "sqlite":
         yield from started(disk, tmp_path, f"sqlite:///{disk.place}/placement.db", None)
         return
-    with database_server(kind, place=disk.place, wal_elsewhere=True, **SETTINGS[kind]) as database:
+    wal_elsewhere = request.node.originalname != "test_a_full_disk_below_the_write_ahead_log_too"
+    with database_server(kind, place=disk.place, wal_elsewhere=wal_elsewhere, **SETTINGS[kind]) as database:
         yield from started(disk, tmp_path, database.url, database)
 
 
@@ -110,5 +111,25 @@ def test_a_full_disk(place):
     place.world.check()
     assert place.world.summary.unanswered["carried out"] == 0, "it was refused, and done"
     assert place.world.first_write(time.perf_counter(), lambda: place.server.died(0.0) is not None, DEADLINE_S)
+    place.load(50)
+    place.world.check()
+
+
+@pytest.mark.parametrize("disk", DATABASES[1:2], indirect=True)
+def test_a_full_disk_below_the_write_ahead_log_too(place):
+    """PostgreSQL panics where its write-ahead log cannot grow, and recovers again and again, or ends: for us the
+    database is full or gone by turns.
+    """
+    place.load(50)
+    place.disk.fill()
+    place.load_until_refused()
+    assert place.refusal()
+    for path in READS:
+        assert place.client.send("GET", path).status == 200
+    place.disk.make_room()
+    if place.database.has_ended():
+        place.database.start()
+    assert place.world.first_write(time.perf_counter(), lambda: place.server.died(0.0) is not None, DEADLINE_S)
+    place.world.check()
     place.load(50)
     place.world.check()
