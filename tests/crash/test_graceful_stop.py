@@ -1,0 +1,96 @@
+"""A server that is asked to end (SIGTERM, as an init system or an upgrade does it) finishes what it was asked before."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.conftest import DATABASES
+from tests.crash.campaign import World
+from tests.crash.databases import database_server
+from tests.crash.load import Load
+from tests.crash.processes import DEADLINE_S, Server
+from tests.crash.tenants import Tenant
+from tests.crash.wire import Answer, Client
+
+pytestmark = pytest.mark.slow
+
+#: A host's own limit; init systems wait longer.
+ENDS_WITHIN_S = 15
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_requests_under_way_are_finished_and_what_is_acknowledged_stays(tmp_path):
+    """Three claims wait for a lock when the server is told to end; the lock is released afterwards."""
+    with database_server("postgresql") as database, Server(tmp_path / "server", database.url) as server:
+        server.start()
+        server.wait()
+        world = World(server.url, database.url, seed=1)
+        world.set_up()
+
+        def claim(tenant: Tenant) -> Answer:
+            client = Client(server.url)
+            step = tenant.next_step()
+            answer = client.send(step.method, step.path, step.body)
+            client.close()
+            assert 200 <= answer.status < 300, answer
+            tenant.known.acknowledge(step)
+            return answer
+
+        with database.connect() as holder, ThreadPoolExecutor(len(world.tenants)) as clients:
+            holder.execute("BEGIN")
+            holder.execute("SELECT last FROM change_sequence FOR UPDATE")
+            answers = [clients.submit(claim, tenant) for tenant in world.tenants]
+            until(lambda: database.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+            server.stop()
+            until(lambda: not listens(server.port))
+            holder.execute("COMMIT")
+            assert [answer.result(DEADLINE_S).status // 100 for answer in answers] == [2] * len(world.tenants)
+        assert server.died(ENDS_WITHIN_S) is not None
+        server.start()
+        server.wait()
+        world.check()
+
+
+@pytest.mark.parametrize("kind", DATABASES[:2])
+def test_a_server_that_ends_under_load_loses_and_halves_nothing(tmp_path, kind):
+    """Clients get an answer or none; whatever was acknowledged is there, as after a kill."""
+    if kind == "sqlite":
+        loaded_and_ended(tmp_path, f"sqlite:///{tmp_path}/placement.db")
+    else:
+        with database_server(kind) as database:
+            loaded_and_ended(tmp_path, database.url)
+
+
+def loaded_and_ended(tmp_path, url: str) -> None:
+    with Server(tmp_path / "server", url) as server:
+        server.start()
+        server.wait()
+        world = World(server.url, url, seed=2)
+        world.set_up()
+        for _ in range(2):
+            enough = threading.Event()
+            load = Load(world.url, world.tenants, lambda number, enough=enough: number >= 40 and enough.set())
+            assert enough.wait(DEADLINE_S)
+            server.stop()
+            assert server.died(ENDS_WITHIN_S) is not None
+            load.join()
+            server.start()
+            server.wait()
+            world.check()
+        # In order, so no request was cut off in the middle: each was answered, or never taken on.
+        assert world.summary.unanswered["carried out"] == 0
