@@ -56,7 +56,7 @@ class ServerOptions:
     address: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(8778, "Port to listen on; all services share it, each below its prefix.")
     public_url: str = option("", "URL that clients reach this server by, if not what their Host header says.")
-    threads: int = option(8, "Requests served at the same time.")
+    threads: int = option(32, "Requests served at the same time; writes that wait together share a commit.")
     metrics: str = option(
         "loopback",
         "Who may read /metrics, which asks for no credentials: this machine, everybody who reaches the port, nobody.",
@@ -125,6 +125,10 @@ class PlacementOptions:
         600,
         "While the database does not answer, providers and candidates are read from memory for so many seconds, "
         "marked with their age. 0: such reads are refused, too.",
+    )
+    max_search_steps: int = option(
+        800_000,
+        "Work that one search for allocation candidates may cost before it is refused, in steps of about a microsecond.",
     )
 
 

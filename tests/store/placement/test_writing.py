@@ -1,0 +1,188 @@
+"""What a write costs the database, on all three: statements and waits are counted, so that nobody adds one unseen."""
+
+import threading
+from collections import Counter
+
+import pytest
+from sqlalchemy import event
+
+from moorage.core.errors import Conflict, MoorageError, NotFound
+from moorage.core.ids import SeededIds
+from moorage.db.batches import Batches
+from moorage.db.migrations import upgrade
+from moorage.placement.claiming import Wish
+from moorage.placement.model import Inventory
+from moorage.placement.reshaping import NewInventories
+from moorage.placement.service import PlacementService
+
+CONSUMER = "00000000-0000-4000-8000-000000000001"
+AGGREGATE = "11111111-1111-4111-8111-111111111111"
+
+
+@pytest.fixture
+def service(engine, clock, ids):
+    upgrade(engine, "placement")
+    service = PlacementService(engine, clock, ids)
+    service.start()
+    service.providers.forest()
+    return service
+
+
+class Costs:
+    """(waits for the database, statements in them) of writes; whatever else is asked is `others`."""
+
+    def __init__(self, engine, monkeypatch):
+        self.runs = []
+        self.others = []
+        run = Batches.run
+
+        def counted(batches, commands, **how):
+            self.runs.append(len(commands))
+            return run(batches, commands, **how)
+
+        monkeypatch.setattr(Batches, "run", counted)
+        event.listen(engine, "before_cursor_execute", lambda *given: self.others.append(given[2]))
+
+    def of(self, act):
+        self.runs.clear()
+        self.others.clear()
+        act()
+        assert self.others == []
+        return len(self.runs), sum(self.runs)
+
+
+@pytest.fixture
+def costs(engine, service, monkeypatch):
+    with pytest.raises(NotFound):
+        service.allocations.release(CONSUMER)  # its connection is open from now on
+    return Costs(engine, monkeypatch)
+
+
+def wish(consumer, allocations, generation=None):
+    return Wish(consumer, allocations, "red", "alice", "INSTANCE", generation)
+
+
+def test_each_write_waits_twice_and_reads_nothing_back(service, costs):
+    """Once with the number, once with all it writes; a new provider's id is waited for, too."""
+    providers, allocations = service.providers, service.allocations
+    made = []
+    # TAKE, the name, the row; its root, the log
+    assert costs.of(lambda: made.append(providers.create("host", None, None).provider)) == (3, 5)
+    uuid = made[0].uuid
+    offered = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(64), "DISK_GB": Inventory(9)}
+    # TAKE; the rows, the provider, the log
+    assert costs.of(lambda: providers.set_inventories(uuid, 0, offered)) == (2, 4)
+    assert costs.of(lambda: providers.set_traits(uuid, 1, ["HW_CPU_X86_AVX2", "STORAGE_DISK_SSD"])) == (2, 4)
+    assert costs.of(lambda: providers.set_aggregates(uuid, 2, [AGGREGATE])) == (2, 4)
+    held = {"VCPU": 1, "MEMORY_MB": 2, "DISK_GB": 3}
+    # TAKE, the consumer; its row, the provider, what it holds, the log
+    assert costs.of(lambda: allocations.claim([wish(CONSUMER, {uuid: held})])) == (2, 6)
+    # ... which goes and comes again
+    assert costs.of(lambda: allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}}, 1)])) == (2, 7)
+    assert costs.of(lambda: allocations.release(CONSUMER)) == (2, 6)
+    many = [wish(f"00000000-0000-4000-8000-{number:012}", {uuid: {"VCPU": 1}}) for number in range(8)]
+    assert costs.of(lambda: allocations.claim(many)) == (2, 6), "however many claims there are"
+
+
+def test_a_refusal_waits_once_and_takes_no_number(service, costs):
+    uuid = service.providers.create("host", None, None).provider.uuid
+    before = service.providers.forest().sequence
+
+    def refused():
+        with pytest.raises(Conflict):
+            service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+
+    costs.of(refused)
+    assert costs.of(refused) == (1, 2)
+    assert service.providers.forest().sequence == before
+
+
+def test_writes_of_providers_share_a_commit_with_claims(service):
+    """Whatever waits together is written together, and everybody gets the answer to their own request."""
+    uuids = [service.providers.create(f"host {number}", None, None).provider.uuid for number in range(6)]
+    for uuid in uuids:
+        service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(4)})
+    before = service.providers.forest().sequence
+    acts = {
+        "inventories": lambda: service.providers.set_inventories(uuids[0], 1, {"VCPU": Inventory(9)}).generation,
+        "stale": lambda: service.providers.set_inventories(uuids[1], 0, {"VCPU": Inventory(9)}),
+        "traits": lambda: service.providers.set_traits(uuids[2], 1, ["HW_CPU_X86_AVX2"])[0].traits,
+        "create": lambda: service.providers.create("new", None, uuids[3]).root_uuid,
+        "duplicate": lambda: service.providers.create("host 4", None, None),
+        "claim": lambda: service.allocations.claim([wish(CONSUMER, {uuids[3]: {"VCPU": 4}})]),
+        "full": lambda: service.allocations.claim([wish(AGGREGATE, {uuids[3]: {"VCPU": 1}})]),
+        "delete": lambda: service.providers.delete(uuids[5]),
+    }
+    outcomes = {}
+
+    def act(name):
+        try:
+            outcomes[name] = acts[name]()
+        except MoorageError as error:
+            outcomes[name] = type(error).__name__
+
+    threads = [threading.Thread(target=act, args=(name,)) for name in acts]
+    first = threading.Thread(
+        target=lambda: service.providers.set_aggregates(uuids[4], None, [AGGREGATE])
+    )  # while it is being written, the others gather
+    writer = service.allocations._writer
+    with writer._turn:
+        for number, thread in enumerate((first, *threads)):
+            thread.start()
+            for _ in range(10_000):
+                if writer._queue._somebody_leads and len(writer._queue._waiting) == number:
+                    break
+                threading.Event().wait(0.001)
+    for thread in (first, *threads):
+        thread.join()
+    assert outcomes == {
+        "inventories": 2,
+        "stale": "ConcurrentUpdate",
+        "traits": {"HW_CPU_X86_AVX2"},
+        "create": uuids[3],
+        "duplicate": "Conflict",
+        "claim": None,
+        "full": "Conflict",
+        "delete": None,
+    }
+    assert service.providers.forest().sequence == before + 2
+
+
+def test_two_processes_that_change_one_provider_take_turns(engine, clock, service):
+    """No client of either is told that somebody else was quicker, unless it gave a generation."""
+    other = PlacementService(engine, clock, SeededIds(2))
+    uuid = service.providers.create("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(1000)})
+    outcomes = Counter()
+
+    def work(worker):
+        placement = (service, other)[worker % 2]
+        for number in range(10):
+            consumer = f"00000000-0000-4000-8000-{worker:06}{number:06}"
+            try:
+                placement.allocations.claim([wish(consumer, {uuid: {"VCPU": 1}})])
+                placement.providers.set_aggregates(uuid, None, [consumer])
+                outcomes["done"] += 1
+            except MoorageError as error:
+                outcomes[error.message] += 1
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == {"done": 40}
+    mine, theirs = service.providers.get(uuid), other.providers.get(uuid)
+    assert mine == theirs
+    assert (mine.used, mine.generation) == ({"VCPU": 40}, 41)
+
+
+def test_a_reshape_is_one_transaction_of_two_waits(service, costs):
+    root = service.providers.create("root", None, None).provider.uuid
+    child = service.providers.create("child", None, root).provider.uuid
+    service.providers.set_inventories(root, 0, {"VCPU": Inventory(4), "VGPU": Inventory(2)})
+    service.allocations.claim([wish(CONSUMER, {root: {"VCPU": 1, "VGPU": 1}})])
+    new = {root: NewInventories(2, {"VCPU": Inventory(4)}), child: NewInventories(0, {"VGPU": Inventory(2)})}
+    moved = wish(CONSUMER, {root: {"VCPU": 1}, child: {"VGPU": 1}}, 1)
+    waits, _ = costs.of(lambda: service.allocations.reshape(new, [moved]))
+    assert waits == 2

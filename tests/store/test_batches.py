@@ -1,0 +1,115 @@
+"""Batches on all three databases: rows as one JSON parameter, all or nothing, and a connection that died meanwhile."""
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from moorage.db.batches import Batches, Statement, delete, insert, update
+from moorage.db.engine import dialect_name
+
+KEYS = {"id": "int"}
+FIELDS = {"name": "text", "amount": "int", "ratio": "float", "at": "time"}
+INSERT = insert("things", {**KEYS, **FIELDS}, returning="id, name")
+UPDATE = update("things", KEYS, {"name": "text", "amount": "int"})
+DELETE = delete("things", {"id": "int", "amount": "int"})
+ALL = Statement("SELECT id, name, amount, ratio FROM things ORDER BY id", answers=True)
+AT = "2026-03-01 09:30:00.123456"
+
+
+def thing(number, **fields):
+    return {"id": number, "name": f"thing {number}", "amount": number * 10, "ratio": 1.5, "at": AT} | fields
+
+
+@pytest.fixture
+def batches(engine):
+    types = {
+        "postgresql": ("timestamp", "float8"),
+        "mariadb": ("datetime(6)", "double"),
+        "sqlite": ("datetime", "float"),
+    }
+    time, ratio = types[dialect_name(engine)]
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                f"CREATE TABLE things (id integer NOT NULL PRIMARY KEY, name varchar(255) UNIQUE, amount integer, "
+                f"ratio {ratio}, at {time})"
+            )
+        )
+    batches = Batches(engine)
+    yield batches
+    batches.close()
+
+
+def kept(batches):
+    with batches.transaction() as transaction:
+        return [tuple(row) for row in transaction.send((ALL, None))[0]]
+
+
+def write(batches, *commands):
+    with batches.transaction() as transaction:
+        transaction.commit(*commands)
+
+
+def test_rows_come_back_as_they_went(batches):
+    odd = "quotes ' \" ` back\\slash %s %% \u00fc \U0001f6a2 new\nline ; -- {rows}"
+    with batches.transaction() as transaction:
+        (made,) = transaction.send((INSERT, [thing(1), thing(2, name=odd, amount=None), thing(3, amount=2**31 - 1)]))
+        transaction.commit()
+    assert sorted(tuple(row) for row in made) == [(1, "thing 1"), (2, odd), (3, "thing 3")]
+    assert kept(batches) == [(1, "thing 1", 10, 1.5), (2, odd, None, 1.5), (3, "thing 3", 2**31 - 1, 1.5)]
+
+
+def test_many_rows_are_changed_and_deleted_by_their_keys(batches):
+    write(batches, (INSERT, [thing(number) for number in range(300)]))
+    write(
+        batches,
+        (UPDATE, [{"id": number, "name": f"other {number}", "amount": 7} for number in range(0, 300, 3)]),
+        (DELETE, [{"id": number, "amount": number * 10} for number in range(1, 300, 3)]),
+        (DELETE, [{"id": 2, "amount": 19}]),  # both keys count: nothing goes
+    )
+    rows = {number: (name, amount) for number, name, amount, _ in kept(batches)}
+    assert rows == {
+        number: (f"other {number}", 7) if number % 3 == 0 else (f"thing {number}", number * 10)
+        for number in range(300)
+        if number % 3 != 1
+    }
+
+
+def test_a_command_without_rows_is_not_sent(batches, monkeypatch):
+    sent = []
+    run = batches.run
+    monkeypatch.setattr(batches, "run", lambda commands, **how: sent.append(len(commands)) or run(commands, **how))
+    with batches.transaction() as transaction:
+        answers = transaction.send((INSERT, []), (ALL, None), (INSERT, []))
+    assert [list(rows) for rows in answers] == [[], [], []]
+    assert sent == [1]
+
+
+def test_who_leaves_without_commit_leaves_no_trace(batches):
+    with pytest.raises(RuntimeError, match="no"), batches.transaction() as transaction:
+        transaction.send((INSERT, [thing(1)]))
+        raise RuntimeError("no")
+    with batches.transaction() as transaction:
+        transaction.send((INSERT, [thing(2)]))
+    assert kept(batches) == []
+
+
+def test_one_bad_row_takes_the_whole_transaction_along(batches):
+    write(batches, (INSERT, [thing(1)]))
+    with pytest.raises(IntegrityError), batches.transaction() as transaction:
+        transaction.send((INSERT, [thing(2)]))
+        transaction.commit((UPDATE, [{"id": 1, "name": "thing 2", "amount": 0}]), (INSERT, [thing(3)]))
+    assert kept(batches) == [(1, "thing 1", 10, 1.5)]
+    write(batches, (INSERT, [thing(2)]))
+    assert len(kept(batches)) == 2, "and it goes on"
+
+
+def test_a_connection_that_died_while_idle_costs_nothing_but_a_new_one(batches):
+    write(batches, (INSERT, [thing(1)]))
+    link = batches._link
+    link.driver_connection.close()
+    with batches.transaction() as transaction:
+        transaction.send((INSERT, [thing(2)]))
+        transaction.commit((INSERT, [thing(3)]))
+    assert batches._link is not link
+    assert [row[0] for row in kept(batches)] == [1, 2, 3]
