@@ -132,7 +132,7 @@ def _servers(connection: Connection, tables: _Tables, cloud: Cloud) -> None:
 
 
 def _ids(connection: Connection, table: Table, name: Column[str]) -> dict[object, int]:
-    return dict(connection.execute(select(name, table.c.id)).tuples().all())
+    return {row[0]: row[1] for row in connection.execute(select(name, table.c.id))}
 
 
 def _insert(connection: Connection, table: Table, rows: Iterable[Row]) -> None:

@@ -4,19 +4,20 @@ What is written is what the API would have written, but for the log of changes, 
 be read again. `bench.invariants` holds afterwards what must hold.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Table, func, select, text
+from sqlalchemy import Connection, Engine, Table, create_engine, func, make_url, select, text
 
 from bench.cloud import Cloud, Provider
-from moorage.db.engine import dialect_name, open_engine
-from moorage.db.transactions import in_transaction
+from moorage.db.engine import dialect_name
 from moorage.placement import changes, documents, tables
 
+_DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
 _BATCH = 5000
 
 Row = tuple[object, ...]
@@ -29,16 +30,21 @@ def fill(url: str, cloud: Cloud, first_host: int = 0) -> float:
     The classes and traits of the cloud are there already.
     """
     started = time.perf_counter()
-    engine = open_engine(url)
-
-    def write(connection: Connection) -> None:
+    with patient_engine(url) as engine, engine.begin() as connection:
         log = changes.Log(connection, datetime.now(UTC))
         _Filler(connection, cloud).fill(first_host)
         log.add((documents.EVERYTHING,))
-
-    in_transaction(engine, write)
-    engine.dispose()
     return time.perf_counter() - started
+
+
+@contextlib.contextmanager
+def patient_engine(url: str) -> Iterator[Engine]:
+    """Without the service's bounds on how long the database may take: a million rows are one statement here."""
+    engine = create_engine(make_url(url).set(drivername=_DRIVERS[url.partition(":")[0]]))
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 class _Filler:
@@ -113,7 +119,7 @@ class _Filler:
     # Writing
 
     def _ids(self, table: Table, name: Any) -> dict[str, int]:
-        return dict(self._connection.execute(select(name, table.c.id)).tuples().all())
+        return {row[0]: row[1] for row in self._connection.execute(select(name, table.c.id))}
 
     def _write(self, table: Table, rows: Iterable[Row]) -> None:
         _WRITERS[dialect_name(self._connection)](self._connection, table, rows)

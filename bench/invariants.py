@@ -7,10 +7,10 @@ from collections import defaultdict
 
 from sqlalchemy import text
 
+from bench.fill_ours import patient_engine
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
-from moorage.db.transactions import read
 from moorage.placement.service import PlacementService
 
 _USED = "SELECT provider_id, class_id, SUM(used) AS used FROM allocations GROUP BY provider_id, class_id"
@@ -45,39 +45,31 @@ QUESTIONS = {
 
 def violations(url: str) -> dict[str, int]:
     """{what is wrong: how many times}, of the tables and of a forest built from them; empty when all holds."""
-    engine = open_engine(url)
-    try:
-        with read(engine) as connection:
-            counts = {
-                wrong: int(connection.execute(text(_for(engine.dialect.name, question))).scalar_one())
-                for wrong, question in QUESTIONS.items()
-            }
-            used: dict[int, dict[str, int]] = defaultdict(dict)
-            rows = connection.execute(
-                text(
-                    f"SELECT u.provider_id, c.name, u.used FROM ({_USED}) u JOIN resource_classes c ON c.id = u.class_id"
-                )
-            )
-            for provider_id, name, amount in rows:
-                used[provider_id][name] = int(amount)
-        forest = PlacementService(engine, SystemClock(), RandomIds()).providers.forest()
-        differ = sum(
-            {name: amount for name, amount in provider.used.items() if amount} != used.get(provider.id, {})
-            for provider in forest.all()
+    with patient_engine(url) as engine, engine.connect() as connection:
+        counts = {
+            wrong: int(connection.execute(text(_for(engine.dialect.name, question))).scalar_one())
+            for wrong, question in QUESTIONS.items()
+        }
+        used: dict[int, dict[str, int]] = defaultdict(dict)
+        rows = connection.execute(
+            text(f"SELECT u.provider_id, c.name, u.used FROM ({_USED}) u JOIN resource_classes c ON c.id = u.class_id")
         )
-        counts["providers whose use in memory is not the sum of their allocations"] = differ
-        return {wrong: count for wrong, count in counts.items() if count}
-    finally:
-        engine.dispose()
+        for provider_id, name, amount in rows:
+            used[provider_id][name] = int(amount)
+    engine = open_engine(url)
+    forest = PlacementService(engine, SystemClock(), RandomIds()).providers.forest()
+    engine.dispose()
+    differ = sum(
+        {name: amount for name, amount in provider.used.items() if amount} != used.get(provider.id, {})
+        for provider in forest.all()
+    )
+    counts["providers whose use in memory is not the sum of their allocations"] = differ
+    return {wrong: count for wrong, count in counts.items() if count}
 
 
 def count(url: str, table: str) -> int:
-    engine = open_engine(url)
-    try:
-        with read(engine) as connection:
-            return int(connection.execute(text(f"SELECT COUNT(*) FROM {table}")).scalar_one())
-    finally:
-        engine.dispose()
+    with patient_engine(url) as engine, engine.connect() as connection:
+        return int(connection.execute(text(f"SELECT COUNT(*) FROM {table}")).scalar_one())
 
 
 def _for(dialect: str, question: str) -> str:

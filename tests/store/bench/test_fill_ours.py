@@ -1,0 +1,117 @@
+"""A database that the bench has filled is as one that clients have filled over HTTP."""
+
+import json
+import random
+from collections import Counter
+
+import pytest
+from sqlalchemy import text
+
+from bench import invariants, operations
+from bench.cloud import Cloud
+from bench.fill_ours import fill, patient_engine
+from bench.load import Client
+from bench.profile_ours import InProcess
+from moorage.core.clock import SystemClock
+from moorage.core.ids import RandomIds
+from moorage.db.engine import open_engine
+from moorage.db.migrations import upgrade
+from moorage.identity.authenticators import NoAuth
+from moorage.placement.routes import API, POLICIES
+from moorage.placement.service import PlacementService
+from moorage.wire.app import Surroundings, build
+
+HOSTS = 12
+
+
+def serve(url):
+    engine, ids = open_engine(url), RandomIds()
+    upgrade(engine, "placement")
+    service = PlacementService(engine, SystemClock(), ids)
+    service.start()
+    return engine, InProcess(build(API, service, Surroundings(NoAuth(), POLICIES["old"], ids)))
+
+
+def run(connection, operation):
+    for _step in operation(connection, Client(0, 1), random.Random(1), Counter()):
+        pass
+
+
+def told(connection, cloud):
+    """All that the API tells but links, generations and the order."""
+    providers = json.loads(connection.request("GET", "/resource_providers")[1])["resource_providers"]
+    state = {}
+    for one in providers:
+        below = {}
+        for kind in ("inventories", "traits", "aggregates", "usages", "allocations"):
+            answer = json.loads(connection.request("GET", f"/resource_providers/{one['uuid']}/{kind}")[1])
+            value = answer[kind]
+            below[kind] = sorted(value) if isinstance(value, list) else value
+        family = one["name"], one["parent_provider_uuid"], one["root_provider_uuid"]
+        state[one["uuid"]] = (family, below)
+    held = [json.loads(connection.request("GET", f"/allocations/{cloud.consumer(host)}")[1]) for host in range(HOSTS)]
+    for one in held:
+        for provider in one["allocations"].values():
+            del provider["generation"]
+    return state, held
+
+
+@pytest.mark.parametrize("profile", ["flat", "nested", "sharing", "wide"])
+def test_filled_directly_or_over_http_the_api_tells_the_same(database_url, profile, tmp_path):
+    cloud = Cloud(profile, HOSTS, 0 if profile == "wide" else 2)
+    slow_engine, slow = serve(f"sqlite:///{tmp_path}/slow.sqlite")
+    operations.prepare(slow, cloud)
+    run(slow, operations.loading(cloud, HOSTS))
+    if cloud.servers_per_host:
+        run(slow, operations.loading_servers(cloud))
+    engine, quick = serve(database_url)
+    operations.names(quick)
+    # Asked before, so that what was read is to be read again.
+    assert json.loads(quick.request("GET", "/resource_providers")[1]) == {"resource_providers": []}
+    fill(database_url, cloud)
+    assert told(quick, cloud) == told(slow, cloud)
+    engine.dispose()
+    slow_engine.dispose()
+    assert invariants.violations(database_url) == {}
+
+
+def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(database_url):
+    cloud = Cloud("nested", HOSTS, 1)
+    engine, connection = serve(database_url)
+    operations.prepare(connection, cloud)
+    run(connection, operations.loading(cloud, 5))
+    fill(database_url, cloud, first_host=5)
+    # What clients write next gets numbers of its own.
+    run(connection, operations.claiming(cloud, 20))
+    extra = {"name": "one more"}
+    assert connection.request("POST", "/resource_providers", extra)[0] == 200
+    state, held = told(connection, cloud)
+    assert len(state) == sum(len(cloud.providers(host)) for host in range(HOSTS)) + len(cloud.others()) + 1
+    assert all(one["allocations"] for one in held)
+    engine.dispose()
+    assert invariants.violations(database_url) == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "wrong"),
+    [
+        ("UPDATE allocations SET used = 100000", "more used than there is"),
+        ("UPDATE allocations SET used = 0", "amounts that are no amounts"),
+        ("UPDATE allocations SET provider_id = 999999", "allocations of what is not offered"),
+        ("DELETE FROM consumers", "allocations of nobody"),
+        ("DELETE FROM allocations", "consumers that hold nothing"),
+        ("UPDATE inventories SET max_unit = 1", "amounts that one consumer may not hold"),
+        ("UPDATE providers SET root_id = root_id + 1 WHERE parent_id IS NULL", "roots that are not their own"),
+        ("UPDATE change_sequence SET last = 0", "changes after the last"),
+    ],
+)
+def test_what_is_wrong_is_found(fault, wrong, tmp_path):
+    url = f"sqlite:///{tmp_path}/wrong.sqlite"
+    cloud = Cloud("nested", HOSTS, 2)
+    engine, connection = serve(url)
+    operations.names(connection)
+    engine.dispose()
+    fill(url, cloud)
+    with patient_engine(url) as engine, engine.begin() as connection:
+        connection.execute(text(fault))
+    assert wrong in invariants.violations(url)
