@@ -14,8 +14,9 @@ hosts instead of one host many times.
 Source: placement API reference, "Allocation candidates"; where it is silent, Placement 16.0.0 measured.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,16 @@ from numpy.typing import NDArray
 from moorage.placement import masks
 from moorage.placement.alike import Alike, Block
 from moorage.placement.columns import Slots
-from moorage.placement.demand import Decision, Demand, demand_of
+from moorage.placement.demand import Decision, Demand, Question, demand_of
 from moorage.placement.forest import Forest
 from moorage.placement.layout import Layout, Places, layout_of
 from moorage.placement.only_ways import only_ways, root_filter, scan
 from moorage.placement.request import Request
-from moorage.placement.tree_search import MAX_STEPS, Budget, Solved, first_ways, other_ways
+from moorage.placement.tree_search import Solved, first_ways, other_ways
+from moorage.placement.work import COMPARED, MAX_STEPS, Budget, Work
+
+#: `int`, or `int | None`.
+L = TypeVar("L")
 
 #: Anchors looked at first, at least; each block is so many times the one before.
 FIRST_BLOCK = 512
@@ -97,18 +102,28 @@ def _search(forest: Forest, request: Request, demand: Demand, collector: "_Colle
     layout = layout_of(forest)
     blocks: list[list[Alike]] = []
     for anchors in _blocks(anchors_for(forest, layout, request, demand), request.limit):
-        blocks.append(Block(forest, layout, demand, anchors).alike())
-        solved = [first_ways(demand.question, one.situation, request.limit, budget.steps) for one in blocks[-1]]
-        _collect(layout, blocks[-1], solved, collector, budget)
+        block = Block(forest, layout, demand, anchors)
+        budget.spend(Work.COMPARING, demand.size * len(block.slots) // COMPARED)
+        blocks.append(block.alike())
+        _collect(layout, blocks[-1], _solved(first_ways, demand, blocks[-1], request.limit, budget), collector, budget)
         if collector.is_full:
             return
     if request.limit is None:
         return
-    for block in blocks:
-        solved = [other_ways(demand.question, one.situation, request.limit, budget.steps) for one in block]
-        _collect(layout, block, solved, collector, budget)
+    for alike in blocks:
+        _collect(layout, alike, _solved(other_ways, demand, alike, request.limit, budget), collector, budget)
         if collector.is_full:
             return
+
+
+def _solved(
+    solve: Callable[[Question, bytes, L, int], Solved], demand: Demand, alike: Sequence[Alike], limit: L, budget: Budget
+) -> list[Solved]:
+    found = []
+    for one in alike:
+        found.append(solve(demand.question, one.situation, limit, budget.steps))
+        budget.spend(Work.TRYING, found[-1].steps)
+    return found
 
 
 def _blocks(anchors: Places, limit: int | None) -> Iterator[Places]:
@@ -144,8 +159,6 @@ def _collect(
     layout: Layout, alike: Sequence[Alike], solved: Sequence[Solved], collector: "_Collector", budget: Budget
 ) -> None:
     """The ways of each situation at each of its anchors, in the order of the anchors, until there are enough."""
-    for one in solved:
-        budget.spend(one.steps)
     if not alike:
         return
     anchors = np.concatenate([one.anchors for one in alike])
@@ -160,7 +173,7 @@ def _collect(
         wanted = collector.wanted
         end = len(order) if wanted is None else int(np.searchsorted(upto, before + wanted)) + 1
         chosen = order[start:end]
-        budget.spend(int(counts[chosen].sum()) * collector.width)
+        budget.spend(Work.NAMING, int(counts[chosen].sum()) * collector.width)
         _translate(layout, alike, solved, group[chosen], row[chosen], collector)
         start = end
 

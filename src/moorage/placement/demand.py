@@ -75,6 +75,14 @@ class Demand:
     contested: Mapping[str, int]
     question: Question
 
+    @property
+    def size(self) -> int:
+        """How much is asked of each provider: what comparing it with all of this costs."""
+        filters = len(self.spread_traits) + sum(
+            1 + len(one.resources) + len(one.traits.required) + len(one.aggregates.required) for one in self.specs
+        )
+        return filters + sum(map(len, self.question.subtrees))
+
 
 def demand_of(request: Request) -> Demand:
     """Made once for each request, which is remembered when it is asked again."""
@@ -107,7 +115,7 @@ def _demand(request: Request) -> Demand:
         picks.append(Pick(decision.spec, decision.suffix != "", bool(decision.resources), units, label))
     subtrees = tuple(
         frozenset(number for number, decision in enumerate(decisions) if decision.suffix in suffixes)
-        for suffixes in request.same_subtrees
+        for suffixes in dict.fromkeys(request.same_subtrees)
         if len(suffixes) > 1
     )
     question = Question(

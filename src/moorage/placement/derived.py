@@ -5,12 +5,18 @@ be asked: after a claim everything is still good that was computed from uuids, t
 """
 
 from collections.abc import Callable, Hashable
+from dataclasses import fields, is_dataclass
+from operator import is_
 from typing import TypeVar, cast
+
+import numpy as np
 
 T = TypeVar("T")
 
-#: Entries kept; the oldest goes first. Each is at most some bytes per provider.
+#: Entries kept, and bytes in their arrays together; who was not asked for longest goes first. An entry has some bytes
+#: per provider, so at a hundred thousand providers it is the bytes that count.
 KEPT = 256
+KEPT_BYTES = 32 * 2**20
 
 
 class Derived:
@@ -19,21 +25,40 @@ class Derived:
     __slots__ = ("_entries",)
 
     def __init__(self) -> None:
-        self._entries: dict[Hashable, tuple[tuple[object, ...], object]] = {}
+        self._entries: dict[Hashable, _Entry] = {}
 
     def get(self, key: Hashable, sources: tuple[object, ...], make: Callable[[], T]) -> T:
         """What `make` gives; it must depend on nothing but `key` and `sources`, which nobody changes in place."""
-        entry = self._entries.get(key)
-        if entry is not None and _same(entry[0], sources):
-            return cast(T, entry[1])
-        made = make()
-        self._entries.pop(key, None)
-        while len(self._entries) >= KEPT:
-            oldest = next(iter(self._entries), None)
-            self._entries.pop(oldest, None)
-        self._entries[key] = (sources, made)
-        return made
+        entry = self._entries.pop(key, None)
+        if entry is None or not _same(entry[0], sources):
+            made = make()
+            entry = (sources, made, _size(made))
+            self._make_room(entry[2])
+        self._entries[key] = entry  # at the end, for it was asked for last
+        return cast(T, entry[1])
+
+    def _make_room(self, size: int) -> None:
+        entries = list(self._entries.items())  # at once: other threads go on
+        size += sum(entry[2] for _, entry in entries)
+        for place, (key, entry) in enumerate(entries):
+            if len(entries) - place < KEPT and size <= KEPT_BYTES:
+                return
+            self._entries.pop(key, None)
+            size -= entry[2]
+
+
+#: (sources, what was made, bytes)
+_Entry = tuple[tuple[object, ...], object, int]
 
 
 def _same(held: tuple[object, ...], given: tuple[object, ...]) -> bool:
-    return len(held) == len(given) and all(one is other for one, other in zip(held, given, strict=True))
+    return len(held) == len(given) and all(map(is_, held, given))
+
+
+def _size(value: object) -> int:
+    """Bytes in arrays, also those that are attributes of a dataclass."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if is_dataclass(value):
+        return sum(_size(getattr(value, field.name)) for field in fields(value))
+    return 0

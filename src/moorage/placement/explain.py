@@ -21,9 +21,10 @@ from moorage.placement.layout import Layout, Places, layout_of
 from moorage.placement.masks import Mask
 from moorage.placement.model import Provider
 from moorage.placement.only_ways import root_filter
-from moorage.placement.remedy import Change, Close, closest_hosts, smallest_change
+from moorage.placement.remedy import WEIGHED, Change, Close, closest_hosts, smallest_change
 from moorage.placement.request import Request
-from moorage.placement.tree_search import MAX_STEPS, first_ways
+from moorage.placement.tree_search import first_ways
+from moorage.placement.work import COMPARED, MAX_STEPS, Budget, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,10 @@ def explain(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> 
     hosts = _hosts(forest, layout)
     block = Block(forest, layout, demand_of(request), hosts)
     groups = [GroupMasks(forest, block, group) for group in request.groups]
-    steps = tuple(_steps(forest, request, block, groups, max_steps))
+    budget = Budget(max_steps)
+    compared = sum(len(group.constraints) for group in groups) * len(block.slots)
+    budget.spend(Work.COMPARING, compared // COMPARED)
+    steps = tuple(_steps(forest, request, block, groups, budget))
     served = bool(steps and steps[-1].after)
     if served or forest.sharing:  # what is shared can be had without any host, too
         found = find(forest, replace(request, limit=request.limit or COUNTED), max_steps=max_steps)
@@ -74,8 +78,10 @@ def explain(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> 
             return Explanation(text, len(found), steps)
     if not len(hosts):
         return Explanation(_refusal(0, ()), 0, ())
+    if not budget.affords(compared // WEIGHED):
+        return Explanation(_refusal(len(hosts), steps), 0, steps)
     closest = closest_hosts(forest, request, block, groups)
-    change = smallest_change(forest, request, layout, closest, max_steps)
+    change = smallest_change(forest, request, layout, closest, budget)
     text = _refusal(len(hosts), steps)
     return Explanation(text, 0, steps, tuple(one.close for one in closest), change)
 
@@ -89,11 +95,11 @@ def _hosts(forest: Forest, layout: Layout) -> Places:
 
 
 def _steps(
-    forest: Forest, request: Request, block: Block, groups: Sequence[GroupMasks], max_steps: int
+    forest: Forest, request: Request, block: Block, groups: Sequence[GroupMasks], budget: Budget
 ) -> Iterator[Step]:
     """In order: the root's traits, each group's own constraints, all groups together; until nobody is left."""
     alive = np.ones(len(block.anchors), dtype=np.bool_)
-    for constraint, left, reason in _narrowed(forest, request, block, groups, alive, max_steps):
+    for constraint, left, reason in _narrowed(forest, request, block, groups, alive, budget):
         roots = [forest.at(slot) for slot in block.roots[block.starts[np.flatnonzero(alive & ~left)[:NAMED]]].tolist()]
         removed = tuple(Removed(root.name, reason(root)) for root in roots)
         yield Step(constraint, int(alive.sum()), int(left.sum()), removed)
@@ -103,7 +109,7 @@ def _steps(
 
 
 def _narrowed(
-    forest: Forest, request: Request, block: Block, groups: Sequence[GroupMasks], alive: Mask, max_steps: int
+    forest: Forest, request: Request, block: Block, groups: Sequence[GroupMasks], alive: Mask, budget: Budget
 ) -> Iterator[tuple[str, Mask, Callable[[Provider], str]]]:
     """(constraint, who is left of `alive`, which the caller narrows, why a root is not)"""
     if not len(alive):
@@ -115,7 +121,7 @@ def _narrowed(
     for group in groups:
         for constraint, served in group.served():
             yield str(constraint), alive & served, _Why(forest, constraint)
-    together = alive & _together(block, alive, request, max_steps)
+    together = alive & _together(block, alive, request, budget)
     yield (
         _words_for_all(request),
         together,
@@ -148,7 +154,7 @@ def _words_for_all(request: Request) -> str:
     return ", ".join(parts)
 
 
-def _together(block: Block, alive: Mask, request: Request, max_steps: int) -> Mask:
+def _together(block: Block, alive: Mask, request: Request, budget: Budget) -> Mask:
     """By anchor: do all groups fit there at once?"""
     found = np.zeros(len(block.anchors), dtype=np.bool_)
     if any(not group.is_granular and not group.resources for group in request.groups):
@@ -156,7 +162,9 @@ def _together(block: Block, alive: Mask, request: Request, max_steps: int) -> Ma
     place = np.full(int(block.anchors.max()) + 1, -1)
     place[block.anchors] = np.arange(len(block.anchors))
     for one in block.only(alive).alike():
-        if len(first_ways(block.demand.question, one.situation, 1, max_steps).ways):
+        solved = first_ways(block.demand.question, one.situation, 1, budget.steps)
+        budget.spend(Work.TRYING, solved.steps)
+        if len(solved.ways):
             found[place[one.anchors]] = True
     return found
 

@@ -29,7 +29,8 @@ def with_any_of_all(forest: Forest, wanted: AllOfAny) -> list[Mask]:
 
 def members_of_any(forest: Forest, aggregates: frozenset[str]) -> Mask:
     """By slot: is it in at least one of these aggregates?"""
-    return _any_of([_in_aggregate(forest, aggregate) for aggregate in aggregates], len(forest.roots))
+    present = [_in_aggregate(forest, aggregate) for aggregate in aggregates if aggregate in forest.aggregates]
+    return _any_of(present, len(forest.roots))
 
 
 def in_all(forest: Forest, wanted: AllOfAny) -> Mask:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from moorage.core.errors import Invalid
 from moorage.placement import masks
 from moorage.placement.alike import Block
 from moorage.placement.constraints import Constraint, GroupMasks, Kind, alternatives
@@ -20,14 +21,19 @@ from moorage.placement.forest import Forest
 from moorage.placement.layout import Layout
 from moorage.placement.model import Provider
 from moorage.placement.only_ways import root_filter
-from moorage.placement.query import AggregateFilter, TraitFilter
+from moorage.placement.query import AggregateFilter, AllOfAny, TraitFilter
 from moorage.placement.request import Request, RequestGroup
 from moorage.placement.tree_search import first_ways
+from moorage.placement.work import Budget, Work
 
 #: Hosts named as the closest.
 CLOSEST = 3
 #: What a constraint costs that is to be left away; units that are only short cost less: 1 and the missing share.
 LEFT_AWAY = 2.0
+#: Members whose distance is weighed for one constraint, for one step of work.
+WEIGHED = 8
+#: Steps of work to make decisions of one group.
+MADE = 32
 #: Times that a changed request is tried before there is none.
 TRIES = 24
 
@@ -161,65 +167,70 @@ def _root_lacks(request: Request, root: Provider) -> list[str]:
 
 
 def smallest_change(
-    forest: Forest, request: Request, layout: Layout, closest: Sequence[CloseHost], max_steps: int
+    forest: Forest, request: Request, layout: Layout, closest: Sequence[CloseHost], budget: Budget
 ) -> Change | None:
-    """For the first of these hosts where a change helps; None where none of them has any of it."""
-    for host in closest:
-        trial = _Trial(forest, layout, request, host, max_steps)
-        if (change := trial.change()) is not None:
-            return change
-    return None
+    """For the first of these hosts where a change helps; None where none of them has any of it, or it takes too long."""
+    try:
+        changes = (_Trial(forest, layout, request, host, budget).change() for host in closest)
+        return next((change for change in changes if change is not None), None)
+    except Invalid:
+        return None  # why there is no candidate is known all the same
 
 
 @dataclass(frozen=True, slots=True)
-class _Relaxed:
-    request: Request
+class _Part:
+    """A part of a change."""
+
     suffix: str | None  #: of the group that it is about; None: it is about all of them
     words: str
 
 
-_Relax = Callable[[Request], _Relaxed | None]
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Something that can be left away."""
+
+    part: _Part
+    relax: Callable[[Request], Request]
 
 
 class _Trial:
     """Changed requests tried on one host."""
 
-    def __init__(self, forest: Forest, layout: Layout, request: Request, host: CloseHost, max_steps: int) -> None:
+    def __init__(self, forest: Forest, layout: Layout, request: Request, host: CloseHost, budget: Budget) -> None:
         self._forest = forest
         self._request = request
         self._layout = layout
         self._host = host
-        self._max_steps = max_steps
+        self._budget = budget
         self._left = TRIES
 
     def change(self) -> Change | None:
         request = self._request
-        root = _with_root(request, self._host.root)
-        changed, parts = root.request, [root] if root.words else []
+        changed, words = _with_root(request, self._host.root)
+        parts = [_Part(None, words)] if words else []
+        groups = {group.suffix: group for group in request.groups}
         for unmet in self._host.unmet:
-            parts.append(_without(changed, unmet))
-            changed = parts[-1].request
+            suffix = unmet.constraint.suffix
+            groups[suffix], words = _without(groups[suffix], unmet)
+            parts.append(_Part(suffix, words))
+        changed = replace(changed, groups=tuple(groups.values()))
         if self._fits(changed):
             return self._change(changed, parts)
         return self._fewer_groups(changed, parts)
 
-    def _fewer_groups(self, request: Request, parts: list[_Relaxed]) -> Change | None:
+    def _fewer_groups(self, request: Request, parts: list[_Part]) -> Change | None:
         """Leave away what holds for the groups together, then groups: one of it if that is enough."""
-        ways = _ways_out(request)
-        for relax in ways:
-            one = relax(request)
-            if one is not None and self._fits(one.request):
-                return self._change(one.request, [*parts, one])
-        for relax in ways:
-            one = relax(request)
-            if one is None:
-                continue
-            request, parts = one.request, [*parts, one]
+        ways = _ways_out(request)[: TRIES // 2]
+        for way in ways:
+            if self._fits(way.relax(request)):
+                return self._change(way.relax(request), [*parts, way.part])
+        for way in ways:
+            request, parts = way.relax(request), [*parts, way.part]
             if self._fits(request):
                 return self._change(request, parts)
         return None
 
-    def _change(self, request: Request, parts: list[_Relaxed]) -> Change:
+    def _change(self, request: Request, parts: list[_Part]) -> Change:
         """What is said of a group that is left away in the end is not worth telling."""
         tidy = _tidy(request)
         kept = {group.suffix for group in tidy.groups}
@@ -232,14 +243,20 @@ class _Trial:
         if not self._left or not any(group.resources for group in request.groups):
             return False
         self._left -= 1
+        self._budget.spend(Work.TRYING, len(request.groups) * MADE)
         if not root_filter(self._forest, request)[self._layout.anchors[self._host.anchor]]:
             return False
         demand = demand_of(request)
         block = Block(self._forest, self._layout, demand, np.array([self._host.anchor]))
-        return any(len(first_ways(demand.question, one.situation, 1, self._max_steps).ways) for one in block.alike())
+        for one in block.alike():
+            solved = first_ways(demand.question, one.situation, 1, self._budget.steps)
+            self._budget.spend(Work.TRYING, solved.steps)
+            if len(solved.ways):
+                return True
+        return False
 
 
-def _with_root(request: Request, root: Provider) -> _Relaxed:
+def _with_root(request: Request, root: Provider) -> tuple[Request, str]:
     missing = sorted(request.root_required - root.traits)
     present = sorted(request.root_forbidden & root.traits)
     changed = replace(
@@ -247,40 +264,37 @@ def _with_root(request: Request, root: Provider) -> _Relaxed:
         root_required=request.root_required.difference(missing),
         root_forbidden=request.root_forbidden.difference(present),
     )
-    words = [*missing, *(f"!{trait}" for trait in present)]
-    return _Relaxed(changed, None, f"leave away root_required={','.join(words)}" if words else "")
+    words = ",".join([*missing, *(f"!{trait}" for trait in present)])
+    return changed, f"leave away root_required={words}" if words else ""
 
 
-def _without(request: Request, unmet: Unmet) -> _Relaxed:
+def _without(group: RequestGroup, unmet: Unmet) -> tuple[RequestGroup, str]:
     constraint = unmet.constraint
-    group = next(group for group in request.groups if group.suffix == constraint.suffix)
     words = f"leave away {constraint}"
+    traits, aggregates = group.traits, group.aggregates
     match constraint.kind:
         case Kind.UNITS:
             amount = possible(unmet.provider, constraint.name, constraint.amount)
-            resources = {name: units for name, units in group.resources.items() if name != constraint.name}
             if amount is not None:
-                resources = {**group.resources, constraint.name: amount}
                 words = f"resources{constraint.suffix}:{constraint.name}={amount} instead of {constraint.amount}"
-            group = replace(group, resources=resources)
+                return replace(group, resources={**group.resources, constraint.name: amount}), words
+            resources = {name: units for name, units in group.resources.items() if name != constraint.name}
+            return replace(group, resources=resources), words
         case Kind.TREE:
-            group = replace(group, in_tree=None)
-        case Kind.MEMBER | Kind.NOT_MEMBER:
-            kept = tuple(any_of for any_of in group.aggregates.required if any_of != constraint.names)
-            forbidden = frozenset() if constraint.kind is Kind.NOT_MEMBER else group.aggregates.forbidden
-            group = replace(
-                group,
-                aggregates=AggregateFilter(
-                    kept if constraint.kind is Kind.MEMBER else group.aggregates.required, forbidden
-                ),
-            )
+            return replace(group, in_tree=None), words
+        case Kind.MEMBER:
+            aggregates = AggregateFilter(_others(aggregates.required, constraint.names), aggregates.forbidden)
+        case Kind.NOT_MEMBER:
+            aggregates = AggregateFilter(aggregates.required)
         case Kind.TRAIT:
-            required = tuple(any_of for any_of in group.traits.required if any_of != constraint.names)
-            group = replace(group, traits=TraitFilter(required, group.traits.forbidden))
+            traits = TraitFilter(_others(traits.required, constraint.names), traits.forbidden)
         case Kind.NO_TRAIT:
-            group = replace(group, traits=TraitFilter(group.traits.required))
-    groups = tuple(group if one.suffix == group.suffix else one for one in request.groups)
-    return _Relaxed(replace(request, groups=groups), constraint.suffix, words)
+            traits = TraitFilter(traits.required)
+    return replace(group, traits=traits, aggregates=aggregates), words
+
+
+def _others(required: AllOfAny, names: frozenset[str]) -> AllOfAny:
+    return tuple(any_of for any_of in required if any_of != names)
 
 
 def possible(provider: Provider, name: str, wanted: int) -> int | None:
@@ -297,47 +311,44 @@ def possible(provider: Provider, name: str, wanted: int) -> int | None:
     return least if least <= most else None
 
 
-def _ways_out(request: Request) -> list[_Relax]:
-    found: list[_Relax] = []
+def _ways_out(request: Request) -> list[_Way]:
+    found: list[_Way] = []
     if request.group_policy == "isolate":
-        found.append(lambda so_far: _Relaxed(replace(so_far, group_policy="none"), None, "group_policy=none"))
+        found.append(_Way(_Part(None, "group_policy=none"), lambda so_far: replace(so_far, group_policy="none")))
     found += [_without_subtree(suffixes) for suffixes in request.same_subtrees]
-    granular = [group for group in request.groups if group.is_granular]
-    found += [_without_group(group) for group in reversed(granular)]
-    spread = [group for group in request.groups if not group.is_granular and group.traits.required]
-    found += [_without_traits(group) for group in spread]
+    found += [_without_group(group) for group in reversed(request.groups) if group.is_granular]
+    found += [_without_traits(group) for group in request.groups if not group.is_granular and group.traits.required]
     return found
 
 
-def _without_subtree(suffixes: frozenset[str]) -> _Relax:
-    def relax(request: Request) -> _Relaxed:
-        kept = tuple(one for one in request.same_subtrees if one != suffixes)
-        words = f"leave away same_subtree={','.join(sorted(suffixes))}"
-        return _Relaxed(replace(request, same_subtrees=kept), None, words)
+def _without_subtree(suffixes: frozenset[str]) -> _Way:
+    def relax(request: Request) -> Request:
+        return replace(request, same_subtrees=tuple(one for one in request.same_subtrees if one != suffixes))
 
-    return relax
+    return _Way(_Part(None, f"leave away same_subtree={','.join(sorted(suffixes))}"), relax)
 
 
-def _without_group(group: RequestGroup) -> _Relax:
-    def relax(request: Request) -> _Relaxed | None:
-        kept = tuple(one for one in request.groups if one.suffix != group.suffix)
-        return _Relaxed(replace(request, groups=kept), group.suffix, _leave_away(group)) if kept else None
+def _without_group(group: RequestGroup) -> _Way:
+    def relax(request: Request) -> Request:
+        return replace(request, groups=tuple(one for one in request.groups if one.suffix != group.suffix))
 
-    return relax
+    return _Way(_Part(group.suffix, _leave_away(group)), relax)
 
 
 def _leave_away(group: RequestGroup) -> str:
     return f"leave away group {group.suffix}" if group.is_granular else "leave away the unsuffixed group"
 
 
-def _without_traits(group: RequestGroup) -> _Relax:
-    def relax(request: Request) -> _Relaxed:
-        relaxed = replace(group, traits=TraitFilter((), group.traits.forbidden))
-        groups = tuple(relaxed if one.suffix == group.suffix else one for one in request.groups)
-        words = ", ".join(alternatives(any_of) for any_of in group.traits.required)
-        return _Relaxed(replace(request, groups=groups), group.suffix, f"leave away required={words}")
+def _without_traits(group: RequestGroup) -> _Way:
+    def relax(request: Request) -> Request:
+        relaxed = [
+            replace(one, traits=TraitFilter((), one.traits.forbidden)) if one.suffix == group.suffix else one
+            for one in request.groups
+        ]
+        return replace(request, groups=tuple(relaxed))
 
-    return relax
+    words = ", ".join(alternatives(any_of) for any_of in group.traits.required)
+    return _Way(_Part(group.suffix, f"leave away required{group.suffix}={words}"), relax)
 
 
 def _tidy(request: Request) -> Request:

@@ -11,7 +11,7 @@ from moorage.placement.listing import ProviderFilter, listed
 from moorage.placement.meters import Meters
 from moorage.placement.request import Request
 from moorage.placement.snapshot import Snapshot
-from moorage.placement.tree_search import MAX_STEPS
+from moorage.placement.work import MAX_STEPS
 
 
 class CandidateService:
@@ -37,7 +37,7 @@ class CandidateService:
     def explain(self, request: Request) -> Explanation:
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
-        return explain(forest, request)
+        return explain(forest, request, max_steps=self.max_steps)
 
     def providers(self, wanted: ProviderFilter) -> tuple[Forest, list[int]]:
         """The slots of those that pass, and the forest that they are of."""

@@ -18,12 +18,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.core.errors import Invalid
 from moorage.placement.demand import Pick, Question
-
-#: Work of one search before it is given up: a member tried, or one provider named in the answer. Half a second to one.
-#: Only a request without a limit, or one whose groups nearly fit in very many ways, comes near.
-MAX_STEPS = 500_000
+from moorage.placement.work import Work, too_complex
 
 #: Bits in one number of a situation.
 WORD = 62
@@ -31,6 +27,9 @@ WORD = 62
 #: Ways with more numbers than this are not remembered, and at most so many situations are: 20 MiB at most.
 KEPT_NUMBERS = 20_000
 KEPT_SITUATIONS = 128
+
+#: Members that need no more than a look, for one step.
+PASSED = 4
 
 #: Numbers in all states together that are remembered as dead: some 30 MiB at most, while the search runs.
 DEAD_NUMBERS = 200_000
@@ -40,28 +39,6 @@ DEAD_NUMBERS = 200_000
 class Solved:
     ways: NDArray[np.int32]  #: a row per way: the member of each pick
     steps: int
-
-
-class Budget:
-    """Counts the work of one request."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self.spent = 0
-
-    def spend(self, steps: int) -> None:
-        self.spent += steps
-        if self.spent > self.steps:
-            raise too_complex(self.steps)
-
-
-def too_complex(steps: int) -> Invalid:
-    return Invalid(
-        f"The search for candidates was given up after {steps} steps (providers tried or named in the answer): these "
-        "groups fit in too many ways. Give a limit or a smaller one, fewer groups, or more traits to tell the "
-        "providers apart; an operator can raise [placement] max_search_steps.",
-        code="placement.query.too_complex",
-    )
 
 
 def _words(bits: int) -> int:
@@ -152,6 +129,7 @@ class _Search:
     def _subtrees(self) -> tuple[list[list[int]], list[dict[int, int]]]:
         """By depth: the subtrees its pick is in, and {subtree: members that later picks in it could choose}."""
         place = {number: depth for depth, number in enumerate(self._order)}
+        options = [sum(1 << member for member in members) for members in self._members.serving]
         at: list[list[int]] = [[] for _ in self._order]
         after: list[dict[int, int]] = [{} for _ in self._order]
         for subtree, numbers in enumerate(self._question.subtrees):
@@ -159,11 +137,12 @@ class _Search:
             for depth in sorted((place[number] for number in numbers), reverse=True):
                 at[depth].append(subtree)
                 after[depth][subtree] = later
-                for member in self._members.serving[self._picks[depth].spec]:
-                    later |= 1 << member
+                later |= options[self._picks[depth].spec]
         return at, after
 
     def run(self, *, equals_as_one: bool, at_most: int | None) -> Iterator[tuple[int, ...]]:
+        if not self._could_fit():
+            return
         self._reset()
         last = len(self._picks) - 1
         options: list[Iterator[int]] = [iter(())] * (last + 1)
@@ -181,6 +160,7 @@ class _Search:
                     self._give_back(depth)
                     fruitful[depth] |= fruitful[depth + 1]
             elif depth == last:
+                self._spend(len(self._order) // 4)
                 yield self._way()
                 found += 1
                 fruitful[depth] = True
@@ -195,6 +175,54 @@ class _Search:
                 tried[depth].clear()
                 fruitful[depth] = False
 
+    def _could_fit(self) -> bool:
+        """Is there enough of each contested class in all, and with ``isolate`` a provider for each granular group?
+
+        Both are known in no time, and without them a search that must fail tries nearly everything first.
+        """
+        wanted = [0] * self._question.contested
+        for pick in self._picks:
+            for contested, units in pick.units:
+                wanted[contested] += units
+        there = [sum(room[contested] for room in self._members.room) for contested in range(len(wanted))]
+        if any(units > room for units, room in zip(wanted, there, strict=True)):
+            return False
+        return not self._question.isolate or self._can_be_isolated()
+
+    def _can_be_isolated(self) -> bool:
+        """A matching of granular groups with providers, grown along augmenting paths."""
+        serving = [self._members.serving[pick.spec] for pick in self._picks if pick.granular]
+        holder: dict[int, int] = {}  # {member: number of the group that it is for}
+        return all(self._makes_room(number, serving, holder) for number in range(len(serving)))
+
+    def _makes_room(self, number: int, serving: Sequence[Sequence[int]], holder: dict[int, int]) -> bool:
+        """Give this group a member, moving others where that helps. Breadth first: groups may be in hundreds."""
+        came_from: dict[int, int] = {}  # {member: number of the group that wants it}
+        waiting = [number]
+        for group in waiting:
+            self._spend(1 + len(serving[group]) // 16)
+            for member in serving[group]:
+                if member in came_from:
+                    continue
+                came_from[member] = group
+                if member in holder:
+                    waiting.append(holder[member])
+                    continue
+                self._hand_on(member, came_from, holder, number)
+                return True
+        return False
+
+    @staticmethod
+    def _hand_on(member: int, came_from: dict[int, int], holder: dict[int, int], first: int) -> None:
+        """Each group on the way takes the member that it wanted and leaves the one that it had."""
+        has = {group: held for held, group in holder.items()}
+        while True:
+            group = came_from[member]
+            holder[member] = group
+            if group == first:
+                return
+            member = has[group]
+
     def _way(self) -> tuple[int, ...]:
         way = [0] * len(self._order)
         for number, member in zip(self._order, self._chosen, strict=True):
@@ -204,27 +232,33 @@ class _Search:
     def _next(self, depth: int, options: Iterator[int], tried: set[int] | None) -> bool:
         """Choose the next member that may be chosen; False when there is none."""
         pick = self._picks[depth]
+        alone = pick.granular and self._question.isolate
+        passed = 0
         for member in options:
+            if alone and self._granular[member]:
+                passed += 1
+                continue
             if tried is not None and not self._touched[member]:
                 kind = self._kinds[member]
                 if kind in tried:
+                    passed += 1
                     continue
                 tried.add(kind)
-            self._spend(1)
+            self._spend(1 + passed // PASSED + len(self._subtrees_at[depth]) // 4)
+            passed = 0
             if self._take(pick, member):
                 if self._may_go_on(depth):
                     return True
                 self._give_back(depth)
+        self._spend(passed // PASSED)
         return False
 
     def _spend(self, steps: int) -> None:
         self.steps += steps
         if self.steps > self._max_steps:
-            raise too_complex(self._max_steps)
+            raise too_complex(self._max_steps, Work.TRYING)
 
     def _take(self, pick: Pick, member: int) -> bool:
-        if pick.granular and self._question.isolate and self._granular[member]:
-            return False
         room = self._room[member]
         for contested, units in pick.units:
             if room[contested] < units:

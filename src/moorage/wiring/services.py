@@ -60,6 +60,7 @@ def build_placement(parts: Parts) -> None:
         memory_s=options.memory_s,
         registry=parts.plane.metrics.registry,
     )
+    service.candidates.max_steps = options.max_search_steps
     parts.plane.starts.append(service.start)
     parts.plane.drains.append(service.events.close)
     parts.plane.duties.append(RetentionDuty(engine, parts.clock, history=timedelta(seconds=options.history_s)))

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from moorage.placement.derived import KEPT, Derived
+import numpy as np
+
+from moorage.placement.derived import KEPT, KEPT_BYTES, Derived
 from moorage.placement.forest import Forest
 from moorage.placement.model import Inventory, Names, Provider
 
@@ -21,12 +23,25 @@ def test_other_sources_are_computed_anew():
     assert derived.get("key", ([],), lambda: 2) == 2, "equal, but not the same object"
 
 
-def test_the_oldest_entries_go_first():
+def test_who_was_not_asked_for_longest_goes_first():
     derived, source = Derived(), object()
-    for number in range(KEPT + 1):
+    for number in range(KEPT):
         derived.get(number, (source,), lambda number=number: number)
-    assert derived.get(KEPT, (source,), lambda: "anew") == KEPT
-    assert derived.get(0, (source,), lambda: "anew") == "anew"
+    assert derived.get(0, (source,), lambda: "anew") == 0
+    derived.get(KEPT, (source,), lambda: KEPT)
+    assert derived.get(0, (source,), lambda: "anew") == 0
+    assert derived.get(1, (source,), lambda: "anew") == "anew"
+
+
+def test_arrays_are_kept_up_to_a_number_of_bytes():
+    derived, source = Derived(), object()
+    quarter = KEPT_BYTES // 4
+    for number in range(5):
+        derived.get(number, (source,), lambda: np.empty(quarter, dtype=np.uint8))
+    asked = []
+    for number in (4, 3, 2, 1, 0):
+        derived.get(number, (source,), lambda number=number: asked.append(number))
+    assert asked == [0], "it made room for the last one"
 
 
 def test_a_claim_leaves_everything_but_usage_as_it_is():

@@ -1,0 +1,169 @@
+"""What hostile requests cost: counted in steps, so that no machine is too slow for it."""
+
+import tracemalloc
+
+import pytest
+
+from moorage.core.errors import Invalid
+from moorage.placement import candidates
+from moorage.placement.candidates import find
+from moorage.placement.explain import explain
+from moorage.placement.forest import Forest
+from moorage.placement.model import Inventory, Names, Provider
+from moorage.placement.request import parse
+from moorage.placement.work import MAX_STEPS, Budget
+
+
+def cloud(hosts, devices, *, units=1):
+    """Hosts with two NUMA nodes and so many VGPU devices below each. Every third device has CUSTOM_ODD."""
+    providers = []
+
+    def add(parent, root, inventories, traits=frozenset()):
+        number = len(providers) + 1
+        offered = {name: Inventory(total) for name, total in inventories.items()}
+        providers.append(
+            Provider(number, f"u{number}", f"n{number}", 0, 0, parent, root or number, offered, traits=traits)
+        )
+        return number
+
+    for _ in range(hosts):
+        host = add(None, None, {"VCPU": 64})
+        for _ in range(2):
+            node = add(host, host, {"PCPU": 16})
+            for device in range(devices):
+                add(node, host, {"VGPU": units}, frozenset({"CUSTOM_ODD"}) if device % 3 == 0 else frozenset())
+    return Forest.build(providers, Names(), 0)
+
+
+def groups(count, amount=lambda number: 1, policy="isolate", **extra):
+    pairs = [(f"resources_{number}", f"VGPU:{amount(number)}") for number in range(count)]
+    extra_pairs = [(key, one) for key, values in extra.items() for one in values]
+    return parse([*pairs, ("group_policy", policy), *extra_pairs], (1, 39))
+
+
+def together(*suffixes):
+    return ",".join(f"_{number}" for number in suffixes)
+
+
+@pytest.fixture
+def spent(monkeypatch):
+    """The budgets of the searches of a test."""
+    made = []
+
+    class Kept(Budget):
+        def __init__(self, steps):
+            super().__init__(steps)
+            made.append(self)
+
+    monkeypatch.setattr(candidates, "Budget", Kept)
+    return made
+
+
+WIDE = cloud(20, 8, units=16)
+SINGLE = cloud(20, 8)
+
+#: What cannot fit is found out without trying: (forest, request, most steps)
+IMPOSSIBLE = {
+    "a group more than there are devices": (SINGLE, groups(17, limit=["1000"]), 2000),
+    "hundreds of groups": (SINGLE, groups(500, limit=["1000"]), 5000),
+    "more units than there are": (WIDE, groups(50, lambda number: 1 + number % 16, "none", limit=["1000"]), 2000),
+    "all on one node": (SINGLE, groups(9, same_subtree=[together(*range(9))], limit=["1000"]), 2000),
+    "a nest of subtrees": (
+        WIDE,
+        groups(40, policy="none", limit=["1000"], same_subtree=[together(*range(most)) for most in range(30, 40)]),
+        400_000,
+    ),
+    "a chain of subtrees": (
+        SINGLE,
+        groups(16, limit=["1000"], same_subtree=[together(one, one + 1) for one in range(15)]),
+        5000,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_cannot_fit_is_found_out_quickly(spent, name):
+    forest, request, most = IMPOSSIBLE[name]
+    assert len(find(forest, request)) in (0, 1000)
+    assert spent[0].spent <= most
+
+
+#: Without a limit, or nearly fitting in very many ways: {name: (forest, request, what the refusal says)}
+ENDLESS = {
+    "all orders of 16 devices": (SINGLE, groups(16), "tell the providers apart"),
+    "fifty groups anywhere": (WIDE, groups(50, policy="none"), "tell the providers apart"),
+    "three thousand different groups": (
+        cloud(2000, 2),
+        parse([*((f"resources_{n}", f"VCPU:{n + 1}") for n in range(3000)), ("group_policy", "none")], (1, 39)),
+        "fewer different groups",
+    ),
+    "every way on every host": (
+        cloud(200, 16, units=16),
+        parse([("resources", "VGPU:1,PCPU:1,VCPU:1"), ("resources_1", "VGPU:2")], (1, 39)),
+        "give a limit",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_has_no_end_is_refused_with_what_to_do(name):
+    forest, request, advice = ENDLESS[name]
+    with pytest.raises(Invalid, match=advice) as refusal:
+        find(forest, request)
+    assert refusal.value.error_code == "placement.query.too_complex"
+    assert "max_search_steps" in str(refusal.value)
+
+
+def test_explaining_has_the_same_limit():
+    forest, request, _ = ENDLESS["three thousand different groups"]
+    with pytest.raises(Invalid, match="fewer different groups"):
+        explain(forest, request, max_steps=100_000)
+
+
+#: A twentieth of the usual limit: being watched makes it slow.
+STEPS = MAX_STEPS // 20
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_refused_search_has_taken_bounded_memory(name):
+    forest, request, _ = ENDLESS[name]
+    tracemalloc.start()
+    try:
+        with pytest.raises(Invalid):
+            find(forest, request, max_steps=STEPS)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 100 * STEPS + 2**20
+
+
+def test_the_limit_is_an_option():
+    request = groups(8)
+    forest = cloud(1, 4)
+    with pytest.raises(Invalid, match="limit of 1000 steps"):
+        find(forest, request, max_steps=1000)
+    assert len(find(forest, request)) == 40320, "8! orders, none missing"
+
+
+def test_a_remembered_search_is_charged_as_the_first_time(spent):
+    request = groups(6, limit=["500"])
+    find(SINGLE, request)
+    find(SINGLE, request)
+    assert spent[0].spent == spent[1].spent > 0
+
+
+def test_explaining_many_groups_costs_no_more_than_some_steps_each():
+    """How near hosts are is left out where it would cost more than the search; a change is tried some times only."""
+    forest, request, _ = ENDLESS["three thousand different groups"]
+    explanation = explain(cloud(20, 1), request)
+    assert explanation.candidates == 0
+    assert explanation.steps[-1].after == 0
+    assert explain(forest, request, max_steps=2 * MAX_STEPS).closest == ()
+
+
+def test_thousands_of_traits_and_aggregates_cost_no_search(spent):
+    traits = ",".join(f"CUSTOM_{number}" for number in range(2000))
+    aggregates = "in:" + ",".join(f"00000000-0000-0000-0000-{number:012}" for number in range(2000))
+    pairs = [("resources_1", "VGPU:1"), ("required_1", traits), ("member_of_1", aggregates)]
+    assert len(find(SINGLE, parse(pairs, (1, 39)))) == 0
+    assert spent[0].spent <= 20_000
