@@ -5,6 +5,7 @@ bounds are shortened, so that hanging does not take the tests a minute.
 """
 
 import contextlib
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -217,6 +218,31 @@ def test_a_row_that_somebody_holds_for_ever(place):
             answer = place.client.send("GET", path)
             assert (answer.status, answer.headers.get("x-moorage-as-of")) == (200, None)
     assert place.claim().status == 204
+
+
+def test_a_sqlite_file_that_somebody_holds_for_ever(tmp_path):
+    """An operator who wrote ``BEGIN IMMEDIATE`` in a shell and went home."""
+    path = tmp_path / "placement.db"
+    with Server(tmp_path / "server", f"sqlite:///{path}", bounds=BOUNDS) as server:
+        server.start()
+        server.wait()
+        client = Client(server.url)
+        assert client.send("POST", "/resource_providers", {"name": "host", "uuid": HOST}).status == 200
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            for method, path, body in (
+                ("POST", "/resource_providers", {"name": "other"}),
+                ("PUT", "/traits/CUSTOM_OTHER", None),
+            ):
+                answer, took_s = timed(lambda request=(method, path, body): client.send(*request))
+                refused(answer, "locked by another writer")
+                assert took_s < LONGEST_S
+            for path in READS:
+                answer = client.send("GET", path)
+                assert (answer.status, answer.headers.get("x-moorage-as-of")) == (200, None)
+            holder.execute("ROLLBACK")
+        assert client.send("PUT", "/traits/CUSTOM_OTHER").status == 201
+        client.close()
 
 
 def test_no_connection_is_left(place):

@@ -6,7 +6,7 @@ import threading
 import pytest
 import sqlalchemy as sa
 
-import moorage.db.engine
+import moorage.db.bounds
 from moorage.core.errors import RetryableConflict, Unavailable
 from moorage.db.engine import dialect_name, open_engine
 from moorage.db.transactions import in_transaction, read, write
@@ -28,7 +28,7 @@ SECOND = BOAT.update().where(BOAT.c.id == 2)
 @pytest.fixture(autouse=True)
 def impatient_sqlite(monkeypatch):
     """Waiting for the other writer is not what these tests are about."""
-    monkeypatch.setattr(moorage.db.engine, "SQLITE_BUSY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(moorage.db.bounds, "LOCK_TIMEOUT_S", 0.2)
 
 
 @pytest.fixture

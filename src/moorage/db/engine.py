@@ -22,9 +22,6 @@ _DRIVERS = {
     "mariadb": "mariadb+pymysql",
 }
 
-#: Seconds a SQLite writer waits for another one before it gives up with `RetryableConflict`.
-SQLITE_BUSY_TIMEOUT_S = bounds.LOCK_TIMEOUT_S
-
 #: Set on connections that are going to write; SQLite must know before its first statement.
 WRITE_OPTION = "moorage_write"
 
@@ -99,7 +96,7 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
         raise StartError("SQLite needs a file: sqlite:///FILE (several threads share it)")
     Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(
-        url, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_S, "check_same_thread": False}, pool_pre_ping=False, **options
+        url, connect_args={"timeout": bounds.LOCK_TIMEOUT_S, "check_same_thread": False}, pool_pre_ping=False, **options
     )
 
     @event.listens_for(engine, "connect")
@@ -124,7 +121,7 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
 
 def _use_write_ahead_log(cursor: Any) -> None:
     """The mode stays with the file. Whoever changes it is refused at once while others open it: no busy timeout."""
-    give_up = time.monotonic() + SQLITE_BUSY_TIMEOUT_S
+    give_up = time.monotonic() + bounds.LOCK_TIMEOUT_S
     while True:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
