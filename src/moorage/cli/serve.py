@@ -15,7 +15,7 @@ from moorage.config import ENDPOINT_PATHS, Config, load
 from moorage.core.errors import MoorageError
 from moorage.telemetry import logs
 from moorage.wire.app import WsgiApp
-from moorage.wire.serving import forget_variables_like_headers, when_asked_to_end
+from moorage.wire.serving import forget_variables_like_headers, keep_memory, keep_what_is_there, when_asked_to_end
 
 if TYPE_CHECKING:
     from moorage.wiring import Plane
@@ -35,6 +35,7 @@ def application() -> WsgiApp:
         )
     else:
         logs.set_up(config.plane.log_level)
+    keep_memory()
     try:
         plane = build_plane(config)
         plane.start()
@@ -44,6 +45,7 @@ def application() -> WsgiApp:
     except Exception as error:  # the top of a process; people get a sentence, the log has the rest
         log.exception("the plane does not start")
         raise _refused(config, f"{type(error).__name__}: {error}; the log says where") from error
+    keep_what_is_there()
     when_asked_to_end(plane.drain)
     click.echo(_banner(config))
     # granian ends its worker through multiprocessing, which runs finalizers but not atexit.

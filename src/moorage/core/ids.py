@@ -1,5 +1,6 @@
 """Ids and randomness as an argument, so that a run can be repeated from its seed."""
 
+import os
 import random
 import uuid
 from typing import Protocol
@@ -22,7 +23,14 @@ class RandomIds:
         return str(uuid.uuid4())
 
     def request_id(self) -> str:
-        return f"req-{uuid.uuid4()}"
+        # A third of what uuid.UUID takes, once per request.
+        digits = f"{int.from_bytes(os.urandom(16)) & _NOT_VERSION | _VERSION_4:032x}"
+        return f"req-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+#: Where RFC 9562 has the version (4) and the variant (binary 10) of a random UUID.
+_NOT_VERSION = ~(0xF000 << 64 | 0xC000 << 48)
+_VERSION_4 = 0x4000 << 64 | 0x8000 << 48
 
 
 class SeededIds:

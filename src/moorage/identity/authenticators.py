@@ -19,6 +19,7 @@ import secrets
 import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
@@ -184,6 +185,7 @@ def _basic_credentials(header: str) -> tuple[str, str]:
     return name, password
 
 
+@lru_cache(maxsize=_MAX_CACHED)
 def _is_loopback(address: str) -> bool:
     if address == "localhost" or address.startswith(("unix:", "/")):
         return True

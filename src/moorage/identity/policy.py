@@ -6,6 +6,7 @@ foreign object is not found instead of forbidden, as the peers do.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from moorage.core.caller import Caller
 
@@ -33,10 +34,15 @@ def has_role(*names: str) -> Rule:
     """Any of `names`, or a role that implies one of them."""
 
     def rule(caller: Caller) -> bool:
-        held = set(caller.roles).union(*(_IMPLIED.get(role, set()) for role in caller.roles))
-        return not caller.system_scope and not held.isdisjoint(names)
+        return not caller.system_scope and not _held(caller.roles).isdisjoint(names)
 
     return rule
+
+
+@lru_cache(maxsize=256)
+def _held(roles: frozenset[str]) -> frozenset[str]:
+    """With those that they imply."""
+    return roles.union(*(_IMPLIED.get(role, set()) for role in roles))
 
 
 admin = has_role("admin")

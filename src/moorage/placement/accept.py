@@ -1,6 +1,9 @@
 """The Accept header, as far as it decides between JSON, HTML and plain text."""
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=256)
 def quality(accept: str, media_type: str) -> float:
     """How welcome `media_type` is: 0 (not at all) to 1; the most special range that covers it counts."""
     best = (-1, 0.0)

@@ -11,6 +11,7 @@ Memo = dict[str, Any]
 
 CHUNK_BITS = 7
 _CHUNK = 1 << CHUNK_BITS
+CHUNK_MASK = _CHUNK - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Chunks(Generic[T]):
     memos: tuple[Memo, ...] = field(default=(), compare=False, repr=False)
 
     def __getitem__(self, index: int) -> T:
-        return self.chunks[index >> CHUNK_BITS][index & (_CHUNK - 1)]
+        return self.chunks[index >> CHUNK_BITS][index & CHUNK_MASK]
 
     def __len__(self) -> int:
         return 0 if not self.chunks else (len(self.chunks) - 1) * _CHUNK + len(self.chunks[-1])
@@ -36,9 +37,12 @@ class Chunks(Generic[T]):
         chunks = tuple(tuple(items[start : start + _CHUNK]) for start in range(0, len(items), _CHUNK))
         return cls(chunks, tuple({} for _ in chunks))
 
+    def with_memos(self) -> Iterator[tuple[tuple[T, ...], Memo]]:
+        return zip(self.chunks, self.memos, strict=True)
+
     def some(self, indexes: Iterable[int]) -> list[T]:
         chunks = self.chunks
-        return [chunks[index >> CHUNK_BITS][index & (_CHUNK - 1)] for index in indexes]
+        return [chunks[index >> CHUNK_BITS][index & CHUNK_MASK] for index in indexes]
 
     def with_items(self, changed: Mapping[int, T]) -> "Chunks[T]":
         """Indexes up to the present length may be set; those from there on must follow without a gap."""
@@ -51,7 +55,7 @@ class Chunks(Generic[T]):
                     chunks.append(())
                     memos.append({})
                 open_chunks[number] = [*chunks[number]]
-            chunk, place = open_chunks[number], index & (_CHUNK - 1)
+            chunk, place = open_chunks[number], index & CHUNK_MASK
             if place == len(chunk):
                 chunk.append(changed[index])
             else:

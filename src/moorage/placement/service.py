@@ -58,8 +58,12 @@ class PlacementService:
         meters.show(self._gauges)
 
     def start(self) -> None:
-        """Make the standard names those of os-traits and os-resource-classes. Harmless to repeat, also at once."""
+        """Make the standard names those of os-traits and os-resource-classes, and read all there is into memory.
+
+        Harmless to repeat, also at once.
+        """
         in_transaction(self._engine, self._synchronise)
+        self._snapshot.current()
 
     def _synchronise(self, connection: Connection) -> None:
         _ensure_counter(connection)

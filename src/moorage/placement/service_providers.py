@@ -31,6 +31,8 @@ class Kept:
 
 
 def kept(forest: Forest, provider: Provider) -> Kept:
+    if provider.root_id == provider.id:
+        return Kept(provider, None, provider.uuid)
     parent = forest.by_id(provider.parent_id) if provider.parent_id is not None else None
     root = forest.by_id(provider.root_id)
     return Kept(provider, None if parent is None else parent.uuid, provider.uuid if root is None else root.uuid)

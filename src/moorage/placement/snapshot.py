@@ -5,9 +5,11 @@ log (one cheap statement) says that there are some. A reader therefore sees ever
 it asked; a writer, who has the next number, sees the last commit and stays alone until its own.
 """
 
+import gc
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine
 
@@ -94,6 +96,18 @@ class Snapshot:
         return forest.with_changes(states, sequence=last, names=names)
 
     def _build(self, connection: Connection, last: int) -> Forest:
-        with self._meters.timed(self._meters.builds):
+        with self._meters.timed(self._meters.builds), _uncollected():
             names = store_names.known(connection)
             return Forest.build(store.all_providers(connection, names), names, last)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A million new objects, none of them in a cycle: the garbage collector would walk them dozens of times."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -4,6 +4,7 @@ The order of refusals is the peers': 401, then the microversion (400, 406), the 
 type and size (415, 413), policy (403), the body (400); then the handler speaks.
 """
 
+import io
 import logging
 import re
 from collections import defaultdict
@@ -20,7 +21,7 @@ from moorage.telemetry.logs import request_context
 from moorage.telemetry.requests import NO_ROUTE, RequestMeter
 from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
-from moorage.wire.call import Call, Query, Reply, Route
+from moorage.wire.call import Call, Headers, Query, Reply, Route
 from moorage.wire.errors import ErrorShape, problem_of
 from moorage.wire.microversion import HEADER, Version, VersionRange
 
@@ -120,7 +121,7 @@ class _Prepare(Generic[S]):
         context.request_id = given if _REQUEST_ID.match(given) else self._around.ids.request_id()
         request_context.set((self._api.name, context.request_id))
         resp.set_header("x-openstack-request-id", context.request_id)
-        context.headers = {name.lower(): value for name, value in req.headers.items()}
+        context.headers = Headers(req.env)
         context.caller = ANONYMOUS
         context.refusal = None
         context.version_refusal = None
@@ -132,8 +133,8 @@ class _Prepare(Generic[S]):
         try:
             if versions := self._api.versions:
                 legacy = versions.legacy_header and req.get_header(versions.legacy_header)
-                context.version = versions.negotiate(req.get_header(HEADER), legacy or None)
-                for name, value in versions.headers(context.version).items():
+                context.version, headers = versions.negotiated(req.get_header(HEADER), legacy or None)
+                for name, value in headers:
                     resp.set_header(name, value)
         except e.MoorageError as error:
             context.refusal = context.refusal or error
@@ -218,7 +219,7 @@ def _call(
         base_url=_base_url(around, req),
         headers=req.context.headers,
         json=document,
-        stream=_input(req),
+        stream=_input(req) if route.reads == "stream" else io.BytesIO(),
         allowed=lambda rule: around.policy.allows(rule, caller),
     )
     if route.before_schema is not None:

@@ -1,8 +1,9 @@
 """What a handler is given and what it gives back."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Any, Generic, TypeVar
+from functools import lru_cache
+from typing import IO, Any, Generic, TypeVar, overload
 from urllib.parse import parse_qsl
 
 from moorage.core.caller import Caller
@@ -10,13 +11,14 @@ from moorage.wire.body import Schema, Versioned
 from moorage.wire.microversion import Version
 
 S = TypeVar("S")
+D = TypeVar("D")
 
 
 class Query:
     """Query parameters in order, repetitions kept."""
 
     def __init__(self, text: str) -> None:
-        self.pairs: list[tuple[str, str]] = parse_qsl(text, keep_blank_values=True)
+        self.pairs: list[tuple[str, str]] = parse_qsl(text, keep_blank_values=True) if text else []
 
     def first(self, name: str) -> str | None:
         """The first value. OpenStack's clients send the text ``None`` for "no filter": it counts as absent."""
@@ -30,6 +32,51 @@ class Query:
 
     def names(self) -> set[str]:
         return {key for key, _ in self.pairs}
+
+
+class Headers(Mapping[str, str]):
+    """The headers of a request by lower-case name, looked up in the WSGI environment when they are asked for.
+
+    Servers put the variables of their process there too; of a hundred entries a request needs three.
+    """
+
+    __slots__ = ("_environ",)
+
+    def __init__(self, environ: Mapping[str, Any]) -> None:
+        self._environ = environ
+
+    @overload
+    def get(self, key: str, /) -> str | None: ...
+    @overload
+    def get(self, key: str, /, default: str | D) -> str | D: ...
+    def get(self, key: str, /, default: str | D | None = None) -> str | D | None:
+        value: str | D | None = self._environ.get(_variable(key), default)
+        return value
+
+    def __getitem__(self, key: str) -> str:
+        value: str = self._environ[_variable(key)]
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and _variable(key) in self._environ
+
+    def __iter__(self) -> Iterator[str]:
+        for name in self._environ:
+            if name in _CONTENT or (name.startswith("HTTP_") and name[5:] not in _CONTENT):
+                yield name.removeprefix("HTTP_").replace("_", "-").lower()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+#: What the gateway interface calls without a prefix.
+_CONTENT = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
+
+
+@lru_cache(maxsize=256)
+def _variable(name: str) -> str:
+    variable = name.upper().replace("-", "_")
+    return variable if variable in _CONTENT else f"HTTP_{variable}"
 
 
 @dataclass(slots=True)
@@ -46,7 +93,7 @@ class Call(Generic[S]):
     base_url: str  #: scheme, host and mount prefix, without a trailing slash: for links
     headers: Mapping[str, str]  #: by lower-case name
     json: Any  #: None where the route reads no JSON
-    stream: IO[bytes]  #: the raw body of a route with ``reads="stream"``
+    stream: IO[bytes]  #: the raw body of a route with ``reads="stream"``, else empty
     allowed: Callable[[str], bool]  #: does a policy rule allow this caller? For rules that depend on the request
 
 

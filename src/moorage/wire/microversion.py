@@ -4,7 +4,7 @@ Source: API-SIG guideline "Microversion Specification"; measured on Nova 34, Pla
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from moorage.core.errors import Invalid, NotAcceptable
@@ -30,6 +30,15 @@ def parse(text: str, *, loose: bool = False) -> Version:
     return Version(int(match[1]), int(match[2]))
 
 
+class Negotiated(NamedTuple):
+    version: Version
+    headers: tuple[tuple[str, str], ...]
+
+
+#: Different headers that are remembered: there are as many versions, and few ways to ask for one.
+_MAX_KEPT = 256
+
+
 @dataclass(frozen=True)
 class VersionRange:
     """What one service speaks. `service_type` is the word in the header, `legacy_header` Nova's older one."""
@@ -44,6 +53,9 @@ class VersionRange:
     announces_range: bool = False
     #: To Placement 0.5 is a version out of range, to the others no version at all.
     loose: bool = False
+    _kept: dict[tuple[str | None, str | None], "Negotiated"] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def negotiate(self, header: str | None, legacy: str | None = None) -> Version:
         """The version to answer in: the header's, else the minimum.
@@ -68,6 +80,17 @@ class VersionRange:
                 max_version=str(self.maximum),
             )
         return version
+
+    def negotiated(self, header: str | None, legacy: str | None = None) -> "Negotiated":
+        """As `negotiate`, with what the answer carries. Clients send the same header again and again: it is kept."""
+        key = header, legacy
+        found = self._kept.get(key)
+        if found is None:
+            version = self.negotiate(header, legacy)
+            found = Negotiated(version, tuple(self.headers(version).items()))
+            if len(self._kept) < _MAX_KEPT:
+                self._kept[key] = found
+        return found
 
     def headers(self, version: Version) -> dict[str, str]:
         """What an answer in `version` carries."""

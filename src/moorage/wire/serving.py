@@ -1,5 +1,8 @@
 """What a process must do before granian serves an application in it."""
 
+import ctypes
+import gc
+import platform
 import signal
 import socket
 import threading
@@ -37,3 +40,31 @@ def when_asked_to_end(act: Callable[[], None]) -> None:
         act()
 
     threading.Thread(target=listen, name="end", daemon=True).start()
+
+
+#: Of glibc's malloc.h.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+
+#: Answers up to this size are made in memory that the process has already.
+LARGE_BYTES = 32 * 1024 * 1024  # as much as glibc allows
+
+
+def keep_memory() -> None:
+    """Let large answers be made in memory that stays with the process; without glibc, nothing.
+
+    By default an answer of a megabyte is mapped, its 250 pages are faulted in one by one and given back, each time.
+    Threads share two arenas, so what is kept is not kept eight times.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        for option, value in ((_MMAP_THRESHOLD, LARGE_BYTES), (_TRIM_THRESHOLD, 2 * LARGE_BYTES), (_ARENA_MAX, 2)):
+            libc.mallopt(option, value)
+
+
+def keep_what_is_there() -> None:
+    """What has been built so far will stay: the garbage collector need not walk it again and again.
+
+    A collection of the oldest generation walks all providers, while everybody waits.
+    """
+    gc.collect()
+    gc.freeze()

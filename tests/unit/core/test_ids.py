@@ -11,7 +11,10 @@ def test_ids_are_version_4_and_differ(ids):
     made = [ids.uuid() for _ in range(50)]
     assert len(set(made)) == 50
     assert all(uuid.UUID(text).version == 4 and is_uuid(text) for text in made)
-    assert re.fullmatch(r"req-[0-9a-f-]{36}", ids.request_id())
+    requests = [ids.request_id() for _ in range(50)]
+    assert len(set(requests)) == 50
+    assert all(re.fullmatch(r"req-[0-9a-f-]{36}", text) for text in requests)
+    assert {(uuid.UUID(text[4:]).version, uuid.UUID(text[4:]).variant) for text in requests} == {(4, uuid.RFC_4122)}
 
 
 def test_a_seed_repeats_its_sequence():

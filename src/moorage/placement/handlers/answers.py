@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from email.utils import format_datetime
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, Concatenate, ParamSpec
 from urllib.parse import urlsplit
 
@@ -78,7 +78,12 @@ def fresh(call: PlacementCall, modified: datetime | None = None) -> dict[str, st
     if call.version < (1, 15):
         return {}
     moment = modified or call.service.clock.now()
-    return {"cache-control": "no-cache", "last-modified": format_datetime(moment, usegmt=True)}
+    return {"cache-control": "no-cache", "last-modified": _http_date(moment.replace(microsecond=0))}
+
+
+@lru_cache(maxsize=4096)
+def _http_date(moment: datetime) -> str:
+    return format_datetime(moment, usegmt=True)
 
 
 def done(call: PlacementCall, status: int = 204, *, location: str | None = None) -> Reply:

@@ -7,9 +7,7 @@ of its parent and root differ from those of the next.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from moorage.placement.forest import Forest
-from moorage.placement.model import Provider
-from moorage.placement.service_providers import Kept, kept
+from moorage.placement.service_providers import Kept
 from moorage.wire.body import encode_json
 
 #: Since 1.14 nothing has changed.
@@ -35,10 +33,6 @@ class Shape:
             return plain + "}"
         parent = "null" if shown.parent_uuid is None else f'"{shown.parent_uuid}"'
         return f'{plain},"parent_provider_uuid":{parent},"root_provider_uuid":"{shown.root_uuid}"}}'
-
-    def texts(self, forest: Forest, providers: list[Provider]) -> bytes:
-        """Separated by commas."""
-        return ",".join([self.text(kept(forest, provider)) for provider in providers]).encode()
 
 
 def shape(prefix: str, minor: int) -> Shape:
