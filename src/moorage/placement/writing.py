@@ -126,7 +126,8 @@ class Writer:
         if forest.sequence == last:
             return forest
         self._meters.old_pictures.inc()
-        return self._snapshot.catch_up(last)
+        # A picture that is ahead is of a database that was set back: read whatever there is.
+        return self._snapshot.catch_up(last if forest.sequence < last else None)
 
 
 def _decided(order: Order[Any], draft: Draft) -> Any:

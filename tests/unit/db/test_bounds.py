@@ -1,0 +1,81 @@
+"""A database that hangs is tried by one at a time; the others do not wait for it."""
+
+import threading
+
+import pytest
+
+from moorage.core.errors import Unavailable
+from moorage.db import bounds
+from moorage.db.bounds import _Gate
+
+
+class Gone(Exception):
+    pass
+
+
+class Database:
+    """Connects as told; hangs until `answer` is set."""
+
+    def __init__(self):
+        self.is_up = False
+        self.attempts = 0
+        self.entered, self.answer = threading.Event(), threading.Event()
+
+    def connect(self):
+        self.attempts += 1
+        self.entered.set()
+        assert self.answer.wait(20)
+        if not self.is_up:
+            raise Gone
+        return "a connection"
+
+
+@pytest.fixture
+def database(monkeypatch):
+    monkeypatch.setattr(bounds, "RETRY_AFTER_S", 0.0)
+    monkeypatch.setattr(bounds, "HUNG_S", 0.0)  # each attempt counts as a long one
+    return Database()
+
+
+def hung(gate, database):
+    """`gate`, after a connect that took long in vain."""
+    database.answer.set()
+    with pytest.raises(Gone):
+        gate.pass_through(database.connect)
+    database.answer.clear()
+    database.entered.clear()
+    return gate
+
+
+def test_while_one_tries_the_others_are_refused_at_once(database):
+    gate = hung(_Gate(), database)
+    got = []
+    trying = threading.Thread(target=lambda: got.append(gate.pass_through(database.connect)))
+    trying.start()
+    assert database.entered.wait(20)
+    with pytest.raises(Unavailable, match="does not answer"):
+        gate.pass_through(database.connect)
+    database.is_up = True
+    database.answer.set()
+    trying.join(20)
+    assert got == ["a connection"]
+    assert database.attempts == 2
+    assert gate.pass_through(database.connect) == "a connection", "open again for everybody"
+
+
+def test_for_a_while_after_an_attempt_nobody_tries(database, monkeypatch):
+    monkeypatch.setattr(bounds, "RETRY_AFTER_S", 1000.0)
+    gate = hung(_Gate(), database)
+    with pytest.raises(Unavailable):
+        gate.pass_through(database.connect)
+    assert database.attempts == 1
+
+
+def test_a_database_that_refuses_at_once_is_tried_by_everybody(database, monkeypatch):
+    """It may be back a moment later, and trying costs nothing."""
+    monkeypatch.setattr(bounds, "HUNG_S", 1000.0)
+    monkeypatch.setattr(bounds, "RETRY_AFTER_S", 1000.0)
+    gate = hung(_Gate(), database)
+    database.is_up = True
+    database.answer.set()
+    assert gate.pass_through(database.connect) == "a connection"
