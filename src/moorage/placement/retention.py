@@ -23,8 +23,9 @@ from moorage.placement.store_changes import Old, Retention
 
 #: Entries that one transaction goes through: some milliseconds, which a writer on SQLite waits.
 BATCH = 500
-#: Transactions in a row; then whoever stops the process is heard.
-MOST_BATCHES = 20
+#: Between two transactions, and as long as the last one took where that is longer: on SQLite the next writer who waits
+#: looks for its turn from time to time only, and would hardly find it between transactions without a pause.
+BREATH = timedelta(milliseconds=20)
 #: Between two rounds, however much is written.
 PAUSE = timedelta(seconds=60)
 
@@ -40,12 +41,11 @@ class RetentionDuty:
         self._reached = Cursor(-1)
 
     def tick(self) -> datetime:
-        """Take away what is older than `history`. The next moment: when the oldest that is left will be."""
-        for _ in range(MOST_BATCHES):
-            following = in_transaction(self._engine, self._trim)
-            if following is not None:
-                return max(following, self._clock.now() + PAUSE)
-        return self._clock.now()
+        """Take a batch of what is older than `history` away. The next moment: soon, or when more will be old."""
+        began = self._clock.now()
+        following = in_transaction(self._engine, self._trim)
+        now = self._clock.now()
+        return now + max(BREATH, now - began) if following is None else max(following, now + PAUSE)
 
     def _trim(self, connection: Connection) -> datetime | None:
         """One batch; when there will be something to do next, None: now."""

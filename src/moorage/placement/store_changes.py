@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, or_, select, update
+from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, or_, select, update
 
+from moorage.placement import changes as changes_log
 from moorage.placement.events import Change, Cursor, Filter
 from moorage.placement.history import Kept
 from moorage.placement.tables import change_retention as retention
@@ -51,13 +52,22 @@ def stretch(connection: Connection, after: Cursor, upto: int, wanted: Filter, li
 
 # --- one subject --------------------------------------------------------------------------------------------------
 
-_OF_ONE = select(*_COLUMNS).where(changes.c.subject == bindparam("wanted"))
-_NEWEST = (
-    _OF_ONE.where(changes.c.kind == bindparam("of_kind"), changes.c.at <= bindparam("moment"))
-    .order_by(*_BACKWARDS)
+_OF_ONE = select(*_COLUMNS).where(
+    changes.c.subject == bindparam("wanted"),
+    changes.c.kind == bindparam("of_kind"),
+    changes.c.sequence < bindparam("before"),
+)
+_NEWEST = _OF_ONE.where(changes.c.at <= bindparam("moment")).order_by(*_BACKWARDS).limit(1)
+_LISTED = _OF_ONE.where(_NOT_BEFORE, _BEHIND).order_by(*_IN_ORDER)
+_NEXT = (
+    select(changes.c.sequence, changes.c.at)
+    .where(changes.c.sequence >= bindparam("sequence"))
+    .order_by(*_IN_ORDER)
     .limit(1)
 )
-_LISTED = _OF_ONE.where(_OF_KINDS, _NOT_BEFORE, _BEHIND).order_by(*_IN_ORDER)
+
+#: Clocks of processes that write to one database differ by less. Times follow the order of the log within this.
+CLOCKS_DIFFER = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,8 @@ class Period:
 
 def newest(connection: Connection, subject: str, kind: str, at: datetime) -> Change | None:
     """The last entry of one kind about `subject` that was written by `at`."""
-    row = connection.execute(_NEWEST, {"wanted": subject, "of_kind": kind, "moment": at}).first()
+    before = _behind_all(connection, at)
+    row = connection.execute(_NEWEST, {"wanted": subject, "of_kind": kind, "before": before, "moment": at}).first()
     return None if row is None else _change(row)
 
 
@@ -79,12 +90,31 @@ def of_subject(
 ) -> list[Change]:
     """Entries about `subject` behind `after` that were written in `period`, in order, at most `limit`."""
     statement = _LISTED.limit(limit)
+    values: dict[str, object] = {"wanted": subject, "before": changes_log.last(connection) + 1}
     if period.since is not None:
         statement = statement.where(changes.c.at >= period.since)
+        after = max(after, Cursor(_behind_all(connection, period.since - 2 * CLOCKS_DIFFER) - 1))
     if period.until is not None:
         statement = statement.where(changes.c.at < period.until)
-    values = {"wanted": subject, "kinds": list(kinds), "sequence": after.sequence, "position": after.position}
-    return [_change(row) for row in connection.execute(statement, values)]
+        values["before"] = _behind_all(connection, period.until)
+    values |= {"sequence": after.sequence, "position": after.position}
+    # Kind by kind: each is a stretch of the index, all of them in order are none.
+    found = [_change(row) for kind in kinds for row in connection.execute(statement, values | {"of_kind": kind})]
+    return sorted(found, key=lambda change: change.cursor)[:limit]
+
+
+def _behind_all(connection: Connection, moment: datetime) -> int:
+    """A number behind all that was written by `moment`, and not far behind: found by halving the log."""
+    moment += CLOCKS_DIFFER
+    low, high = read_retention(connection).first, changes_log.last(connection) + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = connection.execute(_NEXT, {"sequence": middle}).first()
+        if row is None or row.at > moment:
+            high = middle
+        else:
+            low = int(row.sequence) + 1
+    return low
 
 
 def _change(row: Row[*tuple[Any, ...]]) -> Change:
@@ -101,6 +131,7 @@ _OLDEST = (
     .order_by(*_IN_ORDER)
     .limit(bindparam("most"))
 )
+_DIFFERENT: BindParameter[Any] = bindparam("different", expanding=True)
 _UP_TO = or_(
     changes.c.sequence < bindparam("sequence"),
     (changes.c.sequence == bindparam("sequence")) & (changes.c.position <= bindparam("position")),
@@ -110,9 +141,10 @@ _ABOUT = (
     .where(_OF_SUBJECTS, _UP_TO)
     .order_by(changes.c.subject, *_IN_ORDER)
 )
-_DELETE = delete(changes).where(
-    changes.c.sequence == bindparam("old_sequence"), changes.c.position == bindparam("old_position")
-)
+_DELETE = {
+    0: delete(changes).where(changes.c.sequence == bindparam("same"), changes.c.position.in_(_DIFFERENT)),
+    1: delete(changes).where(changes.c.position == bindparam("same"), changes.c.sequence.in_(_DIFFERENT)),
+}
 _NOTE = update(retention).where(retention.c.id == 1).values(first=bindparam("number"), since=bindparam("moment"))
 
 
@@ -144,7 +176,18 @@ def about(connection: Connection, subjects: Collection[str], upto: Cursor) -> li
 
 def remove(connection: Connection, entries: Sequence[Cursor], reaches: Retention) -> None:
     """Take these away, and note how far back the log reaches from now on."""
-    if entries:
-        values = [{"old_sequence": entry.sequence, "old_position": entry.position} for entry in entries]
-        connection.execute(_DELETE, values)
+    # A statement for what has the same number, or for what has the same position: many small transactions have few
+    # positions, and a large one has one number. MariaDB would take a statement for each entry.
+    groups = [_grouped_by(entries, column) for column in (0, 1)]
+    column = 0 if len(groups[0]) <= len(groups[1]) else 1
+    for same, different in groups[column].items():
+        connection.execute(_DELETE[column], {"same": same, "different": different})
     connection.execute(_NOTE, {"number": reaches.first, "moment": reaches.since})
+
+
+def _grouped_by(entries: Sequence[Cursor], column: int) -> dict[int, list[int]]:
+    """{what is the same: what differs}; `column` 0 is the number, 1 the position."""
+    groups: dict[int, list[int]] = {}
+    for entry in entries:
+        groups.setdefault(entry[column], []).append(entry[1 - column])
+    return groups

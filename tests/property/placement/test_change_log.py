@@ -15,13 +15,14 @@ from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
 from moorage.identity.authenticators import TestTokens
 from moorage.placement.events import written
-from moorage.placement.retention import RetentionDuty
+from moorage.placement.retention import PAUSE, RetentionDuty
 from moorage.placement.routes import API, RULES
 from moorage.placement.service import PlacementService
 from moorage.wire.app import Surroundings, build
 from moorage.wire.transports import InProcessTransport
 
-STEP = timedelta(seconds=10)
+#: Longer than clocks may differ, so that times decide.
+STEP = timedelta(seconds=100)
 UUIDS = [f"00000000-0000-4000-8000-{number:012}" for number in range(6)]
 PROVIDERS, CONSUMERS = UUIDS[:3], UUIDS[3:]
 CLASSES = ["VCPU", "CUSTOM_A"]
@@ -246,7 +247,7 @@ def test_history_has_what_the_api_showed_also_after_old_entries_were_taken_away(
             world.write(*write)
             recorded.append((at, world.shown()))
         duty = RetentionDuty(world.engine, world.clock, history=STEP * data.draw(st.integers(0, len(writes) + 1)))
-        while duty.tick() <= world.clock.now():
+        while duty.tick() < world.clock.now() + PAUSE:
             pass
         oldest = world.clock.now() - duty._history
         for at, states in recorded:

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event, select
 
+from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.engine import dialect_name
 from moorage.db.migrations import upgrade
@@ -15,7 +16,7 @@ from moorage.placement import retention, store_changes
 from moorage.placement.claiming import Wish
 from moorage.placement.events import Cursor, Filter
 from moorage.placement.model import Inventory
-from moorage.placement.retention import RetentionDuty
+from moorage.placement.retention import PAUSE, RetentionDuty
 from moorage.placement.service import PlacementService
 from moorage.placement.tables import changes
 
@@ -48,7 +49,7 @@ def passes(clock, hours=1):
 
 def trim(engine, clock, *, hours):
     duty = RetentionDuty(engine, clock, history=hours * HOUR)
-    while duty.tick() <= clock.now():
+    while duty.tick() < clock.now() + PAUSE:
         pass
     return duty
 
@@ -110,8 +111,8 @@ def test_a_process_that_begins_in_the_middle_of_a_transaction_finishes_it(engine
         service.allocations.claim(wishes)
     passes(clock, 2)
     monkeypatch.setattr(retention, "BATCH", 50)
-    monkeypatch.setattr(retention, "MOST_BATCHES", 1)
-    assert RetentionDuty(engine, clock, history=HOUR).tick() == clock.now(), "there is more"
+    soon = clock.now() + retention.BREATH
+    assert RetentionDuty(engine, clock, history=HOUR).tick() == soon, "there is more"
     assert len(left(engine)) > 42
     trim(engine, clock, hours=1)
     assert len(left(engine)) == 42
@@ -133,7 +134,7 @@ def test_who_finds_another_process_at_it_lets_it_be(engine, service, clock):
     passes(clock, 2)
     with write(engine) as connection:
         assert store_changes.claim_retention(connection) is not None
-        assert RetentionDuty(engine, clock, history=HOUR).tick() == clock.now() + retention.PAUSE
+        assert RetentionDuty(engine, clock, history=HOUR).tick() == clock.now() + PAUSE
         assert len(left(engine)) > 1
     trim(engine, clock, hours=1)
 
@@ -209,3 +210,39 @@ def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
             for given in values if isinstance(values, list) else [values]:
                 plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given).all()
                 assert all(row[3].startswith(("SEARCH", "USE TEMP B-TREE")) for row in plan), (statement, plan)
+
+
+def test_clocks_of_processes_may_differ_a_little(engine, service, clock, ids):
+    """The order of the log decides, not the clocks: as of now is what is now."""
+    uuid = host(service)
+    ahead = VirtualClock(clock.now() + timedelta(seconds=50))
+    other = PlacementService(engine, ahead, ids)
+    claim(other, CONSUMERS[0], uuid, 1)
+    claim(service, CONSUMERS[0], uuid, 2, 1)
+    for _ in range(5):
+        passes(clock)
+        claim(service, CONSUMERS[1], uuid, 1)
+        service.allocations.release(CONSUMERS[1])
+    assert service.history.consumer(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 2}}
+    assert service.history.provider(uuid, None).document["usages"] == {"VCPU": 2}
+    written = service.history.consumer_entries(CONSUMERS[0], store_changes.Period(), Cursor(0), 5)
+    assert [change.at for change in written] == [ahead.now(), clock.now() - 5 * HOUR]
+    at = ahead.now()
+    assert service.history.consumer(CONSUMERS[0], at).document["allocations"] == {uuid: {"VCPU": 2}}
+    between = store_changes.Period(clock.now() - 5 * HOUR, at)
+    assert service.history.consumer_entries(CONSUMERS[0], between, Cursor(0), 5) == written[1:]
+
+
+def test_a_state_costs_as_much_after_very_many_changes(engine, service, clock):
+    """Statements and rows that are looked at: not a scan of what came since."""
+    uuid = host(service)
+    at = clock.now()
+    passes(clock)
+    for generation in range(40):
+        claim(service, CONSUMERS[0], uuid, 1, generation or None)
+        passes(clock)
+    asked = []
+    event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
+    assert service.history.provider(uuid, at).document["usages"] == {}
+    looks = [statement for statement in asked if "FROM changes" in statement]
+    assert len(looks) <= 2 * (1 + 6), "two kinds, each after halving 43 numbers"

@@ -9,7 +9,7 @@ import pytest
 from moorage.core.errors import Unavailable
 from moorage.placement import service_events
 from moorage.placement.events import Cursor, Filter
-from moorage.placement.retention import RetentionDuty
+from moorage.placement.retention import PAUSE, RetentionDuty
 from moorage.placement.service import PlacementService
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
@@ -305,7 +305,7 @@ def test_a_watch_ends_when_the_database_is_gone(holding, monkeypatch):
 def trim(engine, clock, **history):
     """Everything that is older than `history` now, taken away."""
     duty = RetentionDuty(engine, clock, history=timedelta(**history))
-    while duty.tick() <= clock.now():
+    while duty.tick() < clock.now() + PAUSE:
         pass
 
 

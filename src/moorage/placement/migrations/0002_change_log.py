@@ -38,7 +38,7 @@ def upgrade() -> None:
         sa.Column("document", sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")),
         **TABLE_OPTIONS,
     )
-    op.create_index("ix_changes_subject_sequence", "changes", ["subject", "sequence"])
+    op.create_index("ix_changes_subject_kind_sequence", "changes", ["subject", "kind", "sequence"])
     op.create_table(
         "change_retention",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
