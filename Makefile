@@ -39,7 +39,7 @@ differential: .venv/.dev .venv-conformance/.done ## Random requests to upstream 
 	@.venv/bin/python -m tests.differential $(ARGS)
 
 .PHONY: bench
-bench: .venv/.runtime .venv-bench/.done ## Upstream Placement and ours side by side: a ratio table in 4 minutes; ARGS="--help" says more
+bench: .venv/.runtime .venv-bench/.done ## Upstream Placement and ours side by side: a ratio table in 5 minutes; ARGS="--help" says more
 	@.venv/bin/python -m bench $(ARGS)
 
 .PHONY: check

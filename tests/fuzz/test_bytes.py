@@ -9,6 +9,7 @@ import pytest
 
 from bench.databases import free_port
 from bench.processes import cpu_seconds, tree
+from moorage.config import Config
 from tests.fuzz.world import trouble_with
 from tests.system.planes import PlaneProcess, until, write_config
 
@@ -301,7 +302,7 @@ def test_pipelined_requests_are_answered_in_order(server):
 
 #: One fewer than threads: granian 2.8 has no time limit for a body, and a thread that waits for one serves nobody else.
 #: Where clients are not trusted, a proxy that buffers bodies belongs in front (docs/scale.md).
-SLOW_BODIES = 7
+SLOW_BODIES = Config().server.threads - 1
 
 
 @pytest.mark.parametrize("sent", ["half a header", "half a body", "nothing"])

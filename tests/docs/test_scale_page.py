@@ -1,0 +1,59 @@
+"""docs/scale.md computes rightly and names what is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench import alone
+from moorage.config import Config
+from moorage.db.transactions import in_transaction
+from moorage.placement import grouping
+
+PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
+TEXT = PAGE.read_text()
+
+GROUPS = (1, 8, 32, 64)
+#: ms per write while the lock is held, as the page says.
+C_MS = float(re.search(r"^\| c \| ([\d.]+) ms", TEXT, re.MULTILINE)[1])
+
+
+def throughputs():
+    """(database, round trip in ms, flush in ms, writes per second for each of GROUPS)"""
+    table = TEXT.partition("| database | round trip |")[2].partition("\n\n")[0]
+    for line in table.splitlines()[2:]:
+        name, round_trip, flush, *rates = [cell.strip() for cell in line.strip("|").split("|")]
+        yield name, float(round_trip), float(flush), [int(rate.replace(",", "")) for rate in rates]
+
+
+@pytest.mark.parametrize(("name", "round_trip", "flush", "rates"), list(throughputs()))
+def test_writes_per_second_follow_from_the_formula(name, round_trip, flush, rates):
+    assert rates == [round(group / (2 * round_trip + flush + group * C_MS) * 1000) for group in GROUPS]
+
+
+def test_the_largest_group_of_the_table_is_the_largest_there_is():
+    assert list(throughputs())
+    assert max(GROUPS) == grouping.MOST
+
+
+def test_links_and_files_are_there():
+    links = re.findall(r"\]\(([^)#]+)\)", TEXT)
+    named = re.findall(r"`((?:tests|docs|bench)/[^`]+)`", TEXT)
+    assert links
+    assert named
+    assert [link for link in links if not (PAGE.parent / link).exists()] == []
+    assert [name for name in named if not (PAGE.parents[1] / name).exists()] == []
+
+
+def test_commands_of_the_bench_are_there():
+    named = set(re.findall(r"`bench (\w+)`", TEXT))
+    assert named
+    assert named <= set(alone.COMMANDS)
+
+
+def test_defaults_that_the_arithmetic_rests_on():
+    assert f"`[server] threads` ({Config().server.threads})" in TEXT
+    assert "repeated up to 8 times" in TEXT
+    assert in_transaction.__kwdefaults__["attempts"] == 8
+    assert "for a week" in TEXT
+    assert Config().placement.history_s == 7 * 24 * 3600
