@@ -6,6 +6,7 @@ Every database and victim in turn; ends with a table, and with 1 at the first th
 import argparse
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -23,6 +24,7 @@ def main() -> int:
     print(
         f"{time.strftime('%Y-%m-%d')}, {machine}, Python {platform.python_version()}, seed {options.seed}\n", flush=True
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = 0
     with tempfile.TemporaryDirectory(prefix="moorage-crash-", dir="/var/tmp") as place:
         for name, campaign, rounds in _campaigns(options, Path(place)):

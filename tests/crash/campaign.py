@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy import Engine
-
 from moorage.db.engine import open_engine
 from tests.crash.databases import DatabaseServer
 from tests.crash.faults import POINTS, Plan
 from tests.crash.load import Load, Wrong, set_up
 from tests.crash.postgresql_line import PostgresqlLine
 from tests.crash.processes import DEADLINE_S, Server
-from tests.crash.reading import Seen, from_tables, wrong_answers
+from tests.crash.reading import Seen, Tables, wrong_answers
 from tests.crash.tenants import Tenant
 from tests.crash.wire import Client, Lost
 
@@ -78,7 +76,7 @@ class World:
     def __init__(self, url: str, database_url: str, seed: int) -> None:
         self.url = url
         self.tenants = [Tenant(number, seed, SHARED) for number in range(TENANTS)]
-        self._tables = open_engine(database_url)
+        self._tables = Tables(open_engine(database_url))
         self.summary = Summary()
         self._probes = 0
 
@@ -107,11 +105,9 @@ class World:
             client.close()
         raise Wrong(f"not back after {deadline_s} s")
 
-    def check(self, tables: Engine | None = None) -> None:
+    def check(self, tables: Tables | None = None) -> None:
         """In the tables, then whether the service says the same. Raises `Wrong` with everything that is wrong."""
-        tables = tables or self._tables
-        seen, wrong = from_tables(tables)
-        tables.dispose()  # no connection of ours that a dying database would wait for
+        seen, wrong = (tables or self._tables).read()
         for tenant in self.tenants:
             step, state = tenant.known.pending, dict(tenant.known.state)
             wrong += tenant.known.resolve(seen.states)

@@ -32,16 +32,51 @@ _INVENTORIES = """
 _TRAITS = "SELECT p.uuid, t.name FROM provider_traits x JOIN providers p ON p.id = x.provider_id JOIN traits t ON t.id = x.trait_id"
 _AGGREGATES = "SELECT p.uuid, x.aggregate FROM provider_aggregates x JOIN providers p ON p.id = x.provider_id"
 _CONSUMERS = "SELECT uuid, generation, project_id, consumer_type FROM consumers"
+_LOG = "SELECT sequence, position, kind, subject, document FROM changes"
 _ALLOCATIONS = """
     SELECT k.uuid, p.uuid, c.name, a.used FROM allocations a LEFT JOIN consumers k ON k.id = a.consumer_id
     LEFT JOIN providers p ON p.id = a.provider_id LEFT JOIN resource_classes c ON c.id = a.class_id
 """
 
 
-def from_tables(engine: Engine) -> tuple[Seen, list[str]]:
-    """All there is, and what is wrong with it in itself."""
-    with engine.connect() as connection, connection.begin():
-        return _seen(connection), [*_wrong_rows(connection), *_wrong_log(connection)]
+class Tables:
+    """What is in them; of the log, which only grows, the part that was not read before."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._told: dict[str, dict | None] = {}
+        self._read_to: tuple[int, int] | None = None
+
+    def read(self) -> tuple[Seen, list[str]]:
+        """All there is, and what is wrong with it in itself."""
+        with self._engine.connect() as connection, connection.begin():
+            seen = _seen(connection)
+            wrong = [*_wrong_rows(connection), *self._wrong_numbers(connection), *self._wrong_documents(seen)]
+        self._engine.dispose()  # no connection of ours that a dying database would wait for
+        return seen, wrong
+
+    def _wrong_numbers(self, connection: Connection) -> Iterator[str]:
+        """The change log has no hole and reaches the counter."""
+        ((last,),) = _rows(connection, "SELECT last FROM change_sequence")
+        after = self._read_to[0] if self._read_to else -1
+        log = _rows(connection, f"{_LOG} WHERE sequence > {after} ORDER BY sequence, position")
+        at = self._read_to
+        for sequence, position, *_ in log:
+            if at is not None and (sequence, position) not in ((at[0], at[1] + 1), (at[0] + 1, 0)):
+                yield f"the log goes from {at} to {(sequence, position)}"
+            at = sequence, position
+        if at is not None and at[0] != last:
+            yield f"the log ends at {at[0]}, the counter at {last}"
+        self._read_to = at
+        _tell(self._told, log)
+
+    def _wrong_documents(self, seen: Seen) -> Iterator[str]:
+        """The log's last word on each subject is how things are."""
+        shown = {uuid: _provider_document(uuid, seen) for uuid in seen.providers}
+        shown |= {uuid: _consumer_document(state) for uuid, state in seen.consumers.items()}
+        for uuid in self._told.keys() | shown.keys():
+            if self._told.get(uuid) != shown.get(uuid):
+                yield f"the log says {self._told.get(uuid)}, there is {shown.get(uuid)}"
 
 
 def _rows(connection: Connection, statement: str) -> list[tuple]:
@@ -95,47 +130,24 @@ def _wrong_rows(connection: Connection) -> Iterator[str]:
             yield f"consumer {uuid} holds nothing"
 
 
-def _wrong_log(connection: Connection) -> Iterator[str]:
-    """The change log has no hole, reaches the counter, and its last word on each subject is how things are."""
-    ((last,),) = _rows(connection, "SELECT last FROM change_sequence")
-    log = _rows(
-        connection, "SELECT sequence, position, kind, subject, document FROM changes ORDER BY sequence, position"
-    )
-    expected = None
-    for sequence, position, *_ in log:
-        if expected is not None and (sequence, position) not in ((expected[0], expected[1] + 1), (expected[0] + 1, 0)):
-            yield f"the log goes from {expected} to {(sequence, position)}"
-        expected = sequence, position
-    if expected is not None and expected[0] != last:
-        yield f"the log ends at {expected[0]}, the counter at {last}"
-    yield from _wrong_documents(log, _seen(connection))
-
-
-def _wrong_documents(log: list[tuple], seen: Seen) -> Iterator[str]:
-    told = _told(log)
-    shown = {uuid: _provider_document(uuid, seen) for uuid in seen.providers}
-    shown |= {uuid: _consumer_document(state) for uuid, state in seen.consumers.items()}
-    for uuid in told.keys() | shown.keys():
-        if told.get(uuid) != shown.get(uuid):
-            yield f"the log says {told.get(uuid)}, there is {shown.get(uuid)}"
-
-
-def _told(log: list[tuple]) -> dict[str, dict | None]:
-    """{subject: its last state in the log; None: it is gone}, of a state what `_provider_document` and its like show."""
-    told: dict[str, dict | None] = {}
+def _tell(told: dict[str, dict | None], log: list[tuple]) -> None:
+    """Bring {subject: its last state; None: it is gone} up to date: of a state what `_provider_document` shows."""
     for _, _, kind, subject, document in log:
         if kind in ("provider", "usages", "consumer"):
-            content = None if document is None else json.loads(document)
+            content = None if document is None else _shown(json.loads(document))
             told[subject] = told[subject] | content if kind == "usages" else content
-    for content in filter(None, told.values()):
-        content.pop("user_id", None)
-        if "inventories" in content:
-            content["inventories"] = {name: row["total"] for name, row in content["inventories"].items()}
-            content["usages"] = {name: units for name, units in content["usages"].items() if units}
-            content.pop("root_provider_uuid")
-            for name in ("traits", "aggregates"):
-                content[name] = sorted(content[name])
-    return told
+
+
+def _shown(content: dict) -> dict:
+    for name in ("user_id", "root_provider_uuid"):
+        content.pop(name, None)
+    if "inventories" in content:
+        content["inventories"] = {name: row["total"] for name, row in content["inventories"].items()}
+        for name in ("traits", "aggregates"):
+            content[name] = sorted(content[name])
+    if "usages" in content:
+        content["usages"] = {name: units for name, units in content["usages"].items() if units}
+    return content
 
 
 def _provider_document(uuid: str, seen: Seen) -> dict:

@@ -13,6 +13,7 @@ from tests.conftest import DATABASES
 from tests.crash.campaign import BACK_WITHIN_S, POINTS, DatabaseCampaign, ServerCampaign
 from tests.crash.databases import database_server
 from tests.crash.load import Wrong
+from tests.crash.reading import Tables
 
 pytestmark = pytest.mark.slow
 
@@ -99,8 +100,8 @@ def test_the_check_finds(world, tmp_path, fault):
         contextlib.closing(sqlite3.connect(tmp_path / "copy")) as copy,
     ):
         whole.backup(copy)
-        world.check(open_engine(f"sqlite:///{tmp_path}/copy"))
+        world.check(Tables(open_engine(f"sqlite:///{tmp_path}/copy")))
         copy.execute(statement)
         copy.commit()
     with pytest.raises(Wrong, match=complaint):
-        world.check(open_engine(f"sqlite:///{tmp_path}/copy"))
+        world.check(Tables(open_engine(f"sqlite:///{tmp_path}/copy")))
