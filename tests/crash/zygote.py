@@ -7,6 +7,7 @@ null, "bounds": {...}}``, the last in place of constants of `moorage.db.bounds`.
 `alive` open: whoever reads from it sees its end when the last of them is dead, and before it the point they died at.
 """
 
+import ctypes
 import importlib
 import json
 import os
@@ -16,6 +17,8 @@ import sys
 
 from moorage.db import bounds
 from tests.crash.faults import Plan, install
+
+_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -45,6 +48,7 @@ def _import_all() -> None:
 def _become(order: dict) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a test that is killed leaves nothing behind
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     alive = os.open(order["alive"], os.O_WRONLY)
