@@ -64,6 +64,10 @@ class Ours:
         answer = self._transport.send("GET", path, HEADERS)
         return answer.status, answer.headers, json.loads(answer.body)
 
+    def put(self, path: str, body: dict) -> int:
+        headers = HEADERS | {"content-type": "application/json"}
+        return self._transport.send("PUT", path, headers, json.dumps(body).encode()).status
+
     def __enter__(self):
         return self
 
@@ -189,6 +193,29 @@ def test_a_database_that_upstream_made_answers_as_before(kind, tmp_path):
         "over-capacity": 1,
         "unused": 3,  # the aggregate, and the project and the user of what is gone
     }
+
+
+def test_what_was_taken_over_goes_on_where_it_was(tmp_path):
+    """Generations count on, and what is used is used."""
+    with temporary_database("sqlite") as source, temporary_database("sqlite") as target:
+        with upstream_server(source) as url:
+            world = World(Api(url))
+            host = world.provider("host")
+            world.inventory(host, "VCPU", 8)
+            consumer = world.use(host, {"VCPU": 6})
+        assert import_(source, target, tmp_path).exit_code == 0
+        with Ours(target) as ours:
+            held = ours.get(f"/allocations/{consumer}")[2] | {"consumer_type": "INSTANCE"}
+            other = held | {"consumer_generation": None}
+            assert held["consumer_generation"] == 1
+            assert ours.put(f"/allocations/{world.uuid()}", other) == 409, "6 of 8 are in use"
+            assert ours.put(f"/allocations/{consumer}", other) == 409, "it is not new"
+            held["allocations"][host]["resources"]["VCPU"] = 2
+            assert ours.put(f"/allocations/{consumer}", held) == 204
+            assert ours.put(f"/allocations/{world.uuid()}", other) == 204
+            assert ours.get(f"/resource_providers/{host}/usages")[2] == {
+                "resource_provider_generation": 4, "usages": {"VCPU": 4}
+            }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])

@@ -120,7 +120,7 @@ def _ownerless_providers(picture: Picture) -> Iterator[Finding]:
             provider.uuid,
             provider.name,
             why,
-            "nothing; with --also UUID deletes it, if it is nobody's" if is_free
+            "nothing; with --also UUID deletes it" if is_free
             else "nothing; it is in use: whose is it?",
             Action.DELETE_PROVIDER if is_free else None,
         )  # fmt: skip
@@ -154,7 +154,7 @@ def _why_ownerless(picture: Picture, provider: Provider, *, is_owned: bool) -> s
         return None if known else "it is a device's, and no accelerator has this provider"
     if is_owned or provider.parent_uuid is not None:
         return None
-    return "no hypervisor, accelerator or reserved host claims it or a provider of its tree"
+    return "no hypervisor, accelerator or reserved host claims it or its children"
 
 
 # --- inventories ------------------------------------------------------------------------------------------------
@@ -226,11 +226,11 @@ def _unknown_consumer(picture: Picture, consumer: Consumer) -> Finding:
     elif is_servers:
         why, advice = "compute knows no such server", "releases what it holds"
     elif consumer.type == MIGRATION_TYPE:
-        why, advice = "compute knows no such migration", "nothing; with --also UUID releases what it holds"
+        why, advice = "compute knows no such migration", "nothing; with --also UUID releases it"
     else:
         said = "says no type" if consumer.type == UNKNOWN_TYPE else f"is a {consumer.type}"
         why = f"no service that was asked knows it, and it {said}"
-        advice = "nothing: it may be another service's; with --also UUID releases what it holds"
+        advice = "nothing: it may be another service's; with --also UUID releases it"
     return Finding(
         Kind.UNKNOWN_CONSUMER,
         consumer.uuid,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 
 from moorage.cli.output import console, progress, table
 from moorage.cli.state import config_option, open_config
@@ -59,6 +59,7 @@ def import_(url: str, config_path: Path | None, findings_path: Path | None, *, d
         _target(config) as target,
         progress("reading" if dry_run else "importing") as show,
     ):
+        _check_other(config, target.url, peer.url)
         if dry_run:
             _check_target(config, target)
             receipt = rehearse(peer, noted=noted, progress=show)
@@ -71,6 +72,20 @@ def import_(url: str, config_path: Path | None, findings_path: Path | None, *, d
         return
     _print(console(), receipt, findings_path)
     click.echo("\nNothing was written." if dry_run else "\nAll of it is in the placement database now.")
+
+
+def _check_other(config: Config, target: URL, source: URL) -> None:
+    """Raises `StartError` where both are one database."""
+    is_file = source.get_backend_name() == "sqlite"
+    places = [
+        (one.host, one.port, str(Path(one.database or "").resolve()) if is_file else one.database)
+        for one in (target, source)
+    ]
+    if target.get_backend_name() == source.get_backend_name() and places[0] == places[1]:
+        raise StartError(
+            f"{source.render_as_string(hide_password=True)} is the placement database of {config.source} itself; name "
+            "another one there, as [database] placement, for the import to go into"
+        )
 
 
 @contextlib.contextmanager

@@ -153,6 +153,7 @@ class PeerDatabase:
     def __init__(self, connection: Connection, now: datetime) -> None:
         self._connection = connection
         self._now = now
+        self.url = connection.engine.url
 
     def check_revision(self, where: str) -> None:
         found: set[str] = set()

@@ -1,0 +1,91 @@
+"""The guides for upgrading, audit and explain show what the commands say."""
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.store.placement.peer import SOUND, Source
+from tests.system.audit.test_commands import ORPHAN, take
+from tests.system.identity.processes import free_port
+from tests.system.planes import MOORAGE, PlaneProcess
+
+pytestmark = pytest.mark.slow
+
+GUIDES = Path(__file__).parents[3] / "docs" / "guides"
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def shown(guide: str) -> Iterator[tuple[str, str]]:
+    """(command, what the guide says it prints) of each console block that shows output."""
+    text = (GUIDES / f"{guide}.md").read_text()
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            if output.strip():
+                yield command, output
+
+
+def said(command: str, config: Path, directory: Path, *more: str) -> str:
+    words = shlex.split(command)
+    assert words[0] == "moorage"
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
+    done = subprocess.run(
+        [MOORAGE, *words[1:], *more],
+        env=own | {"MOORAGE_CONFIG": str(config)}, cwd=directory, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def alike(text: str) -> list[str]:
+    """Lines without what differs from run to run: uuids, times, blanks at the end."""
+    text = re.sub(r"\d{8}T\d{6}Z", "<time>", UUID.sub("<uuid>", text))
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def test_upgrading(tmp_path):
+    source = Source(f"sqlite:///{tmp_path}/peer.db")
+    source.update("allocations", 1, used=15)
+    source.update("resource_providers", 1, name="compute-1", uuid="5e1e4b58-8ad3-4d1c-a7b0-cd62f6d0f2a1")
+    source.update("consumers", 1, uuid="c7f2a1de-1f0f-4a44-9d2c-0f6f2f0a9a11")
+    source.update("allocations", 1, consumer_id="c7f2a1de-1f0f-4a44-9d2c-0f6f2f0a9a11")
+    lost = "0d9b1c33-5b7e-4b62-8f43-6f0c2b8f7e55"
+    source.add("allocations", SOUND["allocations"][0] | {"id": 2, "resource_provider_id": 78, "consumer_id": lost})
+    source.add("consumers", SOUND["consumers"][0] | {"id": 2, "uuid": lost})
+    config = tmp_path / "moorage.conf"
+    config.write_text("[plane]\nservices = placement\nstate_path = .\n")
+    blocks = list(shown("upgrading-from-openstack-placement"))
+    assert [shlex.split(command)[:3] for command, _ in blocks] == [["moorage", "placement", "import"]] * 3
+    for command, output in blocks:
+        here = command.replace("mysql://placement@db/placement", source.url)
+        wanted = output.replace("sqlite:////var/lib/moorage", f"sqlite:///{tmp_path}")
+        assert alike(said(here, config, tmp_path)) == alike(wanted)
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory):
+    config = tmp_path_factory.mktemp("guides") / "state" / "moorage.conf"
+    with PlaneProcess(config, "--port", str(free_port())) as plane:
+        yield plane
+
+
+def test_explain(plane, tmp_path):
+    blocks = list(shown("explain"))
+    assert len(blocks) >= 2
+    for command, output in blocks:
+        assert alike(said(command, plane.config, tmp_path)) == alike(output)
+
+
+def test_audit(plane, tmp_path):
+    placement = plane.clients().placement
+    take(plane)
+    placement.request("POST", "/resource_providers", json={"name": "compute-0"})
+    blocks = list(shown("audit"))
+    assert len(blocks) >= 3
+    for command, output in blocks:
+        assert alike(said(command, plane.config, tmp_path)) == alike(output), command
+    assert placement.get(f"/allocations/{ORPHAN}")["allocations"] == {}
