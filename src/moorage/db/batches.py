@@ -17,7 +17,8 @@ import orjson
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from moorage.db.bounds import Answers
+from moorage.core.errors import Unavailable
+from moorage.db.bounds import OUTCOME_UNKNOWN, Answers, has_ended
 from moorage.db.engine import dialect_name
 from moorage.db.transactions import translate, translated
 
@@ -33,6 +34,13 @@ TYPES: Mapping[str, Mapping[str, str]] = {
 }
 
 _numbers = itertools.count()
+
+#: SQLSTATEs with which a statement says that it has found something otherwise than expected: division by zero, a signal.
+_OTHERWISE = {"22012", "45000"}
+
+
+class FoundOtherwise(Exception):
+    """What a statement of the batch checks is not so; nothing was written."""
 
 
 class Statement:
@@ -127,21 +135,32 @@ class Batches:
             if transaction.is_open:
                 self._roll_back()
 
+    @property
+    def is_far(self) -> bool:
+        """Does a round trip cost anything?"""
+        return dialect_name(self._engine) != "sqlite"
+
     def close(self) -> None:
         link, self._link = self._link, None
         if link is not None:
             link.close()
 
     def run(self, commands: Sequence[Command], *, begin: bool, commit: bool) -> list[Answer]:
-        """The rows of each command's answer. After an error the connection is given up."""
+        """The rows of each command's answer. After any error but `FoundOtherwise` the connection is given up."""
         sent = [(statement, None if rows is None else orjson.dumps(rows)) for statement, rows in commands]
         # Never with its commit in it: that may have been carried out.
         again = begin and not commit and self._link is not None
+        if begin and self._link is not None and self._link.has_ended():
+            self.close()
         try:
             return self._linked().run(sent, begin=begin, commit=commit)
         except self._errors as error:
+            if getattr(error, "sqlstate", None) in _OTHERWISE:
+                raise FoundOtherwise from error
             lost = self._link is not None and self._is_lost(self._link, error)
             self.close()
+            if lost and commit:
+                raise Unavailable(OUTCOME_UNKNOWN) from error
             if not (lost and again):
                 raise self._translated(commands, error, lost=lost) from error
         return self.run(commands, begin=begin, commit=commit)
@@ -210,6 +229,10 @@ class _Link(Protocol):
     driver_connection: Any
 
     def run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Answer]: ...
+
+    def has_ended(self) -> bool:
+        """Whether the server has ended it, while nobody used it."""
+        ...
 
     def roll_back(self) -> None: ...
 
@@ -287,6 +310,9 @@ class _PostgresqlLink:
             raise self._error_of(result)
         self._prepared.add(statement.name)
 
+    def has_ended(self) -> bool:
+        return self.driver_connection.closed or has_ended(self._pg.socket)
+
     def roll_back(self) -> None:
         # Not through psycopg, which answers a ROLLBACK with DEALLOCATE ALL.
         self._pg.send_query_params(b"ROLLBACK", None)
@@ -320,6 +346,10 @@ class _MariadbLink:
         self._cursor.nextset()
         return rows
 
+    def has_ended(self) -> bool:
+        connection = self.driver_connection
+        return not connection.open or has_ended(connection._sock.fileno())  # noqa: SLF001 - shown nowhere else
+
     def roll_back(self) -> None:
         self.driver_connection.rollback()
 
@@ -345,6 +375,9 @@ class _SqliteLink:
         parameters = () if parameter is None else (parameter.decode(),)
         rows: Answer = self.driver_connection.execute(words, parameters).fetchall()
         return rows
+
+    def has_ended(self) -> bool:
+        return False
 
     def roll_back(self) -> None:
         self.driver_connection.execute("ROLLBACK")
