@@ -60,7 +60,7 @@ def _total(candidate: dict) -> Counter[str]:
 
 
 _FAULT = re.compile(
-    r"(?:Got: |No such trait\(s\): |No such resource class |Allocation for resource provider ')([^\s']+?)[.']?(?: |$)"
+    r"(?:Got: |Got an empty trait in: |No such trait\(s\): |No such resource class |Allocation for resource provider ')([^\s']*?)[.']?(?: |$)"
 )
 
 

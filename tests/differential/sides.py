@@ -115,7 +115,7 @@ class Ours(AbstractContextManager):
         upgrade(engine, "placement")
         PlacementService(engine, SystemClock(), RandomIds()).start()
         engine.dispose()
-        self._engine = None
+        self.engine = None
         self.empty()
 
     def empty(self) -> None:
@@ -124,8 +124,8 @@ class Ours(AbstractContextManager):
             old.unlink()
         for new in self._blank.parent.glob(f"{self._blank.name}*"):
             shutil.copyfile(new, self._file.with_name(new.name.replace(self._blank.name, self._file.name)))
-        self._engine = open_engine(f"sqlite:///{self._file}")
-        self.service = PlacementService(self._engine, SystemClock(), RandomIds())
+        self.engine = open_engine(f"sqlite:///{self._file}")
+        self.service = PlacementService(self.engine, SystemClock(), RandomIds())
         surroundings = Surroundings(TestTokens(), POLICIES[VARIANTS["default"].policy], RandomIds())
         self._transport = InProcessTransport(build(API, self.service, surroundings), "http://placement.example")
 
@@ -138,5 +138,5 @@ class Ours(AbstractContextManager):
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._engine is not None:
-            self._engine.dispose()
+        if self.engine is not None:
+            self.engine.dispose()
