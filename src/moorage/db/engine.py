@@ -22,6 +22,9 @@ _DRIVERS = {
     "mariadb": "mariadb+pymysql",
 }
 
+#: The extra of the package that brings the driver, where it is not there anyway.
+_EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mysql"}
+
 #: Set on connections that are going to write; SQLite must know before its first statement.
 WRITE_OPTION = "moorage_write"
 
@@ -86,6 +89,12 @@ def _with_driver(url_text: str) -> URL:
             f"database URL names {backend!r}; use sqlite:///FILE, postgresql://USER@HOST/DB or mariadb://USER@HOST/DB"
         )
     url = url.set(drivername=_DRIVERS[backend])
+    try:
+        url.get_dialect().import_dbapi()
+    except ModuleNotFoundError as error:
+        raise StartError(
+            f"the driver for {backend} is not installed ({error.name}); pip install 'moorage[{_EXTRAS[backend]}]'"
+        ) from error
     if backend in ("mysql", "mariadb"):
         url = url.update_query_dict({"charset": "utf8mb4"})
     return url

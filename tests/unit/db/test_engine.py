@@ -1,9 +1,11 @@
+import re
+import sys
 import threading
 
 import pytest
 
 from moorage.core.errors import StartError
-from moorage.db.engine import dialect_name, open_engine
+from moorage.db.engine import dialect_name, open_engine, open_to_read
 
 
 @pytest.mark.parametrize(
@@ -79,3 +81,14 @@ def test_threads_may_open_a_fresh_file_at_once(tmp_path):
         for thread in threads:
             thread.join()
     assert failures == []
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "extra"),
+    [("mysql://root@db/x", "pymysql", "moorage[mysql]"), ("postgresql://root@db/x", "psycopg", "moorage[postgres]")],
+)
+def test_a_driver_that_is_not_installed_is_named_with_the_remedy(url, module, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    for opened in (open_engine, open_to_read):
+        with pytest.raises(StartError, match=re.escape(f"pip install '{extra}'")):
+            opened(url)
