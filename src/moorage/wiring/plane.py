@@ -15,10 +15,10 @@ from moorage.wire.app import WsgiApp, mount
 from moorage.wire.cors import CrossOrigin
 from moorage.wire.scrape import scrape_app
 from moorage.wiring.callers import authenticator_of, credentials_of, open_identity
-from moorage.wiring.host import build_agent
 from moorage.wiring.parts import Parts, Plane
 from moorage.wiring.services import (
     build_accelerator,
+    build_agent,
     build_compute,
     build_identity,
     build_image,
