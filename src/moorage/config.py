@@ -119,7 +119,9 @@ class PlacementOptions:
         604_800, "How long changes are kept, for watches that resume and for states as of a time: a week. 60 at least."
     )
     watchers: int = option(
-        2, "Watches of changes that are held open at the same time; each takes one of [server] threads. More poll."
+        2,
+        "Watches of changes that are held open at the same time, each by one of [server] threads; one thread stays free. "
+        "Who watches beyond that polls.",
     )
     memory_s: int = option(
         600,

@@ -1,5 +1,7 @@
 """Options that change what the whole plane answers."""
 
+import contextlib
+
 import pytest
 
 from moorage.core.clock import VirtualClock
@@ -59,3 +61,27 @@ def test_a_socket_that_was_asked_for_by_a_path_too_long_stops_the_start(tmp_path
     with pytest.raises(StartError, match="too long"):
         plane.prepare()
     plane.stop()
+
+
+def test_a_change_log_that_is_too_short_to_serve_is_refused_at_the_start(tmp_path):
+    config = write_config(tmp_path, placement={"history_s": 59})
+    with pytest.raises(StartError, match="history_s is 59; it must be 60 at least"):
+        build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+
+
+@pytest.mark.parametrize(("watchers", "threads", "held"), [(2, 8, 2), (50, 4, 3), (2, 1, 0), (-1, 8, 0)])
+def test_watchers_leave_a_thread_for_everybody_else(tmp_path, watchers, threads, held):
+    """Whoever finds no place is told to come again in two seconds, and gets what there is."""
+    config = write_config(
+        tmp_path, server={"threads": threads}, placement={"watchers": watchers}, identity={"mode": "none"}
+    )
+    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+    plane.prepare()
+    transport = InProcessTransport(plane.app, "http://127.0.0.1")
+    with contextlib.ExitStack() as stack:
+        begun = []
+        for _ in range(held + 2):
+            _, _, chunks = stack.enter_context(transport.stream("GET", "/placement/moorage/v1/events", {}))
+            begun.append(next(chunks).startswith(b"retry: 500"))
+    plane.stop()
+    assert begun == [True] * held + [False] * 2
