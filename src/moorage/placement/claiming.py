@@ -24,6 +24,11 @@ class Wish:
     generation: int | None = None
     check_generation: bool = True
 
+    @property
+    def is_of_new_consumer(self) -> bool:
+        """Does whoever wishes take the consumer for new? If it is not, inserting it fails."""
+        return self.check_generation and self.generation is None and bool(self.allocations)
+
 
 def claim(draft: Draft, wishes: Collection[Wish], *, single: bool = False) -> None:
     """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""

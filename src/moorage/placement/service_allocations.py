@@ -57,8 +57,9 @@ class AllocationService:
 
     def claim(self, wishes: Collection[Wish], *, single: bool = False) -> None:
         """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
-        consumers = [wish.consumer_uuid for wish in wishes]
-        self._submit(Order(lambda draft: claim(draft, wishes, single=single), consumers, consumers))
+        new = [wish.consumer_uuid for wish in wishes if wish.is_of_new_consumer]
+        known = [wish.consumer_uuid for wish in wishes if not wish.is_of_new_consumer]
+        self._submit(Order(lambda draft: claim(draft, wishes, single=single), [*new, *known], known, new))
 
     def release(self, consumer_uuid: str) -> None:
         """All it holds."""

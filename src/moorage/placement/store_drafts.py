@@ -23,6 +23,17 @@ TAKE = Statement(
     },
     answers=True,
 )
+#: The number, if it is the one behind `last`: else `FoundOtherwise`.
+_TAKE_NEXT = Statement(
+    {
+        "postgresql": "WITH taken AS (UPDATE change_sequence SET last = v.last + 1 FROM {rows} "
+        "WHERE id = 1 AND change_sequence.last = v.last RETURNING 1) SELECT 1 / (SELECT count(*) FROM taken)",
+        "mariadb": "UPDATE change_sequence JOIN {rows} ON change_sequence.last = v.last "
+        "SET change_sequence.last = v.last + 1 WHERE change_sequence.id = 1; "
+        "IF ROW_COUNT() = 0 THEN SIGNAL SQLSTATE '45000'; END IF",
+    },
+    {"last": "int"},
+)
 _FIND_CONSUMERS = Statement(
     "SELECT c.id, c.uuid, c.generation, c.project_id, c.user_id, c.consumer_type, a.provider_id, r.name, a.used "
     "FROM {rows} JOIN consumers AS c ON c.uuid = v.uuid LEFT JOIN allocations AS a ON a.consumer_id = c.id "
@@ -93,6 +104,11 @@ def moment(time: datetime | None) -> str | None:
 
 
 # --- what is read before anything is decided ----------------------------------------------------------------------
+
+
+def take_next(last: int) -> Command:
+    """Instead of TAKE, for who has decided already on the state as of `last`."""
+    return _TAKE_NEXT, [{"last": last}]
 
 
 def find_consumers(uuids: Iterable[str]) -> Command:

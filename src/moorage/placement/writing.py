@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import Clock
-from moorage.core.errors import MoorageError, RetryableConflict
-from moorage.db.batches import Batches, Transaction
+from moorage.core.errors import MoorageError, RetryableConflict, Unavailable
+from moorage.db.batches import Batches, FoundOtherwise, Transaction
 from moorage.db.transactions import in_transaction, is_over
 from moorage.placement import changes, store_drafts
 from moorage.placement.documents import Entry
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 #: How often a transaction is begun again that the database gave up: it has made us wait for the lock already.
 ATTEMPTS = 8
+#: After a guess that was wrong so many groups do without: other processes write as well.
+WARY = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Order(Generic[T]):
     #: What no other order of the same group may be about: uuids of consumers, and of providers that change themselves.
     about: Collection[str]
     consumers: Collection[str] = ()  #: uuids of those that the decision looks at
+    new_consumers: Collection[str] = ()  #: uuids of those that it takes for new, and that get something
     names: Collection[str] = ()  #: of providers, to be looked up
 
 
@@ -61,6 +65,7 @@ class Writer:
         self._clock = clock
         self._meters = meters
         self._batches = Batches(engine)
+        self._wary = 0
         #: Held from before the number is taken until the snapshot has it: own writes come into it in their order.
         self._turn = threading.Lock()
         self._queue: Grouping[Order[Any], Any] = Grouping(self._write, lambda order: order.about)
@@ -96,8 +101,48 @@ class Writer:
             return self._attempt(orders)
 
     def _attempt(self, orders: Sequence[Order[Any]]) -> list[Any]:
+        unknown: tuple[int, Unavailable] | None = None
+        if self._may_guess(orders):
+            forest = self._snapshot.held()
+            try:
+                if (outcomes := self._guessed(forest, orders)) is not None:
+                    return outcomes
+            except (FoundOtherwise, IntegrityError):
+                self._wary = WARY
+            except RetryableConflict:
+                raise
+            except Unavailable as error:
+                unknown = forest.sequence, error
+        return self._numbered(orders, unknown)
+
+    def _may_guess(self, orders: Sequence[Order[Any]]) -> bool:
+        self._wary = max(0, self._wary - 1)
+        if self._wary or not self._batches.is_far:
+            return False
+        return not any(order.consumers or order.names for order in orders)
+
+    def _guessed(self, forest: Forest, orders: Sequence[Order[Any]]) -> list[Any] | None:
+        """In one round trip, if the forest is exact and what is taken for new is new. None where nothing is to be
+        written: a refusal counts only if the forest is known to be exact.
+        """
+        draft = Draft(forest, self._clock.now())
+        outcomes = [_decided(order, draft) for order in orders]
+        if draft.is_empty:
+            return None
+        sequence = forest.sequence + 1
+        with self._batches.transaction() as transaction:
+            transaction.commit(store_drafts.take_next(forest.sequence), *store_drafts.write(draft, sequence))
+        self._snapshot.wrote(sequence, draft.providers)
+        return outcomes
+
+    def _numbered(self, orders: Sequence[Order[Any]], unknown: tuple[int, Unavailable] | None) -> list[Any]:
+        """`unknown`: the number that was the last, and the error, when a guess was sent and nobody heard what became of
+        it. Where that number still is the last one, nothing did, and nothing will.
+        """
         with self._batches.transaction() as transaction:
             sequence, draft = self._begin(transaction, orders)
+            if unknown is not None and sequence - 1 != unknown[0]:
+                raise unknown[1]
             outcomes = [_decided(order, draft) for order in orders]
             if draft.is_empty:
                 return outcomes
@@ -111,7 +156,7 @@ class Writer:
 
     def _begin(self, transaction: Transaction, orders: Sequence[Order[Any]]) -> tuple[int, Draft]:
         """Take the number, and read what is not in the forest."""
-        consumers = [uuid for order in orders for uuid in order.consumers]
+        consumers = [uuid for order in orders for uuid in (*order.consumers, *order.new_consumers)]
         names = [name for order in orders for name in order.names]
         taken, found, owners = transaction.send(
             (store_drafts.TAKE, None), store_drafts.find_consumers(consumers), store_drafts.find_names(names)
