@@ -44,6 +44,7 @@ class Source:
         importing_peer._metadata.create_all(self._engine)
         VERSION.create(self._engine)
         with self._engine.begin() as connection:
+            connection.exec_driver_sql("CREATE INDEX allocations_consumer_id_idx ON allocations (consumer_id)")
             connection.execute(insert(VERSION).values(version_num=importing_peer.REVISIONS[-1]))
             for table, rows in SOUND.items():
                 self._insert(connection, table, rows)
