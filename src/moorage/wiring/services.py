@@ -1,28 +1,13 @@
-"""One function per service: its database, its use cases, its routes, and its duty where it has one."""
+"""One function per service: its database, its use cases, its routes, and its duty where it has one.
+
+Each imports what it builds: a process that serves placement alone starts in half the time.
+"""
 
 import dataclasses
 from datetime import timedelta
 
-from moorage.accelerator import routes as accelerator_routes
-from moorage.accelerator.service import AcceleratorService
-from moorage.compute import routes as compute_routes
-from moorage.compute.build import BuildDuty
-from moorage.compute.client import ComputeClient
-from moorage.compute.service import ComputeService
 from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.errors import StartError
-from moorage.identity import routes as identity_routes
-from moorage.identity.service import IdentityService
-from moorage.images import routes as image_routes
-from moorage.images.client import ImageLookup
-from moorage.images.directory import ImageDirectory
-from moorage.images.service import ImageService
-from moorage.placement import routes as placement_routes
-from moorage.placement.client import PlacementClient
-from moorage.placement.retention import RetentionDuty
-from moorage.placement.service import PlacementService
-from moorage.reservation import routes as reservation_routes
-from moorage.reservation.service import ReservationService, ReservationSettings
 from moorage.wiring.parts import Parts
 
 #: Shorter than this a process that is busy for a while would read everything again and again.
@@ -30,6 +15,9 @@ LEAST_HISTORY_S = 60
 
 
 def build_identity(parts: Parts) -> None:
+    from moorage.identity import routes as identity_routes
+    from moorage.identity.service import IdentityService
+
     if parts.identity is None:
         return  # Keystone serves it, or nobody needs it
     endpoints = {name: _public_endpoint(parts, name) for name in ENDPOINT_PATHS}
@@ -45,6 +33,10 @@ def _public_endpoint(parts: Parts, service: str) -> str:
 
 
 def build_placement(parts: Parts) -> None:
+    from moorage.placement import routes as placement_routes
+    from moorage.placement.retention import RetentionDuty
+    from moorage.placement.service import PlacementService
+
     engine = parts.engine("placement")
     options = parts.config.placement
     history = _history(parts.config)
@@ -76,6 +68,10 @@ def _history(config: Config) -> timedelta:
 
 
 def build_image(parts: Parts) -> None:
+    from moorage.images import routes as image_routes
+    from moorage.images.directory import ImageDirectory
+    from moorage.images.service import ImageService
+
     service = ImageService(
         ImageDirectory(parts.config.state / "images", clock=parts.clock, ids=parts.ids),
         clock=parts.clock,
@@ -85,6 +81,12 @@ def build_image(parts: Parts) -> None:
 
 
 def build_compute(parts: Parts) -> None:
+    from moorage.compute import routes as compute_routes
+    from moorage.compute.build import BuildDuty
+    from moorage.compute.service import ComputeService
+    from moorage.images.client import ImageLookup
+    from moorage.placement.client import PlacementClient
+
     engine = parts.engine("compute")
     options = parts.config.compute
     service = ComputeService(
@@ -113,12 +115,20 @@ def build_compute(parts: Parts) -> None:
 
 
 def build_accelerator(parts: Parts) -> None:
+    from moorage.accelerator import routes as accelerator_routes
+    from moorage.accelerator.service import AcceleratorService
+
     engine = parts.engine("accelerator")
     service = AcceleratorService(engine, parts.clock, parts.ids)
     parts.serve("accelerator", accelerator_routes.API, service, accelerator_routes.RULES, engine)
 
 
 def build_reservation(parts: Parts) -> None:
+    from moorage.compute.client import ComputeClient
+    from moorage.placement.client import PlacementClient
+    from moorage.reservation import routes as reservation_routes
+    from moorage.reservation.service import ReservationService, ReservationSettings
+
     engine = parts.engine("reservation")
     options = dataclasses.asdict(parts.config.reservation)
     poll_s: float = options.pop("poll_period_s")
@@ -133,3 +143,9 @@ def build_reservation(parts: Parts) -> None:
     )
     parts.plane.duties.append(service.runner(poll_s=poll_s))
     parts.serve("reservation", reservation_routes.API, service, reservation_routes.RULES, engine)
+
+
+def build_agent(parts: Parts) -> None:
+    from moorage.wiring import host
+
+    host.build_agent(parts)
