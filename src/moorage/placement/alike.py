@@ -6,6 +6,7 @@ has, how much of each contested class it could give (as far as that matters), wh
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ class Block:
         self.demand = demand
         self._eligible: dict[object, Mask] = {}
         self._fits: dict[tuple[str, int], Mask] = {}
+        self._rows: dict[str, Slots] = {}
 
     def serves(self, spec: Spec) -> Mask:
         """By member: could it be chosen for this?"""
@@ -52,7 +54,21 @@ class Block:
     def fits(self, name: str, amount: int) -> Mask:
         known = self._fits.get((name, amount))
         if known is None:
-            known = self._fits[name, amount] = masks.fits(self._forest, name, amount, self.slots)
+            known = self._fits[name, amount] = masks.fits(self._forest, name, amount, self._rows_of(name))
+        return known
+
+    def room(self, name: str, most: int) -> NDArray[np.int64]:
+        """By member: units that one consumer could take there, `most` at most, 0 at least."""
+        return masks.room(self._forest, name, most, self._rows_of(name))
+
+    def attainable(self, name: str, wanted: int) -> NDArray[np.int64]:
+        """By member: see `masks.attainable`."""
+        return masks.attainable(self._forest, name, wanted, self._rows_of(name))
+
+    def _rows_of(self, name: str) -> Slots:
+        known = self._rows.get(name)
+        if known is None:
+            known = self._rows[name] = masks.rows_at(self._forest, name, self.slots)
         return known
 
     def eligible(self, spec: Spec) -> Mask:
@@ -92,14 +108,23 @@ class Block:
                 found &= self.is_local
         return found
 
-    @property
+    @cached_property
     def is_local(self) -> Mask:
         """By member: is it of the anchor's own tree?"""
         return np.asarray(self._forest.roots[self.slots] == self.roots, dtype=np.bool_)
 
     def by_anchor(self, members: Mask) -> Mask:
         """By anchor: any of its members?"""
-        return np.logical_or.reduceat(members, self.starts)
+        if len(self.slots) == len(self.anchors):
+            return members
+        found = np.zeros(len(self.anchors), dtype=np.bool_)
+        found[self.local_anchor[members]] = True
+        return found
+
+    @cached_property
+    def local_anchor(self) -> Places:
+        """By member: number of its anchor among these."""
+        return np.repeat(np.arange(len(self.anchors)), np.diff(self.starts, append=len(self.slots)))
 
     def only(self, anchors: Mask) -> "Block":
         """Of these anchors alone."""
@@ -114,7 +139,7 @@ class Block:
             viable &= self.by_anchor(members)
         if not viable.any():
             return []
-        local_anchor = np.repeat(np.arange(len(self.anchors)), np.diff(self.starts, append=len(self.slots)))
+        local_anchor = self.local_anchor
         useful = _any_of(served) & viable[local_anchor]
         kept = np.flatnonzero(useful)
         columns = self._columns(kept, useful, served, local_anchor)
@@ -128,7 +153,7 @@ class Block:
             spread = _any_of([members for members, spec in zip(served, demand.specs, strict=True) if not spec.granular])
             traits = masks.with_any_of_all(self._forest, demand.spread_traits)
             columns += _words([mask[slots] & spread[kept] for mask in traits])
-        columns += [masks.room(self._forest, name, most, slots) for name, most in demand.contested.items()]
+        columns += [self.room(name, most)[kept] for name, most in demand.contested.items()]
         if demand.question.one_per_tree:
             # What is shared is of other trees, which are told apart by their roots: the anchor's own is -1.
             roots = self._forest.roots[slots]

@@ -20,7 +20,7 @@ from moorage.placement.forest import Forest
 from moorage.placement.layout import Layout, Places, layout_of
 from moorage.placement.masks import Mask
 from moorage.placement.model import Provider
-from moorage.placement.only_ways import root_filter
+from moorage.placement.only_ways import only_ways, root_filter
 from moorage.placement.remedy import WEIGHED, Change, Close, closest_hosts, smallest_change
 from moorage.placement.request import Request
 from moorage.placement.tree_search import first_ways
@@ -88,10 +88,14 @@ def explain(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> 
 
 def _hosts(forest: Forest, layout: Layout) -> Places:
     """Places of all trees that are more than a provider shared by others."""
-    own = forest.roots[layout.members] == layout.anchors[layout.anchor_of]
-    if forest.sharing:
-        own &= ~masks.is_sharing(forest)[layout.members]
-    return np.unique(layout.anchor_of[own]).astype(np.intp)
+
+    def make() -> Places:
+        own = forest.roots[layout.members] == layout.anchors[layout.anchor_of]
+        if forest.sharing:
+            own &= ~masks.is_sharing(forest)[layout.members]
+        return np.unique(layout.anchor_of[own]).astype(np.intp)
+
+    return forest.derived.get("hosts", (layout, forest.sharing), make)
 
 
 def _steps(
@@ -121,7 +125,7 @@ def _narrowed(
     for group in groups:
         for constraint, served in group.served():
             yield str(constraint), alive & served, _Why(forest, constraint)
-    together = alive & _together(block, alive, request, budget)
+    together = alive & _together(forest, block, alive, request, budget)
     yield (
         _words_for_all(request),
         together,
@@ -154,11 +158,13 @@ def _words_for_all(request: Request) -> str:
     return ", ".join(parts)
 
 
-def _together(block: Block, alive: Mask, request: Request, budget: Budget) -> Mask:
+def _together(forest: Forest, block: Block, alive: Mask, request: Request, budget: Budget) -> Mask:
     """By anchor: do all groups fit there at once?"""
     found = np.zeros(len(block.anchors), dtype=np.bool_)
     if any(not group.is_granular and not group.resources for group in request.groups):
         return found
+    if only_ways(forest, request) is not None:
+        return alive  # one group, and nothing to choose for it
     place = np.full(int(block.anchors.max()) + 1, -1)
     place[block.anchors] = np.arange(len(block.anchors))
     for one in block.only(alive).alike():

@@ -109,8 +109,11 @@ def fitting(forest: Forest, name: str, column: Column, amount: int) -> Mask:
     return forest.derived.get(("fitting", name, amount), sources, make)
 
 
-def rows_at(forest: Forest, name: str, column: Column, slots: Slots) -> NDArray[np.int32]:
-    """The row of each slot; the one after the last where it has none."""
+def rows_at(forest: Forest, name: str, slots: Slots) -> Slots:
+    """By place in `slots`: its row in the class's column; the one after the last where it has none."""
+    column = forest.columns.get(name)
+    if column is None:
+        return np.zeros(len(slots), dtype=np.int32)
     if len(column.slots) * SPARSE >= len(forest.roots):
         index = forest.derived.get(("rows", name), (column.slots, forest.roots), lambda: _index(forest, column))
         return index[slots]
@@ -126,21 +129,43 @@ def _index(forest: Forest, column: Column) -> NDArray[np.int32]:
     return index
 
 
-def fits(forest: Forest, name: str, amount: int, slots: Slots) -> Mask:
-    """By place in `slots`: could a new consumer take `amount` there?"""
+def fits(forest: Forest, name: str, amount: int, rows: Slots) -> Mask:
+    """By place in `rows`, which are from `rows_at`: could a new consumer take `amount` there?"""
     column = forest.columns.get(name)
     if column is None:
-        return np.zeros(len(slots), dtype=np.bool_)
-    return fitting(forest, name, column, amount)[rows_at(forest, name, column, slots)]
+        return np.zeros(len(rows), dtype=np.bool_)
+    return fitting(forest, name, column, amount)[rows]
 
 
-def room(forest: Forest, name: str, most: int, slots: Slots) -> NDArray[np.int64]:
-    """By place in `slots`: units that one consumer could take there, `most` at most, 0 at least."""
+def room(forest: Forest, name: str, most: int, rows: Slots) -> NDArray[np.int64]:
+    """By place in `rows`, which are from `rows_at`: units that one consumer could take, `most` at most, 0 at least."""
     column = forest.columns.get(name)
     if column is None:
-        return np.zeros(len(slots), dtype=np.int64)
-    rows = rows_at(forest, name, column, slots)
-    has = rows < len(column.slots)
-    at = np.where(has, rows, 0)
-    free = np.minimum(column.capacity[at] - column.used[at], column.max_unit[at])
-    return np.where(has, np.clip(free, 0, most), 0)
+        return np.zeros(len(rows), dtype=np.int64)
+
+    def make() -> NDArray[np.int64]:
+        free = np.zeros(len(column.slots) + 1, dtype=np.int64)
+        np.minimum(column.capacity - column.used, column.max_unit, out=free[:-1])
+        return np.clip(free, 0, most)
+
+    sources = (column.used, column.capacity, column.max_unit)
+    return forest.derived.get(("room", name, most), sources, make)[rows]
+
+
+def attainable(forest: Forest, name: str, wanted: int, rows: Slots) -> NDArray[np.int64]:
+    """By place in `rows`: the amount nearest to `wanted` that a new consumer could take there, fewer rather than more;
+    0 where it could not take any.
+    """
+    column = forest.columns.get(name)
+    if column is None:
+        return np.zeros(len(rows), dtype=np.int64)
+
+    def make() -> NDArray[np.int64]:
+        most = np.minimum(column.max_unit, column.capacity - column.used)
+        least = -(-np.maximum(column.min_unit, 1) // column.step_size) * column.step_size
+        fewer = np.minimum(wanted, most) // column.step_size * column.step_size
+        amounts = np.where(fewer >= least, fewer, np.where(least <= most, least, 0))
+        return np.append(amounts, 0)
+
+    sources = (column.used, column.capacity, column.min_unit, column.max_unit, column.step_size)
+    return forest.derived.get(("attainable", name, wanted), sources, make)[rows]

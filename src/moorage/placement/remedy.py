@@ -30,6 +30,8 @@ from moorage.placement.work import Budget, Work
 CLOSEST = 3
 #: What a constraint costs that is to be left away; units that are only short cost less: 1 and the missing share.
 LEFT_AWAY = 2.0
+#: What a class costs of which there is nothing to be had: nobody asks for a host without it.
+ABSENT = 100.0
 #: Members whose distance is weighed for one constraint, for one step of work.
 WEIGHED = 8
 #: Steps of work to make decisions of one group.
@@ -58,7 +60,7 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Unmet:
     constraint: Constraint
-    provider: Provider  #: who comes closest to serving the group, or the class of it
+    amount: int  #: units that could be had instead from who comes closest; 0 where there are none, or it is not units
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def closest_hosts(forest: Forest, request: Request, block: Block, groups: Sequen
     """At most `CLOSEST`, the best first."""
     if not len(block.anchors):
         return []
-    costs = [_Costs(forest, block, group) for group in groups]
+    costs = [_Costs(block, group) for group in groups]
     distance = sum((cost.by_anchor for cost in costs), np.zeros(len(block.anchors)))
     if request.root_required or request.root_forbidden:
         roots = block.roots[block.starts]
@@ -81,16 +83,23 @@ def closest_hosts(forest: Forest, request: Request, block: Block, groups: Sequen
             distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], 0, LEFT_AWAY)
         for trait in request.root_forbidden:
             distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], LEFT_AWAY, 0)
-    count = min(CLOSEST, len(distance))
-    nearest = np.argpartition(distance, count - 1)[:count]
-    order = nearest[np.lexsort((nearest, distance[nearest]))]
-    return [_close_host(forest, request, block, costs, place) for place in order.tolist()]
+    return [_close_host(forest, request, block, costs, place) for place in _nearest(distance)]
+
+
+def _nearest(distance: NDArray[np.float64]) -> list[int]:
+    """Places of the least, at most `CLOSEST`, in order. Partial sorting is slow where most are equal, as here."""
+    found: list[int] = []
+    while len(found) < min(CLOSEST, len(distance)):
+        equal = np.flatnonzero(distance == distance.min())[: CLOSEST - len(found)]
+        found += equal.tolist()
+        distance[equal] = np.inf
+    return found
 
 
 class _Costs:
     """What it would cost to have one group served, by member and by anchor."""
 
-    def __init__(self, forest: Forest, block: Block, group: GroupMasks) -> None:
+    def __init__(self, block: Block, group: GroupMasks) -> None:
         self.group = group
         self._block = block
         filters = np.zeros(len(block.slots))
@@ -99,7 +108,7 @@ class _Costs:
         self._filters: list[int] = []
         for number, constraint in enumerate(group.constraints):
             if constraint.kind is Kind.UNITS:
-                units.append((number, _units_cost(forest, block, constraint, group.mask(number))))
+                units.append((number, _units_cost(block, constraint, group.mask(number))))
             elif constraint.kind is Kind.TRAIT and not group.group.is_granular:
                 self._traits.append(number)
             else:
@@ -113,7 +122,7 @@ class _Costs:
             self._needs = [([number], cost + filters) for number, cost in units]
         self.by_anchor = np.zeros(len(block.anchors))
         for _, cost in self._needs:
-            self.by_anchor += np.minimum.reduceat(cost, block.starts)
+            self.by_anchor += np.minimum.reduceat(cost, block.starts) if len(block.starts) < len(cost) else cost
         for number in self._traits:
             self.by_anchor += np.where(block.by_anchor(group.mask(number)), 0, LEFT_AWAY)
 
@@ -132,10 +141,11 @@ class _Costs:
         return [(member, constraint) for constraint, member in found.items()]
 
 
-def _units_cost(forest: Forest, block: Block, constraint: Constraint, fits: masks.Mask) -> NDArray[np.float64]:
-    amount = min(constraint.amount, TOO_MUCH)
-    room = masks.room(forest, constraint.name, amount, block.slots)
-    return np.where(fits, 0.0, np.where(room > 0, LEFT_AWAY - room / amount, LEFT_AWAY))
+def _units_cost(block: Block, constraint: Constraint, fits: masks.Mask) -> NDArray[np.float64]:
+    wanted = min(constraint.amount, TOO_MUCH)
+    amount = block.attainable(constraint.name, wanted)
+    short = 1.0 + np.minimum(np.abs(wanted - amount) / wanted, 1.0)
+    return np.where(fits, 0.0, np.where(amount > 0, short, ABSENT))
 
 
 def _close_host(forest: Forest, request: Request, block: Block, costs: Sequence[_Costs], place: int) -> CloseHost:
@@ -146,12 +156,17 @@ def _close_host(forest: Forest, request: Request, block: Block, costs: Sequence[
     unmet, lacks = [], _root_lacks(request, root)
     for cost in costs:
         for member, constraint in cost.unmet(members):
-            provider = forest.at(int(block.slots[member]))
-            unmet.append(Unmet(constraint, provider))
-            lacks.append(f"{constraint}: {constraint.why_not([provider])}")
+            unmet.append(Unmet(constraint, _amount(block, constraint, member)))
+            lacks.append(f"{constraint}: {constraint.why_not([forest.at(int(block.slots[member]))])}")
     if not lacks:
         lacks = [f"{root.name} can serve each group alone but not all of them at once"]
     return CloseHost(Close(root.name, tuple(lacks)), int(block.anchors[place]), root, tuple(unmet))
+
+
+def _amount(block: Block, constraint: Constraint, member: int) -> int:
+    if constraint.kind is not Kind.UNITS:
+        return 0
+    return int(block.attainable(constraint.name, min(constraint.amount, TOO_MUCH))[member])
 
 
 def _root_lacks(request: Request, root: Provider) -> list[str]:
@@ -274,10 +289,9 @@ def _without(group: RequestGroup, unmet: Unmet) -> tuple[RequestGroup, str]:
     traits, aggregates = group.traits, group.aggregates
     match constraint.kind:
         case Kind.UNITS:
-            amount = possible(unmet.provider, constraint.name, constraint.amount)
-            if amount is not None:
-                words = f"resources{constraint.suffix}:{constraint.name}={amount} instead of {constraint.amount}"
-                return replace(group, resources={**group.resources, constraint.name: amount}), words
+            if unmet.amount:
+                words = f"resources{constraint.suffix}:{constraint.name}={unmet.amount} instead of {constraint.amount}"
+                return replace(group, resources={**group.resources, constraint.name: unmet.amount}), words
             resources = {name: units for name, units in group.resources.items() if name != constraint.name}
             return replace(group, resources=resources), words
         case Kind.TREE:
@@ -295,20 +309,6 @@ def _without(group: RequestGroup, unmet: Unmet) -> tuple[RequestGroup, str]:
 
 def _others(required: AllOfAny, names: frozenset[str]) -> AllOfAny:
     return tuple(any_of for any_of in required if any_of != names)
-
-
-def possible(provider: Provider, name: str, wanted: int) -> int | None:
-    """The amount nearest to `wanted` that a new consumer could take there; fewer rather than more."""
-    inventory = provider.inventories.get(name)
-    if inventory is None:
-        return None
-    step = inventory.step_size
-    most = min(inventory.max_unit, inventory.capacity - provider.used.get(name, 0))
-    fewer = min(wanted, most) // step * step
-    if fewer > 0 and fewer >= inventory.min_unit:
-        return fewer
-    least = -(-max(inventory.min_unit, 1) // step) * step
-    return least if least <= most else None
 
 
 def _ways_out(request: Request) -> list[_Way]:

@@ -229,4 +229,4 @@ def test_a_search_that_would_never_end_is_refused(wire, client, service):
     assert len(document["allocation_requests"]) == 3
     status, code, detail = wire.fails("GET", query)
     assert (status, code) == (400, "placement.query.too_complex")
-    assert "Give a limit" in detail
+    assert "give a limit" in detail
