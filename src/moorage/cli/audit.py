@@ -5,6 +5,7 @@ import sys
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
+from textwrap import wrap
 
 import click
 
@@ -58,7 +59,7 @@ def _check_also(also: Collection[str], *, fix: bool) -> None:
     if also and not fix:
         raise Invalid("--also says what --fix may mend; give --fix too")
     if wrong := [text for text in also if not is_uuid(text)]:
-        raise Invalid(f"--also {wrong[0]!r} is no uuid; take it from the column `what`")
+        raise Invalid(f"--also {wrong[0]!r} is no uuid; take it from the column `what and where`")
 
 
 def _audit(
@@ -126,17 +127,14 @@ class _Report:
         out = console()
         if self._found:
             last = "what was done" if is_fix else "what --fix does"
-            rows = table("what", "where", "why it is wrong", last, whole=("what",))
+            rows = table("what and where", "why it is wrong", last, whole=("what and where",))
             for finding in self._found:
                 outcome = self._outcomes.get(id(finding))
-                rows.add_row(
-                    f"{finding.kind}\n{finding.subject}",
-                    finding.where,
-                    finding.why,
-                    outcome.text if outcome else finding.advice,
-                )
+                places = wrap(finding.where, len(finding.subject), break_on_hyphens=False)
+                what = "\n".join((finding.kind, finding.subject, *places))
+                rows.add_row(what, finding.why, outcome.text if outcome else finding.advice)
+                rows.add_row()
             out.print(rows)
-            out.print()
         for note in self.not_judged():
             out.print(f"Not judged: {note}.")
         consumers = {consumer for provider in self._picture.providers.values() for consumer in provider.held}
