@@ -174,7 +174,7 @@ CANDIDATES = Versioned(
 EXPLANATION = Schema(
     {
         "type": "object",
-        "required": ["text", "candidates", "steps"],
+        "required": ["text", "candidates", "steps", "closest", "change"],
         "properties": {
             "text": TEXT,
             "candidates": _COUNT,
@@ -196,6 +196,18 @@ EXPLANATION = Schema(
                     },
                 }
             ),
+            "closest": _list(
+                {
+                    "type": "object",
+                    "required": ["provider", "lacks"],
+                    "properties": {"provider": TEXT, "lacks": _list(TEXT)},
+                }
+            ),
+            "change": {
+                "type": ["object", "null"],
+                "required": ["provider", "parts", "query"],
+                "properties": {"provider": TEXT, "parts": _list(TEXT), "query": TEXT},
+            },
         },
     }
 )
