@@ -17,6 +17,8 @@ T = TypeVar("T")
 #: per provider, so at a hundred thousand providers it is the bytes that count.
 KEPT = 256
 KEPT_BYTES = 32 * 2**20
+#: Kept however large: a query or two ask for so many, and making one of a million providers takes seconds.
+KEPT_ANYWAY = 16
 
 
 class Derived:
@@ -41,7 +43,8 @@ class Derived:
         entries = list(self._entries.items())  # at once: other threads go on
         size += sum(entry[2] for _, entry in entries)
         for place, (key, entry) in enumerate(entries):
-            if len(entries) - place < KEPT and size <= KEPT_BYTES:
+            remaining = len(entries) - place
+            if remaining < KEPT_ANYWAY or (remaining < KEPT and size <= KEPT_BYTES):
                 return
             self._entries.pop(key, None)
             size -= entry[2]

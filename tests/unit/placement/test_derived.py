@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from moorage.placement.derived import KEPT, KEPT_BYTES, Derived
+from moorage.placement.derived import KEPT, KEPT_ANYWAY, KEPT_BYTES, Derived
 from moorage.placement.forest import Forest
 from moorage.placement.model import Inventory, Names, Provider
 
@@ -33,15 +33,29 @@ def test_who_was_not_asked_for_longest_goes_first():
     assert derived.get(1, (source,), lambda: "anew") == "anew"
 
 
-def test_arrays_are_kept_up_to_a_number_of_bytes():
-    derived, source = Derived(), object()
-    quarter = KEPT_BYTES // 4
-    for number in range(5):
-        derived.get(number, (source,), lambda: np.empty(quarter, dtype=np.uint8))
+def fill(derived, source, number, size):
+    for one in range(number):
+        derived.get(one, (source,), lambda: np.empty(size, dtype=np.uint8))
+
+
+def made_again(derived, source, number):
     asked = []
-    for number in (4, 3, 2, 1, 0):
-        derived.get(number, (source,), lambda number=number: asked.append(number))
-    assert asked == [0], "it made room for the last one"
+    for one in reversed(range(number)):
+        derived.get(one, (source,), lambda one=one: asked.append(one))
+    return asked
+
+
+def test_arrays_are_kept_up_to_a_number_of_bytes():
+    derived, source, number = Derived(), object(), 2 * KEPT_ANYWAY
+    fill(derived, source, number + 1, KEPT_BYTES // number)
+    assert made_again(derived, source, number + 1) == [0], "it made room for the last one"
+
+
+def test_what_a_query_needs_is_kept_however_large_the_forest():
+    """Of a million providers the uuids alone are more than is kept otherwise: each request made them again, for 7 s."""
+    derived, source = Derived(), object()
+    fill(derived, source, KEPT_ANYWAY + 1, KEPT_BYTES)
+    assert made_again(derived, source, KEPT_ANYWAY + 1) == [0]
 
 
 def test_a_claim_leaves_everything_but_usage_as_it_is():
