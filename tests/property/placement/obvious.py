@@ -1,0 +1,347 @@
+"""What the placement API means, written down with dictionaries: slow, obvious, and nothing of `moorage.placement` in it.
+
+Each method is a request at microversion 1.`minor` and answers (status, code): the code only where the peer has one of
+its own. Bodies are taken for well-formed; what a schema refuses is not modelled.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+CONCURRENT = "placement.concurrent_update"
+DUPLICATE = "placement.duplicate_name"
+INVENTORY_IN_USE = "placement.inventory.inuse"
+NO_PROVIDER = "placement.resource_provider.not_found"
+STANDARD_CLASSES = frozenset({"VCPU", "MEMORY_MB", "VGPU"})
+STANDARD_TRAITS = frozenset({"HW_CPU_X86_AVX2", "HW_CPU_X86_SSE", "MISC_SHARES_VIA_AGGREGATE"})
+
+
+class Said(NamedTuple):
+    status: int
+    code: str = "placement.undefined_code"
+
+
+@dataclass
+class Provider:
+    name: str
+    parent: str | None
+    generation: int = 0
+    inventories: dict[str, dict] = field(default_factory=dict)
+    traits: set[str] = field(default_factory=set)
+    aggregates: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Consumer:
+    generation: int
+    project: str
+    user: str
+    type: str | None
+    allocations: dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """`generation` is compared from 1.28 on; `type` is given from 1.38 on."""
+
+    allocations: Mapping[str, Mapping[str, int]]
+    project: str
+    user: str
+    generation: int | None
+    type: str | None
+
+
+class Placement:
+    def __init__(self) -> None:
+        self.providers: dict[str, Provider] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.classes = set(STANDARD_CLASSES)
+        self.traits = set(STANDARD_TRAITS)
+
+    # --- what follows from it -----------------------------------------------------------------------------------
+
+    def root(self, uuid: str) -> str:
+        while (parent := self.providers[uuid].parent) is not None:
+            uuid = parent
+        return uuid
+
+    def used(self, uuid: str, name: str) -> int:
+        return sum(one.allocations.get(uuid, {}).get(name, 0) for one in self.consumers.values())
+
+    def capacity(self, uuid: str, name: str) -> float:
+        inventory = self.providers[uuid].inventories[name]
+        return (inventory["total"] - inventory["reserved"]) * inventory["allocation_ratio"]
+
+    def _below(self, uuid: str) -> set[str]:
+        """It and everything under it."""
+        return {uuid}.union(*(self._below(child) for child, one in self.providers.items() if one.parent == uuid))
+
+    def _in_use(self, uuid: str, names: set[str]) -> bool:
+        return any(self.used(uuid, name) for name in names)
+
+    # --- providers ----------------------------------------------------------------------------------------------
+
+    def create(self, minor: int, uuid: str, name: str, parent: str | None) -> Said:
+        if parent is not None and (minor < 14 or parent == uuid or parent not in self.providers):
+            return Said(400)
+        if uuid in self.providers or name in {one.name for one in self.providers.values()}:
+            return Said(409, DUPLICATE)
+        self.providers[uuid] = Provider(name, parent)
+        return Said(201 if minor < 20 else 200)
+
+    def update(self, minor: int, uuid: str, name: str, *parent: str | None) -> Said:
+        if uuid not in self.providers:
+            return Said(404)
+        provider = self.providers[uuid]
+        if parent:
+            wanted, moves = parent[0], provider.parent not in (None, parent[0])
+            if minor < 14 or (moves and minor < 37) or (wanted is not None and wanted not in self.providers):
+                return Said(400)
+            if wanted in self._below(uuid):
+                return Said(400)
+        if name in {one.name for other, one in self.providers.items() if other != uuid}:
+            return Said(409, DUPLICATE)
+        provider.name = name
+        if parent:
+            provider.parent = parent[0]
+        return Said(200)
+
+    def delete(self, minor: int, uuid: str) -> Said:
+        if uuid not in self.providers:
+            return Said(404)
+        if self._below(uuid) != {uuid}:
+            return Said(409, "placement.resource_provider.cannot_delete_parent")
+        if self._in_use(uuid, set(self.providers[uuid].inventories)):
+            return Said(409, "placement.resource_provider.inuse")
+        del self.providers[uuid]
+        return Said(204)
+
+    # --- inventories --------------------------------------------------------------------------------------------
+
+    def set_inventories(self, minor: int, uuid: str, generation: int, wanted: Mapping[str, dict]) -> Said:
+        if (refused := self._stale(uuid, generation)) is not None:
+            return refused
+        if not wanted.keys() <= self.classes:
+            return Said(400)
+        return self._replace(uuid, wanted)
+
+    def clear_inventories(self, minor: int, uuid: str) -> Said:
+        if minor < 5:
+            return Said(405)
+        return Said(404) if uuid not in self.providers else self._replace(uuid, {}, done=204)
+
+    def _replace(self, uuid: str, wanted: Mapping[str, dict], done: int = 200) -> Said:
+        provider = self.providers[uuid]
+        if self._in_use(uuid, provider.inventories.keys() - wanted.keys()):
+            return Said(409, INVENTORY_IN_USE)
+        provider.inventories = dict(wanted)
+        provider.generation += 1
+        return Said(done)
+
+    def add_inventory(self, minor: int, uuid: str, name: str, inventory: dict) -> Said:
+        if uuid not in self.providers:
+            return Said(404)
+        if name not in self.classes:
+            return Said(400)
+        if name in self.providers[uuid].inventories:
+            return Said(409, CONCURRENT)
+        return self._put_inventory(uuid, name, inventory, 201)
+
+    def update_inventory(self, minor: int, uuid: str, name: str, generation: int, inventory: dict) -> Said:
+        if (refused := self._stale(uuid, generation)) is not None:
+            return refused
+        if name not in self.providers[uuid].inventories:
+            return Said(400)
+        return self._put_inventory(uuid, name, inventory, 200)
+
+    def _put_inventory(self, uuid: str, name: str, inventory: dict, done: int) -> Said:
+        self.providers[uuid].inventories[name] = inventory
+        self.providers[uuid].generation += 1
+        return Said(done)
+
+    def delete_inventory(self, minor: int, uuid: str, name: str) -> Said:
+        if uuid not in self.providers or name not in self.providers[uuid].inventories:
+            return Said(404)
+        if self._in_use(uuid, {name}):
+            return Said(409, INVENTORY_IN_USE)
+        del self.providers[uuid].inventories[name]
+        self.providers[uuid].generation += 1
+        return Said(204)
+
+    def _stale(self, uuid: str, generation: int) -> Said | None:
+        if uuid not in self.providers:
+            return Said(404)
+        return None if self.providers[uuid].generation == generation else Said(409, CONCURRENT)
+
+    # --- traits and aggregates of a provider --------------------------------------------------------------------
+
+    def set_traits(self, minor: int, uuid: str, generation: int, traits: set[str]) -> Said:
+        if (refused := self._stale(uuid, generation)) is not None:
+            return refused
+        return Said(400) if not traits <= self.traits else self._put_traits(uuid, traits, 200)
+
+    def clear_traits(self, minor: int, uuid: str) -> Said:
+        return Said(404) if uuid not in self.providers else self._put_traits(uuid, set(), 204)
+
+    def _put_traits(self, uuid: str, traits: set[str], done: int) -> Said:
+        provider = self.providers[uuid]
+        provider.generation += provider.traits != traits
+        provider.traits = set(traits)
+        return Said(done)
+
+    def set_aggregates(self, minor: int, uuid: str, generation: int, aggregates: set[str]) -> Said:
+        if uuid not in self.providers:
+            return Said(404)
+        if minor >= 19:
+            if (refused := self._stale(uuid, generation)) is not None:
+                return refused
+            self.providers[uuid].generation += 1
+        self.providers[uuid].aggregates = set(aggregates)
+        return Said(200)
+
+    # --- names --------------------------------------------------------------------------------------------------
+
+    def create_class(self, minor: int, name: str) -> Said:
+        if name in self.classes:
+            return Said(409)
+        self.classes.add(name)
+        return Said(201)
+
+    def ensure_class(self, minor: int, name: str) -> Said:
+        """Only from 1.7 on; before, PUT renames."""
+        known = name in self.classes
+        self.classes.add(name)
+        return Said(204 if known else 201)
+
+    def rename_class(self, minor: int, name: str, new: str) -> Said:
+        if name not in self.classes:
+            return Said(404)
+        if name in STANDARD_CLASSES:
+            return Said(400)
+        if new in self.classes - {name}:
+            return Said(409)
+        self.classes = self.classes - {name} | {new}
+        for provider in self.providers.values():
+            provider.inventories = {new if one == name else one: value for one, value in provider.inventories.items()}
+        for consumer in self.consumers.values():
+            for uuid, amounts in consumer.allocations.items():
+                consumer.allocations[uuid] = {new if one == name else one: units for one, units in amounts.items()}
+        return Said(200)
+
+    def delete_class(self, minor: int, name: str) -> Said:
+        if name not in self.classes:
+            return Said(404)
+        if name in STANDARD_CLASSES:
+            return Said(400)
+        if any(name in one.inventories for one in self.providers.values()):
+            return Said(409)
+        self.classes.remove(name)
+        return Said(204)
+
+    def create_trait(self, minor: int, name: str) -> Said:
+        known = name in self.traits
+        self.traits.add(name)
+        return Said(204 if known else 201)
+
+    def delete_trait(self, minor: int, name: str) -> Said:
+        if name not in self.traits:
+            return Said(404)
+        if name in STANDARD_TRAITS:
+            return Said(400)
+        if any(name in one.traits for one in self.providers.values()):
+            return Said(409)
+        self.traits.remove(name)
+        return Said(204)
+
+    # --- claims -------------------------------------------------------------------------------------------------
+
+    def claim(self, minor: int, wishes: Mapping[str, Wish]) -> Said:
+        """All or nothing."""
+        if (refused := self._refused(minor, wishes)) is not None:
+            return refused
+        self._take(wishes)
+        return Said(204)
+
+    def release(self, minor: int, consumer: str) -> Said:
+        """The one write that moves no generation."""
+        if consumer not in self.consumers:
+            return Said(404)
+        del self.consumers[consumer]
+        return Said(204)
+
+    def reshape(
+        self, minor: int, inventories: Mapping[str, tuple[int, Mapping[str, dict]]], wishes: Mapping[str, Wish]
+    ) -> Said:
+        """{provider: (generation, its inventories)}; first beside the old ones, and alone when allocations have moved."""
+        for uuid, (generation, _) in inventories.items():
+            if uuid not in self.providers:
+                return Said(400, NO_PROVIDER)
+            if self.providers[uuid].generation != generation:
+                return Said(409, CONCURRENT)
+        old = {uuid: self.providers[uuid].inventories for uuid in inventories}
+        for uuid, (_, wanted) in inventories.items():
+            self.providers[uuid].inventories = old[uuid] | dict(wanted)
+        refused = self._refused(minor, wishes) or self._too_narrow(inventories, wishes)
+        if refused is not None:
+            for uuid, before in old.items():
+                self.providers[uuid].inventories = before
+            return refused
+        self._take(wishes)
+        for uuid, (_, wanted) in inventories.items():
+            self.providers[uuid].inventories = dict(wanted)
+            self.providers[uuid].generation += 1 + bool(wanted)
+        return Said(204)
+
+    def _too_narrow(self, inventories: Mapping[str, tuple[int, Mapping]], wishes: Mapping[str, Wish]) -> Said | None:
+        """A class that is to go must not be in use afterwards."""
+        after = {one: consumer.allocations for one, consumer in self.consumers.items()}
+        after |= {one: wish.allocations for one, wish in wishes.items()}
+        for uuid, (_, wanted) in inventories.items():
+            if any(allocations.get(uuid, {}).keys() - wanted.keys() for allocations in after.values()):
+                return Said(409, INVENTORY_IN_USE)
+        return None
+
+    def _refused(self, minor: int, wishes: Mapping[str, Wish]) -> Said | None:
+        for uuid, wish in wishes.items():
+            known = self.consumers.get(uuid)
+            if minor >= 28 and wish.generation != (known.generation if known else None):
+                return Said(409, CONCURRENT)
+        asked = [
+            (uuid, name, units)
+            for wish in wishes.values()
+            for uuid, one in wish.allocations.items()
+            for name, units in one.items()
+        ]
+        if any(uuid not in self.providers for uuid, _, _ in asked) or any(
+            name not in self.classes for _, name, _ in asked
+        ):
+            return Said(400)
+        for uuid, name, units in asked:
+            inventory = self.providers[uuid].inventories.get(name)
+            if (
+                inventory is None
+                or not inventory["min_unit"] <= units <= inventory["max_unit"]
+                or units % inventory["step_size"]
+            ):
+                return Said(409)
+            before = self.used(uuid, name)
+            given_back = sum(
+                self.consumers[one].allocations.get(uuid, {}).get(name, 0) for one in wishes if one in self.consumers
+            )
+            after = before - given_back + sum(amount for *where, amount in asked if where == [uuid, name])
+            if after > self.capacity(uuid, name) and after > before:
+                return Said(409)
+        return None
+
+    def _take(self, wishes: Mapping[str, Wish]) -> None:
+        counted = set()
+        for uuid, wish in wishes.items():
+            known = self.consumers.pop(uuid, None)
+            counted |= set(wish.allocations) or set(known.allocations if known else ())
+            if wish.allocations:
+                generation = 1 + (known.generation if known else 0)
+                kind = wish.type or (known.type if known else None)
+                allocations = {provider: dict(one) for provider, one in wish.allocations.items()}
+                self.consumers[uuid] = Consumer(generation, wish.project, wish.user, kind, allocations)
+        for uuid in counted:
+            self.providers[uuid].generation += 1
