@@ -32,6 +32,11 @@ def _another_choice(difference: Difference) -> bool:
     return difference.target.startswith("/allocation_candidates") and counts[0] == counts[1]
 
 
+def _too_complex(difference: Difference) -> bool:
+    asked = difference.method == "GET" and difference.target.startswith("/allocation_candidates?")
+    return asked and '"placement.query.too_complex"' in json.dumps(difference.ours)
+
+
 def _more_than_the_name_of_the_rule(difference: Difference) -> bool:
     if difference.what != "body" or difference.status != 403:
         return False
@@ -69,6 +74,7 @@ def _preflight(difference: Difference) -> bool:
 EXPLAINED: Sequence[Explanation] = (
     Explanation("Names in another order", _same_words_in_another_order, by_chance=True),
     Explanation("Which candidates a limit leaves", _another_choice, by_chance=True),
+    Explanation("A search that would take too long", _too_complex, by_chance=True),
     Explanation("Refusals of system-scoped tokens", _more_than_the_name_of_the_rule),
     Explanation("Vary on every answer", _no_vary),
     Explanation("Without a token", _without_token),

@@ -60,7 +60,8 @@ def _total(candidate: dict) -> Counter[str]:
 
 
 _FAULT = re.compile(
-    r"(?:Got: |Got an empty trait in: |No such trait\(s\): |No such resource class |Allocation for resource provider ')([^\s']*?)[.']?(?: |$)"
+    r"(?:Got: |Got an empty trait in: |No such trait\(s\): |No such resource class |Allocation for resource provider '"
+    r"|Conflicting resource provider (?:name|uuid): )([^\s']*?)[.']?(?: |$)"
 )
 
 
@@ -73,7 +74,7 @@ def _fault(difference: Difference, document: object) -> str | None:
 
 
 def _another_of_its_faults(difference: Difference) -> bool:
-    if difference.what != "body" or difference.status != 400:
+    if difference.what != "body" or difference.status not in (400, 409):
         return False
     return None not in (_fault(difference, difference.upstream), _fault(difference, difference.ours))
 
@@ -84,6 +85,14 @@ def _wrong_name_not_reached(difference: Difference) -> bool:
     (theirs, found), (own, refusal) = difference.upstream, difference.ours
     nothing = found.get("allocation_requests", found.get("resource_providers")) == []
     return (theirs, own) == (200, 400) and nothing and _fault(difference, refusal) is not None
+
+
+def _usages_of_nobody_on_postgresql(difference: Difference) -> bool:
+    asked = difference.target.startswith("/usages?") and "consumer_type=" in difference.target
+    if not asked or difference.what != STATUS:
+        return False
+    (theirs, crash), (own, _) = difference.upstream, difference.ours
+    return (theirs, own) == (500, 200) and "GroupingError" in crash["errors"][0]["detail"]
 
 
 def _moved_at_no_time(difference: Difference) -> bool:
@@ -102,6 +111,7 @@ KNOWN: Sequence[Explanation] = (
     Explanation("A wrong name that the peer does not reach", _wrong_name_not_reached),
     Explanation("Which of several faults is told", _another_of_its_faults),
     Explanation("A provider that moved has no time", _moved_at_no_time),
+    Explanation("Usages of one consumer type on PostgreSQL", _usages_of_nobody_on_postgresql, by_chance=True),
 )
 
 

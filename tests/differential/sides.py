@@ -1,13 +1,13 @@
 """Upstream Placement and ours, asked the same: each answers a request and can be emptied."""
 
 import json
-import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
@@ -18,6 +18,7 @@ from moorage.placement.routes import API, POLICIES
 from moorage.placement.service import PlacementService
 from moorage.wire.app import Surroundings, build
 from moorage.wire.transports import InProcessTransport
+from tests.conformance import reset
 from tests.conformance.conform import ROOT, SUITE_PYTHON, environment
 from tests.conformance.variants import VARIANTS
 
@@ -63,10 +64,12 @@ class Side(Protocol):
 
 
 class Upstream(AbstractContextManager):
-    def __init__(self, directory: Path) -> None:
+    """On a SQLite file in `directory`, or on the empty database that `database_url` names."""
+
+    def __init__(self, directory: Path, database_url: str = "") -> None:
         if not SUITE_PYTHON.exists():
             raise RuntimeError("upstream Placement is not installed; make .venv-conformance/.done")
-        command = [str(SUITE_PYTHON), "-W", "ignore", "-m", "tests.differential.upstream", str(directory)]
+        command = [str(SUITE_PYTHON), "-W", "ignore", "-m", "tests.differential.upstream", str(directory), database_url]
         self._log = (directory / "upstream.log").open("w+")
         self._process = subprocess.Popen(
             command,
@@ -84,7 +87,8 @@ class Upstream(AbstractContextManager):
         return Answered(**answered)
 
     def empty(self) -> None:
-        self._converse("empty")
+        self._converse("ghosts")
+        reset.empty(partial(_admin, self))
 
     def remove_ghosts(self) -> list[str]:
         """Consumers that hold nothing are removed (docs/wire/differences.md); their uuids."""
@@ -107,36 +111,31 @@ class Upstream(AbstractContextManager):
 
 
 class Ours(AbstractContextManager):
-    """In this process, on a copy of a SQLite file that has the tables and the standard names."""
+    """In this process, on a SQLite file in `directory`, or on the empty database that `database_url` names."""
 
-    def __init__(self, directory: Path) -> None:
-        self._blank, self._file = directory / "blank.sqlite", directory / "moorage.sqlite"
-        engine = open_engine(f"sqlite:///{self._blank}")
-        upgrade(engine, "placement")
-        PlacementService(engine, SystemClock(), RandomIds()).start()
-        engine.dispose()
-        self.engine = None
-        self.empty()
-
-    def empty(self) -> None:
-        self.__exit__()
-        for old in self._file.parent.glob(f"{self._file.name}*"):
-            old.unlink()
-        for new in self._blank.parent.glob(f"{self._blank.name}*"):
-            shutil.copyfile(new, self._file.with_name(new.name.replace(self._blank.name, self._file.name)))
-        self.engine = open_engine(f"sqlite:///{self._file}")
+    def __init__(self, directory: Path, database_url: str = "") -> None:
+        self.engine = open_engine(database_url or f"sqlite:///{directory}/moorage.sqlite")
+        upgrade(self.engine, "placement")
         self.service = PlacementService(self.engine, SystemClock(), RandomIds())
+        self.service.start()
         surroundings = Surroundings(TestTokens(), POLICIES[VARIANTS["default"].policy], RandomIds())
         self._transport = InProcessTransport(build(API, self.service, surroundings), "http://placement.example")
+
+    def empty(self) -> None:
+        reset.empty(partial(_admin, self))
 
     def ask(self, asked: Asked) -> Answered:
         body = None if asked.text is None else asked.text.encode()
         answer = self._transport.send(asked.method, asked.target, asked.headers, body)
         return Answered(answer.status, dict(answer.headers), answer.body.decode())
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_error: object) -> None:
-        if self.engine is not None:
-            self.engine.dispose()
+        self.engine.dispose()
+
+
+def _admin(side: Side, method: str, path: str, version: str, ok: Collection[int] = (200, 204)) -> dict:
+    """As `tests.conformance.wire.Api`, for what empties a server."""
+    answered = side.ask(Asked(method, path, version))
+    if answered.status not in ok:
+        raise RuntimeError(f"{method} {path}: {answered.status} {answered.body}")
+    return answered.document if answered.status == 200 else {}

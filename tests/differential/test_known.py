@@ -87,7 +87,7 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.parametrize("heading", [one.heading for one in KNOWN])
+@pytest.mark.parametrize("heading", [one.heading for one in KNOWN if not one.by_chance])
 def test_the_known_fault_is_still_there(twins, heading):
     found = [(found.difference, explanation_of(found.difference)) for found in twins.differences(SCRIPTS[heading])]
     assert [str(difference) for difference, explanation in found if explanation is None] == []

@@ -1,10 +1,10 @@
-"""The real Placement on a pipe: run by .venv-conformance, on a SQLite file in DIRECTORY.
+"""The real Placement on a pipe: run by .venv-conformance, on a SQLite file in DIRECTORY or on a database.
 
-A line of JSON in is a request (`sides.Asked`), a line out its answer (`sides.Answered`). The line ``"empty"`` empties
-the database; ``"ghosts"`` removes the consumers that hold nothing, and answers with their uuids. The application is
-called in this process: what is compared is Placement, not a front end.
+A line of JSON in is a request (`sides.Asked`), a line out its answer (`sides.Answered`). The line ``"ghosts"``
+removes the consumers that hold nothing, and answers with their uuids. The application is called in this process: what
+is compared is Placement, not a front end.
 
-usage: python -W ignore -m tests.differential.upstream DIRECTORY
+usage: python -W ignore -m tests.differential.upstream DIRECTORY [DATABASE_URL]
 """
 
 import io
@@ -62,14 +62,6 @@ def answer(app, asked: dict) -> dict:
     return {"status": started["status"], "headers": started["headers"], "body": body}
 
 
-def empty() -> None:
-    """All rows go but those that Placement itself brings: the standard names."""
-    with db_api.get_placement_engine().begin() as connection:
-        for table in reversed(models.BASE.metadata.sorted_tables):
-            own = table.c.name.like("CUSTOM\\_%", escape="\\") if table.name in ("traits", "resource_classes") else None
-            connection.execute(delete(table) if own is None else delete(table).where(own))
-
-
 def remove_ghosts() -> list[str]:
     consumers, allocations = models.Consumer.__table__, models.Allocation.__table__
     nothing_held = consumers.c.uuid.not_in(select(allocations.c.consumer_id))
@@ -81,15 +73,14 @@ def remove_ghosts() -> list[str]:
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    write_configuration(VARIANTS["default"], directory)
+    write_configuration(VARIANTS["default"], directory, *sys.argv[2:3])
     os.environ["OS_PLACEMENT_CONFIG_DIR"] = str(directory)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     app = wsgi.init_application()
-    words = {"empty": empty, "ghosts": remove_ghosts}
     for line in sys.stdin:
         asked = json.loads(line)
-        answered = words[asked]() if isinstance(asked, str) else answer(app, asked)
+        answered = remove_ghosts() if asked == "ghosts" else answer(app, asked)
         print(json.dumps(answered), file=answers, flush=True)
 
 
