@@ -45,19 +45,24 @@ def arguments(backend: str) -> dict[str, object]:
 
 def bound(engine: Engine) -> None:
     """Every connection that `engine` makes from now on has these bounds."""
-    gate = _Gate()
-    is_postgresql = engine.dialect.name == "postgresql"
+    gate = _Gate(engine.dispose)
+    make = _bounded_postgresql if engine.dialect.name == "postgresql" else _bounded_mariadb
 
     @event.listens_for(engine, "do_connect")
-    def _connect(dialect: Any, _record: object, given: Any, named: Any) -> Any:
-        connect = _bounded_postgresql().connect if is_postgresql else dialect.loaded_dbapi.connect
-        return gate.pass_through(lambda: connect(*given, **named))
+    def _connect(_dialect: Any, _record: object, given: Any, named: Any) -> Any:
+        connection = gate.pass_through(lambda: make()(*given, **named))
+        connection.gate = gate
+        return connection
 
 
 class _Gate:
-    """One at a time tries a database that hangs: a connect costs seconds then, and a thread for so long."""
+    """One at a time tries a database that hangs: a connect costs seconds then, and a thread for so long.
 
-    def __init__(self) -> None:
+    `forget` drops the connections that nobody uses: each of them would cost somebody the same time.
+    """
+
+    def __init__(self, forget: Callable[[], object]) -> None:
+        self._forget = forget
         self._lock = threading.Lock()
         self._hung_until = 0.0
         self._somebody_tries = False
@@ -83,6 +88,13 @@ class _Gate:
                 self._is_hung, self._somebody_tries = hangs, False
                 self._hung_until = time.monotonic() + RETRY_AFTER_S
 
+    def shut(self) -> None:
+        """A connection has waited for an answer in vain."""
+        with self._lock:
+            self._is_hung = True
+            self._hung_until = time.monotonic() + RETRY_AFTER_S
+        self._forget()
+
 
 NO_ANSWER = "the database does not answer; the request can be repeated when it is back"
 #: Where it went away between our COMMIT and its answer.
@@ -93,7 +105,7 @@ OUTCOME_UNKNOWN = (
 
 
 @functools.cache
-def _bounded_postgresql() -> Any:
+def _bounded_postgresql() -> Callable[..., Any]:
     """A connection of psycopg's with a bound on every wait. An extra, so imported where it is used."""
     import psycopg
     from psycopg.pq import TransactionStatus
@@ -101,24 +113,50 @@ def _bounded_postgresql() -> Any:
     class BoundedConnection(psycopg.Connection[Any]):
         #: None: wait for ever.
         answer_timeout_s: float | None = ANSWER_TIMEOUT_S
-
-        @classmethod
-        def connect(cls, *given: Any, **named: Any) -> Any:
-            connection = super().connect(*given, **named)
-            connection.autocommit = True
-            connection.execute(
-                f"SET lock_timeout = '{LOCK_TIMEOUT_S}s'; "
-                f"SET idle_in_transaction_session_timeout = '{IDLE_TRANSACTION_TIMEOUT_S}s'"
-            )
-            connection.autocommit = False
-            return connection
+        gate: _Gate | None = None  #: once it is connected
 
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
             try:
                 return super().wait(gen, interval, timeout or self.answer_timeout_s)
             except psycopg.OperationalError:
                 if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                    self.close()  # nobody knows what it would still answer
+                    self.give_up()
+                raise
+
+        def give_up(self) -> None:
+            """Nobody knows what it would still answer."""
+            self.close()
+            if self.gate is not None:
+                self.gate.shut()
+
+    def connect(*given: Any, **named: Any) -> Any:
+        connection = BoundedConnection.connect(*given, **named)
+        connection.autocommit = True
+        connection.execute(
+            f"SET lock_timeout = '{LOCK_TIMEOUT_S}s'; "
+            f"SET idle_in_transaction_session_timeout = '{IDLE_TRANSACTION_TIMEOUT_S}s'"
+        )
+        connection.autocommit = False
+        return connection
+
+    return connect
+
+
+@functools.cache
+def _bounded_mariadb() -> Callable[..., Any]:
+    """PyMySQL has its bounds from `arguments`; this one tells the gate."""
+    import pymysql
+
+    class BoundedConnection(pymysql.connections.Connection):  # type: ignore[misc]  # it has no types
+        gate: _Gate | None = None
+
+        def _read_bytes(self, num_bytes: int) -> Any:
+            began = time.monotonic()
+            try:
+                return super()._read_bytes(num_bytes)
+            except pymysql.err.OperationalError:
+                if self.gate is not None and time.monotonic() - began >= ANSWER_TIMEOUT_S:
+                    self.gate.shut()
                 raise
 
     return BoundedConnection
@@ -150,7 +188,7 @@ class Answers:
         if not self._poll.poll(ANSWER_TIMEOUT_S * 1000):
             from psycopg import OperationalError
 
-            self._connection.close()
+            self._connection.give_up()
             raise OperationalError(f"no answer for {ANSWER_TIMEOUT_S} s")
         self._pg.consume_input()
 
