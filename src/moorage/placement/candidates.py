@@ -38,6 +38,8 @@ L = TypeVar("L")
 #: Anchors looked at first, at least; each block is so many times the one before.
 FIRST_BLOCK = 512
 GROWTH = 8
+#: After the place of any anchor.
+UNTIL_THE_END = 2**62
 #: Candidates looked at together for duplicates, at least.
 TOGETHER = 1024
 #: A class that so few of all members have is looked for first.
@@ -105,25 +107,15 @@ def _search(forest: Forest, request: Request, demand: Demand, collector: "_Colle
         block = Block(forest, layout, demand, anchors)
         budget.spend(Work.COMPARING, demand.size * len(block.slots) // COMPARED)
         blocks.append(block.alike())
-        _collect(layout, blocks[-1], _solved(first_ways, demand, blocks[-1], request.limit, budget), collector, budget)
+        _collect(layout, demand, blocks[-1], first_ways, request.limit, collector, budget)
         if collector.is_full:
             return
     if request.limit is None:
         return
     for alike in blocks:
-        _collect(layout, alike, _solved(other_ways, demand, alike, request.limit, budget), collector, budget)
+        _collect(layout, demand, alike, other_ways, request.limit, collector, budget)
         if collector.is_full:
             return
-
-
-def _solved(
-    solve: Callable[[Question, bytes, L, int], Solved], demand: Demand, alike: Sequence[Alike], limit: L, budget: Budget
-) -> list[Solved]:
-    found = []
-    for one in alike:
-        found.append(solve(demand.question, one.situation, limit, budget.steps))
-        budget.spend(Work.TRYING, found[-1].steps)
-    return found
 
 
 def _blocks(anchors: Places, limit: int | None) -> Iterator[Places]:
@@ -156,16 +148,47 @@ def anchors_for(forest: Forest, layout: Layout, request: Request, demand: Demand
 
 
 def _collect(
-    layout: Layout, alike: Sequence[Alike], solved: Sequence[Solved], collector: "_Collector", budget: Budget
+    layout: Layout,
+    demand: Demand,
+    alike: Sequence[Alike],
+    solve: Callable[[Question, bytes, L, int], Solved],
+    limit: L,
+    collector: "_Collector",
+    budget: Budget,
 ) -> None:
-    """The ways of each situation at each of its anchors, in the order of the anchors, until there are enough."""
-    if not alike:
-        return
+    """The ways of each situation at each of its anchors, in the order of the anchors, until there are enough.
+
+    `alike` are in the order of their first anchors. A situation is searched when those before do not give enough.
+    """
+    solved: list[Solved] = []
+    since = 0
+    while since < UNTIL_THE_END and alike and not collector.is_full:
+        ways, wanted = 0, collector.wanted
+        while len(solved) < len(alike) and (wanted is None or ways < wanted):
+            solved.append(solve(demand.question, alike[len(solved)].situation, limit, budget.steps))
+            budget.spend(Work.TRYING, solved[-1].steps)
+            ways += len(solved[-1].ways)
+        until = int(alike[len(solved)].anchors[0]) if len(solved) < len(alike) else UNTIL_THE_END
+        _collect_between(layout, alike[: len(solved)], solved, (since, until), collector, budget)
+        since = until
+
+
+def _collect_between(
+    layout: Layout,
+    alike: Sequence[Alike],
+    solved: Sequence[Solved],
+    places: tuple[int, int],
+    collector: "_Collector",
+    budget: Budget,
+) -> None:
+    """At the anchors from one place to before another."""
     anchors = np.concatenate([one.anchors for one in alike])
-    counts = np.repeat([len(one.ways) for one in solved], [len(one.anchors) for one in alike])
-    group = np.repeat(np.arange(len(alike)), [len(one.anchors) for one in alike])
-    row = np.concatenate([np.arange(len(one.anchors)) for one in alike])
+    lengths = [len(one.anchors) for one in alike]
+    counts = np.repeat([len(one.ways) for one in solved], lengths)
+    group = np.repeat(np.arange(len(alike)), lengths)
+    row = np.concatenate([np.arange(length) for length in lengths])
     order = np.argsort(anchors)
+    order = order[slice(*np.searchsorted(anchors[order], places))]
     upto = np.cumsum(counts[order])
     start = 0
     while start < len(order) and not collector.is_full:

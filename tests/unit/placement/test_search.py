@@ -102,6 +102,21 @@ def test_a_limit_shows_many_hosts_and_not_one_host_many_times():
     assert len(search(many, groups(3, limit=50))) == 50, "the permutations fill what is left"
 
 
+def test_hosts_that_all_differ_are_searched_until_there_are_enough(steps):
+    """600 hosts with devices of other sizes each, thousands of ways on each of them."""
+    providers = []
+    for host in range(600):
+        root = len(providers) + 1
+        providers.append(Provider(root, f"u{root}", f"n{root}", 0, 0, None, root))
+        for device in range(6):
+            number = len(providers) + 1
+            units = 1 + (host // 5**device) % 5
+            providers.append(Provider(number, f"u{number}", f"n{number}", 0, 0, root, root, {"PGPU": Inventory(units)}))
+    found = search(forest(providers), groups(5, policy="none", limit=100))
+    assert len(found) == 100
+    assert sum(steps) <= 100 * 5 * 5
+
+
 def test_too_much_work_is_refused_with_a_reason():
     with pytest.raises(Invalid, match="given up at its limit of 1000 steps, most of them spent on trying") as caught:
         search(forest(wide(1, 9, distinct=True)), groups(9), max_steps=1000)
