@@ -12,7 +12,7 @@ from moorage.audit import findings
 from moorage.audit.model import INCOMPLETE, Accelerators, Compute, Consumer, Owner, Picture, Provider, Reservations
 from moorage.compute.client import ComputeClient
 from moorage.core.clock import Clock
-from moorage.core.errors import ConcurrentUpdate
+from moorage.core.errors import ConcurrentUpdate, NotFound
 from moorage.placement.client import Holder, PlacementClient
 from moorage.placement.client import Provider as PlacementProvider
 from moorage.reservation.client import ReservationClient
@@ -104,10 +104,11 @@ def _aggregates(placement: PlacementClient, provider: PlacementProvider) -> froz
 def _provider(placement: PlacementClient, provider: PlacementProvider) -> Provider | None:
     """Inventories and allocations of one generation; None where it was deleted meanwhile."""
     for _ in range(ATTEMPTS):
-        if placement.provider(provider.uuid) is None:
+        try:
+            generation, held = placement.holders(provider.uuid)
+            its_generation, inventories = placement.inventories(provider.uuid)
+        except NotFound:
             return None
-        generation, held = placement.holders(provider.uuid)
-        its_generation, inventories = placement.inventories(provider.uuid)
         if generation == its_generation:
             return Provider(provider.uuid, provider.name, provider.parent_uuid, provider.root_uuid, inventories, held)
     raise ConcurrentUpdate(

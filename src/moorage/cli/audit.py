@@ -18,7 +18,7 @@ from moorage.cli.output import console, progress, table
 from moorage.cli.services import endpoints
 from moorage.cli.state import config_option, seconds
 from moorage.core.clock import SystemClock
-from moorage.core.errors import Invalid, MoorageError
+from moorage.core.errors import Invalid, MoorageError, Unavailable
 from moorage.core.ids import is_uuid
 
 _CLEAN, _FOUND, _CANNOT = 0, 1, 2
@@ -84,6 +84,8 @@ def _audit(
         receipt = Receipt(path)
         try:
             outcomes = Healer(services, clock, grace, receipt).heal(picture, found, also)
+        except MoorageError as error:
+            raise Unavailable(f"{error.message}; what was done until then is in {path}") from error
         finally:
             receipt.close()
     report = _Report(picture, found, outcomes, path, len(findings.too_young(picture, grace)))

@@ -66,10 +66,11 @@ def test_every_kind_of_fault_is_found(plane):
         f"UPDATE inventories SET reserved = 5, min_unit = 3, max_unit = 2 WHERE class_id = (SELECT id {of} 'CUSTOM_ODD')",
         f"UPDATE inventories SET total = 3 WHERE class_id = (SELECT id {of} 'CUSTOM_FULL')",
         f"DELETE FROM inventories WHERE class_id = (SELECT id {of} 'CUSTOM_LOST')",
-        "UPDATE providers SET root_id = id WHERE name = 'compute-1_NUMA_0'",
+        "UPDATE providers SET root_id = (SELECT id FROM providers WHERE name = 'old-host') "
+        "WHERE name LIKE 'compute-1_0000%17%00.0'",
     ):
         found = plane.audit()
-    numa = plane.services.placement.provider_by_name("compute-1_NUMA_0").uuid
+    leaf = plane.services.placement.provider_by_name("compute-1_0000:17:00.0").uuid
     assert sorted(kinds(found)) == sorted([
         (Kind.UNKNOWN_CONSUMER, ORPHAN),
         (Kind.UNKNOWN_CONSUMER, OTHER),
@@ -82,7 +83,7 @@ def test_every_kind_of_fault_is_found(plane):
         (Kind.OWNERLESS_INVENTORY, plane.host),
         (Kind.OWNERLESS_PROVIDER, NODE),
         (Kind.OWNERLESS_PROVIDER, device),
-        (Kind.WRONG_ROOT, numa),
+        (Kind.WRONG_ROOT, leaf),
     ])  # fmt: skip
     assert {one.kind for one in found} == set(Kind)
 
@@ -280,6 +281,32 @@ def test_half_a_picture_is_none(plane, service):
     plane.answers[service] = gone
     with pytest.raises(Unavailable, match=f"{service} does not answer"):
         plane.audit()
+
+
+def test_a_provider_that_is_deleted_while_all_are_read_is_left_out(plane):
+    plane.provider("old-host", NODE)
+    reading = "GET", "placement", f"/resource_providers/{NODE}/allocations"
+    plane.before[reading] = lambda: plane.placement.request("DELETE", f"/resource_providers/{NODE}")
+    assert plane.audit() == []
+
+
+def test_placement_going_away_in_the_middle_leaves_a_receipt_of_what_was_done(plane):
+    for consumer in (ORPHAN, OTHER):
+        plane.take(consumer, plane.host, {"VCPU": 1})
+    plane.pass_grace()
+    writing = "PUT", "placement", f"/allocations/{OTHER}"
+
+    def gone() -> None:
+        plane.before[writing] = gone
+        raise Unavailable("placement does not answer")
+
+    plane.before[writing] = gone
+    with pytest.raises(Unavailable):
+        plane.fix(plane.audit())
+    entries = [json.loads(line) for line in plane.receipt_path.read_text().splitlines()]
+    assert [entry.get("about_to", entry.get("result")) for entry in entries] == ["release", "done", "release"]
+    assert plane.held(ORPHAN) == {}
+    assert plane.held(OTHER)
 
 
 def test_no_receipt_is_written_over(plane):
