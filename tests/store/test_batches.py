@@ -113,3 +113,11 @@ def test_a_connection_that_died_while_idle_costs_nothing_but_a_new_one(batches):
         transaction.commit((INSERT, [thing(3)]))
     assert batches._link is not link
     assert [row[0] for row in kept(batches)] == [1, 2, 3]
+
+
+def test_the_connection_goes_with_the_engine_and_comes_again(engine, batches):
+    write(batches, (INSERT, [thing(1)]))
+    engine.dispose()
+    assert batches._link is None
+    write(batches, (INSERT, [thing(2)]))
+    assert len(kept(batches)) == 2

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import orjson
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.exc import DBAPIError
 
 from moorage.core.errors import Unavailable
@@ -124,6 +124,7 @@ class Batches:
         self._errors: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._open_link = _LINKS[dialect_name(engine)]
         self._link: _Link | None = None
+        event.listen(engine, "engine_disposed", lambda _: self.close())
 
     @contextmanager
     def transaction(self) -> Iterator["Transaction"]:
