@@ -126,7 +126,13 @@ def _blocks(anchors: Places, limit: int | None) -> Iterator[Places]:
 
 
 def anchors_for(forest: Forest, layout: Layout, request: Request, demand: Demand) -> Places:
-    """Places of the anchors with the traits that are wanted of a root, and with the rarest class if it is rare."""
+    """Places of the anchors with the traits that are wanted of a root, with the rarest class if it is rare, in the tree."""
+    found = np.arange(len(layout.anchors))
+    for spec in demand.specs:
+        # What shares serves a granular group at the anchors of other trees, too.
+        if spec.in_tree is not None and not (spec.granular and forest.sharing):
+            slot = forest.slot_of_uuid.get(spec.in_tree)
+            found = found[layout.anchors[found] == (-1 if slot is None else forest.root_of(slot))]
     rarest: tuple[int, str, int] | None = None
     for spec in demand.specs:
         for name, amount in spec.resources:
@@ -135,13 +141,12 @@ def anchors_for(forest: Forest, layout: Layout, request: Request, demand: Demand
                 return np.empty(0, dtype=np.intp)
             if rarest is None or len(column.slots) < rarest[0]:
                 rarest = (len(column.slots), name, amount)
-    found = np.arange(len(layout.anchors))
-    if rarest is not None and rarest[0] * RARE < len(layout.members):
+    if rarest is not None and rarest[0] * RARE < len(layout.members) and len(found) > 1:
         _, name, amount = rarest
         column = forest.columns[name]
         has = np.zeros(len(forest.roots), dtype=np.bool_)
         has[column.slots[masks.fitting(forest, name, column, amount)[:-1]]] = True
-        found = np.unique(layout.anchor_of[has[layout.members]]).astype(np.intp)
+        found = np.intersect1d(found, layout.anchor_of[has[layout.members]])
     if request.root_required or request.root_forbidden:
         found = found[root_filter(forest, request)[layout.anchors[found]]]
     return found

@@ -1,5 +1,7 @@
 """How much work a search does. Counted in providers tried, so that no machine is too slow for it."""
 
+from dataclasses import replace
+
 import pytest
 
 from moorage.core.errors import Invalid
@@ -100,6 +102,24 @@ def test_a_limit_shows_many_hosts_and_not_one_host_many_times():
     found = search(many, groups(3, limit=5))
     assert len({candidate.anchor for candidate in found}) == 5
     assert len(search(many, groups(3, limit=50))) == 50, "the permutations fill what is left"
+
+
+@pytest.mark.parametrize("suffix", ["", "1"])
+def test_a_search_in_one_tree_looks_at_no_other(monkeypatch, suffix):
+    looked_at = []
+
+    class Watched(candidates.Block):
+        def __init__(self, *parts):
+            super().__init__(*parts)
+            looked_at.append(len(self.slots))
+
+    monkeypatch.setattr(candidates, "Block", Watched)
+    providers = wide(100, 3)
+    uuid = "00000000-0000-0000-0000-000000000001"
+    providers[4] = replace(providers[4], uuid=uuid)
+    pairs = [("resources", "PGPU:1"), ("resources1", "PGPU:1"), ("group_policy", "none"), (f"in_tree{suffix}", uuid)]
+    assert len(search(forest(providers), parse(pairs, (1, 39)))) == 6
+    assert looked_at == [4]
 
 
 def test_hosts_that_all_differ_are_searched_until_there_are_enough(steps):
