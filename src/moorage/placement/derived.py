@@ -40,7 +40,7 @@ class Derived:
         return cast(T, entry[1])
 
     def _make_room(self, size: int) -> None:
-        entries = list(self._entries.items())  # at once: other threads go on
+        entries = list(self._entries.copy().items())  # a copy is made at once: other threads go on
         size += sum(entry[2] for _, entry in entries)
         for place, (key, entry) in enumerate(entries):
             remaining = len(entries) - place
