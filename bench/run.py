@@ -18,6 +18,9 @@ from bench.results import OURS, UPSTREAM, Row, Side
 from bench.servers import Server
 from bench.wire import Connection
 
+#: Of a server, a client or the network, which end a row or a stage but not the run.
+FAILURES = (RuntimeError, OSError, EOFError, TimedOut)
+
 LOAD_CLIENTS = 8
 #: Hosts that ours loads for each of upstream's, so that both take long enough to be measured.
 OURS_LOADS_MORE = 5
@@ -56,9 +59,9 @@ class Run:
                     continue
                 try:
                     _StageRun(self, stage).run({UPSTREAM: theirs, OURS: own})
-                except RuntimeError as error:
-                    self.remarks.append(f"{stage.cloud.profile} {stage.cloud.hosts:,} ended early: {error}")
-                    say(f"  !! {error}")
+                except FAILURES as error:
+                    self.remarks.append(f"{stage.cloud.profile} {stage.cloud.hosts:,} ended early: {error!r}")
+                    say(f"  !! {error!r}")
 
     def _spent(self) -> bool:
         return time.monotonic() - self.started > self.settings.budget_s
@@ -94,7 +97,7 @@ class _StageRun:
             self._compare()
             for measure in self.stage.measures:
                 if self.settings.only in measure.name and not self.report.left_out(measure.name):
-                    self._keep(self._measure(measure))
+                    self._measure_or_say(measure)
             self._memory()
 
     # Loading
@@ -128,6 +131,15 @@ class _StageRun:
                 self._remark(f"{self.cloud.profile}: DIFFERENT ANSWERS to the query {name!r}: {answers}")
 
     # Measuring
+
+    def _measure_or_say(self, measure: Measure) -> None:
+        """A row that fails costs nobody else his; who still works on it is ended."""
+        try:
+            self._keep(self._measure(measure))
+        except FAILURES as error:
+            self._remark(f"{measure.name}, {self.cloud.hosts:,} hosts: not measured: {error!r}")
+            for server in self.servers.values():
+                server.restart()
 
     def _measure(self, measure: Measure) -> Row:
         row = Row(measure.name, self.cloud.hosts, measure.clients, measure.goal)
