@@ -151,7 +151,7 @@ class Placement:
         if (refused := self._stale(uuid, generation)) is not None:
             return refused
         if name not in self.providers[uuid].inventories:
-            return Said(400)
+            return Said(400 if name in self.classes else 404)
         return self._put_inventory(uuid, name, inventory, 200)
 
     def _put_inventory(self, uuid: str, name: str, inventory: dict, done: int) -> Said:

@@ -1,7 +1,7 @@
 """A state machine over the whole API: whatever is written, in whatever version, it is what the obvious model says.
 
 After each step every GET is the model's, the forest in memory is the one that the database holds, and a search finds
-what trying everything finds. ``MOORAGE_STATE_MACHINE_EXAMPLES`` runs more of them (default 20).
+what trying everything finds. ``MOORAGE_STATE_MACHINE_EXAMPLES`` runs more of them (default 25).
 """
 
 import os
@@ -64,8 +64,8 @@ inventories = st.fixed_dictionaries(
     },
 )
 offers = st.dictionaries(classes, inventories, max_size=3)
-amounts = st.dictionaries(classes, st.integers(1, 4), min_size=1, max_size=2)
-allocations = st.dictionaries(providers, amounts, max_size=2)
+#: (which provider, which of its classes, units), each modulo what there is, so that most could be had.
+allocations = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 3)), max_size=2)
 wishes = st.tuples(allocations, st.sampled_from(["red", "blue"]), offsets, st.sampled_from(["INSTANCE", "MIGRATION"]))
 
 DEFAULTS = {"reserved": 0, "min_unit": 1, "max_unit": 2**31 - 1, "step_size": 1, "allocation_ratio": 1.0}
@@ -206,9 +206,24 @@ class WholeApi(RuleBasedStateMachine):
 
     # --- claims -------------------------------------------------------------------------------------------------
 
+    def allocations(self, drawn):
+        """{provider: {class: units}}"""
+        offering = [uuid for uuid, one in self.model.providers.items() if one.inventories]
+        wanted = {}
+        for place, number, units in drawn:
+            if place == 5 or not offering:
+                uuid, name = PROVIDERS[number], CLASSES[number]
+            else:
+                uuid = offering[place % len(offering)]
+                there = sorted(self.model.providers[uuid].inventories)
+                name = there[number % len(there)]
+            wanted.setdefault(uuid, {})[name] = units
+        return wanted
+
     def wish(self, minor, consumer, drawn):
         """(what the model is told, the body)"""
-        wanted, project, offset, kind = drawn
+        drawn_allocations, project, offset, kind = drawn
+        wanted = self.allocations(drawn_allocations)
         known = self.model.consumers.get(consumer)
         generation = (
             (known.generation if known else None) if not offset else (known.generation if known else 0) + offset
@@ -231,6 +246,19 @@ class WholeApi(RuleBasedStateMachine):
         wish, body = self.wish(minor, consumer, drawn)
         if wish.allocations or minor >= 28:
             self.tell(self.model.claim(minor, {consumer: wish}), minor, "PUT", f"/allocations/{consumer}", body)
+
+    @precondition(lambda self: self.model.consumers)
+    @rule(place=st.integers(0, 2), by_put=st.booleans())
+    def give_all_back(self, place, by_put):
+        """A write of nothing, which unlike a release is counted."""
+        holders = sorted(self.model.consumers)
+        consumer = holders[place % len(holders)]
+        wish, body = self.wish(39, consumer, ([], "red", 0, "INSTANCE"))
+        said = self.model.claim(39, {consumer: wish})
+        if by_put:
+            self.tell(said, 39, "PUT", f"/allocations/{consumer}", body)
+        else:
+            self.tell(said, 39, "POST", "/allocations", {consumer: body})
 
     @rule(minor=minors(13), drawn=st.dictionaries(consumers, wishes, min_size=1))
     def claim_many(self, minor, drawn):
@@ -402,7 +430,7 @@ def as_providers(model):
     ]
 
 
-EXAMPLES = int(os.environ.get("MOORAGE_STATE_MACHINE_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("MOORAGE_STATE_MACHINE_EXAMPLES", "25"))
 
 
 def test_the_whole_api_is_what_the_obvious_model_says(tmp_path):
