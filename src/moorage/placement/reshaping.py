@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from moorage.core.errors import ConcurrentUpdate, Invalid
 from moorage.placement import inventory_writes
-from moorage.placement.claiming import CONCURRENT_UPDATE, Wish, claim
+from moorage.placement.claiming import CONCURRENT_UPDATE, Wish, check, claim
 from moorage.placement.drafts import Draft
 from moorage.placement.model import Inventory
 
@@ -28,6 +28,7 @@ def reshape(draft: Draft, inventories: Mapping[str, NewInventories], wishes: Col
     """`inventories` is {provider uuid: what it offers from now on}."""
     trial = draft.trial()
     _check_generations(trial, inventories)
+    check(trial, wishes)
     for uuid, wanted in inventories.items():
         provider = trial.by_uuid(uuid)
         if provider is not None and wanted.inventories:
