@@ -7,7 +7,8 @@ or the root that they name.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from moorage.agent.tree import InventoryFields, ProviderNode, ProviderTree, inventory_of
+from moorage.agent.tree import ProviderNode, ProviderTree, inventory_of
+from moorage.core.inventories import InventoryFields
 
 
 class GraftNode(Protocol):

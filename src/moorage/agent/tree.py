@@ -7,7 +7,8 @@ files and other services only ever add to it. Not here: how the two are brought 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
+
+from moorage.core.inventories import InventoryFields
 
 MAX_INT = 2**31 - 1
 
@@ -28,23 +29,6 @@ class Inventory:
     def closed(self) -> "Inventory":
         """The same, with no room for anything new."""
         return replace(self, reserved=self.total)
-
-
-class InventoryFields(Protocol):
-    """Anything with the fields of `Inventory`: accelerator agents have a type of their own."""
-
-    @property
-    def total(self) -> int: ...
-    @property
-    def reserved(self) -> int: ...
-    @property
-    def min_unit(self) -> int: ...
-    @property
-    def max_unit(self) -> int: ...
-    @property
-    def step_size(self) -> int: ...
-    @property
-    def allocation_ratio(self) -> float: ...
 
 
 def inventory_of(fields: InventoryFields) -> Inventory:

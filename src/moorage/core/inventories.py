@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 
-class Inventory(Protocol):
-    """The fields of a Placement inventory."""
+class InventoryFields(Protocol):
+    """Anything with the fields of a Placement inventory: services and agents have types of their own."""
 
     @property
     def total(self) -> int: ...
@@ -21,7 +21,7 @@ class Inventory(Protocol):
     def allocation_ratio(self) -> float: ...
 
 
-def faults_of(inventory: Inventory) -> Iterator[str]:
+def faults_of(inventory: InventoryFields) -> Iterator[str]:
     """Why nobody can have meant it: ``reserved 9 is more than total 8``."""
     if inventory.total < 1:
         yield f"total {inventory.total} is less than 1"
