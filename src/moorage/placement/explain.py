@@ -62,17 +62,19 @@ def explain(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> 
     """Raises `Invalid` (code placement.query.too_complex) where the search itself would."""
     layout = layout_of(forest)
     hosts = _hosts(forest, layout)
-    block = Block(forest, layout, demand_of(request), hosts)
+    block = Block(forest, layout, demand_of(request), hosts, kept="hosts")
     groups = [GroupMasks(forest, block, group) for group in request.groups]
     budget = Budget(max_steps)
     compared = sum(len(group.constraints) for group in groups) * len(block.slots)
     budget.spend(Work.COMPARING, compared // COMPARED)
     steps = tuple(_steps(forest, request, block, groups, budget))
-    served = bool(steps and steps[-1].after)
+    served = steps[-1].after if steps else 0
     if served or forest.sharing:  # what is shared can be had without any host, too
-        found = find(forest, replace(request, limit=request.limit or COUNTED), max_steps=max_steps)
+        limit = request.limit or COUNTED
+        found = find(forest, replace(request, limit=limit), max_steps=max_steps)
         if served:
-            return Explanation(_success(len(hosts), len(found), len(np.unique(found.anchors))), len(found), steps)
+            counted = f"at least {_counted(len(found))}" if len(found) == limit else _counted(len(found))
+            return Explanation(f"{counted} on {served} of {len(hosts)} hosts.", len(found), steps)
         if len(found):
             text = f"{_refusal(len(hosts), steps)} What is shared gives {_counted(len(found))} without any host."
             return Explanation(text, len(found), steps)
@@ -106,7 +108,7 @@ def _steps(
     for constraint, left, reason in _narrowed(forest, request, block, groups, alive, budget):
         roots = [forest.at(slot) for slot in block.roots[block.starts[np.flatnonzero(alive & ~left)[:NAMED]]].tolist()]
         removed = tuple(Removed(root.name, reason(root)) for root in roots)
-        yield Step(constraint, int(alive.sum()), int(left.sum()), removed)
+        yield Step(constraint, int(np.count_nonzero(alive)), int(np.count_nonzero(left)), removed)
         alive &= left
         if not alive.any():
             return
@@ -189,10 +191,6 @@ def _refusal(considered: int, steps: Sequence[Step]) -> str:
             reasons.append(f"and {count - len(reasons)} more")
         parts.append(f"{step.constraint} left {step.after} ({', '.join(reasons)})")
     return f"No valid host: {'; '.join(parts)}."
-
-
-def _success(considered: int, found: int, hosts: int) -> str:
-    return f"{_counted(found)} on {hosts} of {considered} hosts."
 
 
 def _counted(candidates: int) -> str:

@@ -8,10 +8,14 @@ from numpy.typing import NDArray
 
 from moorage.placement.columns import Column, Slots
 from moorage.placement.forest import Forest
-from moorage.placement.query import AllOfAny
+from moorage.placement.query import AggregateFilter, AllOfAny, TraitFilter
 
 #: By slot, or by row of a column.
 Mask = NDArray[np.bool_]
+
+#: How far units are that are short, at least, and those of which there is nothing to be had.
+SHORT = 1.0
+ABSENT = 100.0
 
 #: A column's rows are indexed by slot where at least one slot in so many has a row; else they are searched.
 SPARSE = 16
@@ -74,6 +78,13 @@ def is_sharing(forest: Forest) -> Mask:
     return forest.derived.get("sharing", (sharing, forest.roots), make)
 
 
+def sources(forest: Forest, traits: TraitFilter, aggregates: AggregateFilter) -> tuple[object, ...]:
+    """What it depends on who meets these filters, and who is in which tree."""
+    named = sorted(traits.forbidden.union(*traits.required))
+    within = sorted(aggregates.forbidden.union(*aggregates.required))
+    return (forest.roots, *map(forest.with_trait.get, named), *map(forest.aggregates.get, within))
+
+
 def _mask(forest: Forest, slots: Slots | None) -> Mask:
     mask = np.zeros(len(forest.roots), dtype=np.bool_)
     if slots is not None:
@@ -129,14 +140,6 @@ def _index(forest: Forest, column: Column) -> NDArray[np.int32]:
     return index
 
 
-def fits(forest: Forest, name: str, amount: int, rows: Slots) -> Mask:
-    """By place in `rows`, which are from `rows_at`: could a new consumer take `amount` there?"""
-    column = forest.columns.get(name)
-    if column is None:
-        return np.zeros(len(rows), dtype=np.bool_)
-    return fitting(forest, name, column, amount)[rows]
-
-
 def room(forest: Forest, name: str, most: int, rows: Slots) -> NDArray[np.int64]:
     """By place in `rows`, which are from `rows_at`: units that one consumer could take, `most` at most, 0 at least."""
     column = forest.columns.get(name)
@@ -152,13 +155,13 @@ def room(forest: Forest, name: str, most: int, rows: Slots) -> NDArray[np.int64]
     return forest.derived.get(("room", name, most), sources, make)[rows]
 
 
-def attainable(forest: Forest, name: str, wanted: int, rows: Slots) -> NDArray[np.int64]:
-    """By place in `rows`: the amount nearest to `wanted` that a new consumer could take there, fewer rather than more;
-    0 where it could not take any.
+def attainable(forest: Forest, name: str, wanted: int) -> NDArray[np.int64]:
+    """By row: the amount nearest to `wanted` that a new consumer could take there, fewer rather than more; 0 where it
+    could not take any. One row more at the end, where there is nothing.
     """
     column = forest.columns.get(name)
     if column is None:
-        return np.zeros(len(rows), dtype=np.int64)
+        return np.zeros(1, dtype=np.int64)
 
     def make() -> NDArray[np.int64]:
         most = np.minimum(column.max_unit, column.capacity - column.used)
@@ -168,4 +171,22 @@ def attainable(forest: Forest, name: str, wanted: int, rows: Slots) -> NDArray[n
         return np.append(amounts, 0)
 
     sources = (column.used, column.capacity, column.min_unit, column.max_unit, column.step_size)
-    return forest.derived.get(("attainable", name, wanted), sources, make)[rows]
+    return forest.derived.get(("attainable", name, wanted), sources, make)
+
+
+def shortage(forest: Forest, name: str, wanted: int) -> NDArray[np.float64]:
+    """By row: how far a new consumer who wants so much is from having it there.
+
+    0 where it fits, `SHORT` and the share that is missing (1 at most) where there is less, `ABSENT` where there is
+    nothing to be had. One row more at the end, where there is nothing.
+    """
+    column = forest.columns.get(name)
+    if column is None:
+        return np.full(1, ABSENT)
+    fits, amounts = fitting(forest, name, column, wanted), attainable(forest, name, wanted)
+
+    def make() -> NDArray[np.float64]:
+        short = SHORT + np.minimum(np.abs(wanted - amounts) / wanted, 1.0)
+        return np.where(fits, 0.0, np.where(amounts > 0, short, ABSENT))
+
+    return forest.derived.get(("shortage", name, wanted), (fits, amounts), make)

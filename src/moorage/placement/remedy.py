@@ -28,10 +28,9 @@ from moorage.placement.work import Budget, Work
 
 #: Hosts named as the closest.
 CLOSEST = 3
-#: What a constraint costs that is to be left away; units that are only short cost less: 1 and the missing share.
+#: What a constraint costs that is to be left away. Units that are short cost less, those that are nowhere more (nobody
+#: asks for a host without them): `masks.shortage`.
 LEFT_AWAY = 2.0
-#: What a class costs of which there is nothing to be had: nobody asks for a host without it.
-ABSENT = 100.0
 #: Members whose distance is weighed for one constraint, for one step of work.
 WEIGHED = 8
 #: Steps of work to make decisions of one group.
@@ -108,12 +107,12 @@ class _Costs:
         self._filters: list[int] = []
         for number, constraint in enumerate(group.constraints):
             if constraint.kind is Kind.UNITS:
-                units.append((number, _units_cost(block, constraint, group.mask(number))))
+                units.append((number, block.shortage(constraint.name, min(constraint.amount, TOO_MUCH))))
             elif constraint.kind is Kind.TRAIT and not group.group.is_granular:
                 self._traits.append(number)
             else:
                 self._filters.append(number)
-                filters += np.where(group.mask(number), 0, LEFT_AWAY)
+                filters += ~group.mask(number) * LEFT_AWAY
         # A granular group needs all of it on one provider, the unsuffixed group each class somewhere.
         if group.group.is_granular:
             alone = filters + sum((cost for _, cost in units), np.zeros(len(block.slots)))
@@ -124,7 +123,7 @@ class _Costs:
         for _, cost in self._needs:
             self.by_anchor += np.minimum.reduceat(cost, block.starts) if len(block.starts) < len(cost) else cost
         for number in self._traits:
-            self.by_anchor += np.where(block.by_anchor(group.mask(number)), 0, LEFT_AWAY)
+            self.by_anchor += ~block.by_anchor(group.mask(number)) * LEFT_AWAY
 
     def unmet(self, members: slice) -> list[tuple[int, Constraint]]:
         """(member, constraint) for the members of one anchor: what those who cost least do not meet."""
@@ -139,13 +138,6 @@ class _Costs:
             if not self.group.mask(number)[best[1:]].any():
                 found.setdefault(self.group.constraints[number], members.start)
         return [(member, constraint) for constraint, member in found.items()]
-
-
-def _units_cost(block: Block, constraint: Constraint, fits: masks.Mask) -> NDArray[np.float64]:
-    wanted = min(constraint.amount, TOO_MUCH)
-    amount = block.attainable(constraint.name, wanted)
-    short = 1.0 + np.minimum(np.abs(wanted - amount) / wanted, 1.0)
-    return np.where(fits, 0.0, np.where(amount > 0, short, ABSENT))
 
 
 def _close_host(forest: Forest, request: Request, block: Block, costs: Sequence[_Costs], place: int) -> CloseHost:
@@ -166,7 +158,7 @@ def _close_host(forest: Forest, request: Request, block: Block, costs: Sequence[
 def _amount(block: Block, constraint: Constraint, member: int) -> int:
     if constraint.kind is not Kind.UNITS:
         return 0
-    return int(block.attainable(constraint.name, min(constraint.amount, TOO_MUCH))[member])
+    return block.attainable(constraint.name, min(constraint.amount, TOO_MUCH), member)
 
 
 def _root_lacks(request: Request, root: Provider) -> list[str]:

@@ -1,12 +1,13 @@
 """An explanation says of each constraint what asking without the later ones would show, and its advice works."""
 
+import re
 from dataclasses import replace
 
 from hypothesis import given, settings
 
 from moorage.placement.candidates import search
 from moorage.placement.constraints import Kind, constraints_of
-from moorage.placement.explain import explain
+from moorage.placement.explain import NAMED, explain
 from moorage.placement.forest import Forest
 from moorage.placement.model import SHARING, Names
 from moorage.placement.query import AggregateFilter, TraitFilter
@@ -31,6 +32,27 @@ def test_candidates_are_explained_as_they_are_found(case):
     hosts = [p for p in providers if p.parent_id is None and not all_share(providers, p)]
     if hosts:
         assert explanation.steps[0].before == len(hosts)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(cases)
+def test_hosts_are_counted_once_and_only_hosts(case):
+    """What shares everything it has is no host, also where candidates have nothing else."""
+    providers, request = case
+    hosts = [p for p in providers if p.parent_id is None and not all_share(providers, p)]
+    explanation = explain(Forest.build(providers, Names(), 0), request)
+    left = len(hosts)
+    for step in explanation.steps:
+        assert left == step.before >= step.after
+        assert len(step.removed) == min(NAMED, step.before - step.after)
+        left = step.after
+    told = re.search(r"candidates? on (\d+) of (\d+) hosts", explanation.text)
+    if told:
+        fitting = [p for p in hosts if anchors(providers, request, p)]
+        assert (int(told[1]), int(told[2])) == (len(fitting), len(hosts))
+        assert fitting
+    else:
+        assert not any(anchors(providers, request, p) for p in hosts)
 
 
 def all_share(providers, root):
@@ -77,7 +99,7 @@ def anchors(providers, request, root):
     """Could this be served at this anchor, whoever else could?"""
     others = {p.id for p in providers if p.parent_id is None and p.id != root.id}
     marked = [replace(p, traits=p.traits | {"NOT-HERE"}) if p.id in others else p for p in providers]
-    return bool(slow(marked, replace(request, root_forbidden=frozenset({"NOT-HERE"}))))
+    return bool(slow(marked, replace(request, root_forbidden=request.root_forbidden | {"NOT-HERE"})))
 
 
 def stricter(group, constraint):

@@ -17,8 +17,8 @@ from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
 from moorage.placement.claiming import Wish
-from moorage.placement.model import Inventory
 from moorage.placement.listing import ProviderFilter
+from moorage.placement.model import Inventory
 from moorage.placement.service import PlacementService
 from tests.conftest import START
 from tests.property.placement.test_forest import picture

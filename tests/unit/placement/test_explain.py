@@ -88,3 +88,20 @@ def test_steps_say_who_went_and_why():
     assert [(removed.provider, removed.reason) for removed in first.removed] == [("compute-2", "compute-2 has no PGPU")]
     assert (last.constraint, last.before, last.after) == ("all groups together", 1, 1)
     assert explanation.candidates == 1
+
+
+def test_what_only_shares_is_no_host():
+    """Three of the four candidates are stores by themselves."""
+    stores = [
+        Provider(
+            number, f"u{number}", f"store-{number}", 0, 0, None, number, {"DISK_GB": Inventory(999)}, {},
+            frozenset({SHARING}), frozenset({"g1"}),
+        )
+        for number in (5, 6, 7)
+    ]  # fmt: skip
+    forest = Forest.build([*TREE[:3], *stores], Names(), 0)
+    assert explain(forest, parse([("resources", "DISK_GB:10")], (1, 39))).text == "4 candidates on 1 of 2 hosts."
+
+
+def test_with_a_limit_all_hosts_that_fit_are_counted_all_the_same():
+    assert text(("resources", "VCPU:1"), ("limit", "1")) == "at least 1 candidate on 2 of 2 hosts."
