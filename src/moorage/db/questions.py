@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from sqlalchemy import Engine, Select, event
+from sqlalchemy import CompoundSelect, Engine, Select, event
 from sqlalchemy.exc import DBAPIError
 
 from moorage.db.bounds import Answers
@@ -38,7 +38,7 @@ class Asker:
         self._idle: list[_Link] = []
         event.listen(engine, "engine_disposed", lambda _: self.close())
 
-    def question(self, statement: Select[Any]) -> "Question":
+    def question(self, statement: Select[Any] | CompoundSelect[Any]) -> "Question":
         return Question(self, self._engine, statement)
 
     def ask(self, sql: "_Sql", parameters: Sequence[object]) -> Rows:
@@ -98,7 +98,7 @@ class Question:
     Its parameters are texts and numbers.
     """
 
-    def __init__(self, asker: Asker, engine: Engine, statement: Select[Any]) -> None:
+    def __init__(self, asker: Asker, engine: Engine, statement: Select[Any] | CompoundSelect[Any]) -> None:
         self._asker = asker
         self._sql = _Sql(engine, statement)
         dialect = engine.dialect
@@ -126,7 +126,7 @@ class Question:
 class _Sql:
     """A statement in the words of one driver, its parameters by position."""
 
-    def __init__(self, engine: Engine, statement: Select[Any]) -> None:
+    def __init__(self, engine: Engine, statement: Select[Any] | CompoundSelect[Any]) -> None:
         style = {"postgresql": "numeric_dollar", "mariadb": "format", "sqlite": "qmark"}[dialect_name(engine)]
         dialect = cast(Any, type(engine.dialect))(paramstyle=style)
         compiled = statement.compile(dialect=dialect)

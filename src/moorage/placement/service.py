@@ -49,7 +49,7 @@ class PlacementService:
         writer = Writer(engine, snapshot, clock, meters)
         self.providers = ProviderService(snapshot, writer, ids)
         self.names = NameService(snapshot, writer, clock)
-        self.allocations = AllocationService(engine, Holdings(asker), writer, meters)
+        self.allocations = AllocationService(Holdings(asker), writer, meters)
         self.candidates = CandidateService(snapshot, meters)
         self.events = EventService(engine, meters, watchers=watchers)
         self.history = HistoryService(engine, clock)

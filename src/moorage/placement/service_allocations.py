@@ -2,11 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from sqlalchemy import Engine
-
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, MoorageError, NotFound, Unavailable
-from moorage.db.transactions import read
-from moorage.placement import store_allocations as rows
 from moorage.placement.claiming import Wish, claim, release
 from moorage.placement.meters import Meters
 from moorage.placement.model import Allocation, Consumer
@@ -26,8 +22,7 @@ _COMMITTED, _FAILED = "committed", "failed"
 
 
 class AllocationService:
-    def __init__(self, engine: Engine, holdings: Holdings, writer: Writer, meters: Meters) -> None:
-        self._engine = engine
+    def __init__(self, holdings: Holdings, writer: Writer, meters: Meters) -> None:
         self._holdings = holdings
         self._writer = writer
         self._outcomes = {
@@ -50,8 +45,7 @@ class AllocationService:
         self, project_id: str, user_id: str | None
     ) -> tuple[list[tuple[str | None, str, int]], dict[str | None, int]]:
         """(consumer type, class, units) and {consumer type: consumers} of a project."""
-        with read(self._engine) as connection:
-            return rows.usages(connection, project_id, user_id), rows.consumer_counts(connection, project_id, user_id)
+        return self._holdings.of_project(project_id, user_id)
 
     # --- writing ------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, distinct, func, null, select, union_all
 
 from moorage.db.questions import Asker
 from moorage.placement.model import Allocation, Consumer
@@ -43,10 +43,31 @@ _OF_PROVIDER: Select[Any] = (
     .outerjoin(resource_classes, resource_classes.c.id == allocations.c.class_id)
     .where(providers.c.uuid == bindparam("wanted"))
 )
+_HELD = allocations.join(consumers, allocations.c.consumer_id == consumers.c.id)
+
+
+def _of_project(*more: ColumnElement[bool]) -> CompoundSelect[Any]:
+    """(consumer type, class, units), and (consumer type, NULL, consumers that hold something)."""
+    wanted = (consumers.c.project_id == bindparam("project"), *more)
+    units = (
+        select(consumers.c.consumer_type, resource_classes.c.name, func.sum(allocations.c.used))
+        .select_from(_HELD.join(resource_classes, allocations.c.class_id == resource_classes.c.id))
+        .where(*wanted)
+        .group_by(consumers.c.consumer_type, resource_classes.c.name)
+    )
+    counts = (
+        select(consumers.c.consumer_type, null(), func.count(distinct(allocations.c.consumer_id)))
+        .select_from(_HELD)
+        .where(*wanted)
+        .group_by(consumers.c.consumer_type)
+    )
+    return union_all(units, counts)
 
 
 class Holdings:
     def __init__(self, asker: Asker) -> None:
+        self._of_project = asker.question(_of_project())
+        self._of_project_and_user = asker.question(_of_project(consumers.c.user_id == bindparam("user")))
         self._of_consumer = asker.question(_OF_CONSUMER)
         self._of_provider = asker.question(_OF_PROVIDER)
 
@@ -73,3 +94,16 @@ class Holdings:
             for _, consumer_uuid, consumer_generation, name, used, created_at in rows
             if used is not None
         ]
+
+    def of_project(
+        self, project_id: str, user_id: str | None
+    ) -> tuple[list[tuple[str | None, str, int]], dict[str | None, int]]:
+        """(consumer type, class, units) and {consumer type: consumers that hold something}; of one user of the project,
+        or of all.
+        """
+        if user_id is None:
+            rows = self._of_project(project=project_id)
+        else:
+            rows = self._of_project_and_user(project=project_id, user=user_id)
+        units = [(consumer_type, name, int(used)) for consumer_type, name, used in rows if name is not None]
+        return units, {consumer_type: int(count) for consumer_type, name, count in rows if name is None}

@@ -21,6 +21,8 @@ READS = [
     f"{URL}/aggregates",
     f"{URL}/allocations",
     f"/allocations/{CONSUMER}",
+    "/usages?project_id=red",
+    "/usages?project_id=red&user_id=alice",
     "/traits",
     "/traits/HW_CPU_X86_AVX2",
     "/resource_classes",
