@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "bench" / "scale.md"
 
 #: In the order in which `scale` runs them: the quick ones first.
-COMMANDS = ("index", "large", "growth", "processes", "million")
+COMMANDS = ("index", "explain", "large", "growth", "processes", "million")
 
 
 def main(arguments: list[str]) -> int:
@@ -30,6 +30,7 @@ def main(arguments: list[str]) -> int:
 
     commands: dict[str, Callable[[], None]] = {
         "index": lambda: index.figures(asked.index_hosts, say),
+        "explain": lambda: scale.explain(asked.database, say, hosts=[1000, 10_000], seconds=asked.seconds),
         "large": lambda: scale.large(asked.database, say, hosts=62_500, servers_per_host=5),
         "growth": lambda: scale.growth(asked.database, say, hosts=asked.growth_hosts, seconds=asked.seconds),
         "processes": lambda: scale.processes(
@@ -68,7 +69,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
         "command",
         choices=(*COMMANDS, "scale"),
         help="a million claims; a million allocations; up to 100,000 hosts; several processes; a million hosts in the "
-        "index alone; or all of these",
+        "index alone; explanations beside the queries that they explain; or all of these",
     )
     parser.add_argument("--database", choices=KINDS, default="postgresql")
     parser.add_argument("--claims", type=int, default=1_000_000, help="of `million`")
@@ -76,7 +77,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--index-hosts", type=int, default=1_000_000)
     parser.add_argument("--growth-hosts", type=_numbers, default=[1000, 10_000, 100_000])
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each row of `growth` and `processes`")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each row of `explain`, `growth`, `processes`")
     parser.add_argument("--write", action="store_true", help="put the figures into docs/bench/scale.md")
     return parser.parse_args(arguments)
 

@@ -41,6 +41,10 @@ def candidates(query: str, limit: int) -> Operation:
     return reading([f"/allocation_candidates?{query}&limit={limit}"])
 
 
+def explaining(query: str, limit: int) -> Operation:
+    return reading([f"/moorage/v1/explain?{query}&limit={limit}"])
+
+
 def claiming(cloud: Cloud, total: int | None = None) -> Operation:
     """PUT a new consumer on one host after the other; each client walks another way. `total`: of all clients, then
     they stop.

@@ -22,6 +22,8 @@ Say = Callable[[Figure], None]
 
 #: Claims between two lines of progress.
 PORTION = 100_000
+#: Rounds of an explanation and of its query, in turns.
+ROUNDS = 5
 NAME = "scale"
 
 
@@ -134,6 +136,40 @@ def growth(kind: str, say: Say, *, hosts: list[int], seconds: float) -> None:
             say(_memory(filled, f"{number:,} hosts: memory"))
 
 
+def explain(kind: str, say: Say, *, hosts: list[int], seconds: float) -> None:
+    """An explanation beside the query that it explains, in turns: CPU of all processes for each request."""
+    for number in hosts:
+        cloud = Cloud("flat", number, 2)
+        queries = cloud.queries()
+        with _cloud(kind, cloud) as filled:
+            filled.server.start()
+            for name, query, limit in (
+                ("limit 10", queries["plain"], 10),
+                ("limit 1,000", queries["plain"], 1000),
+                ("traits and aggregates, limit 10", queries["filtered"], 10),
+                ("traits and aggregates, limit 1,000", queries["filtered"], 1000),
+                ("rare class", queries["rare"], 1000),
+                ("no candidate (all full)", queries["none"], 1000),
+                ("no candidate (too much)", "resources=VCPU:9999", 1000),
+            ):
+                asked = (operations.candidates(query, limit), operations.explaining(query, limit))
+                rounds = [[_drive(filled, one, 1, seconds / ROUNDS) for one in asked] for _ in range(ROUNDS)]
+                plain, explained = (statistics.median(map(_cpu_ms, found)) for found in zip(*rounds, strict=True))
+                waited = [
+                    statistics.median(latency for one in found for latency in one.latencies)
+                    for found in zip(*rounds, strict=True)
+                ]
+                say(
+                    Figure(
+                        f"{number:,} hosts: {name}: explained",
+                        f"{explained / plain:.1f} times",
+                        f"CPU {explained:.2f} ms, the query {plain:.2f} ms; "
+                        f"p50 {waited[1] * 1e3:.2f} ms, the query {waited[0] * 1e3:.2f} ms",
+                        "at most 2 times",
+                    )
+                )
+
+
 def processes(kind: str, say: Say, *, hosts: int, number: int, seconds: float) -> None:
     """Several API processes on one database: what each can still do while all of them read and write."""
     cloud = Cloud("flat", hosts, 2)
@@ -202,12 +238,13 @@ def _quantiles(found: Round) -> str:
     return f"p99 {high * 1e3:.2f} ms = {high / middle:.1f} x p50"
 
 
+def _cpu_ms(found: Round) -> float:
+    return (found.server_cpu + found.database_cpu) / len(found.latencies) * 1e3
+
+
 def _cpu(found: Round) -> str:
     done = len(found.latencies)
-    return (
-        f"CPU {(found.server_cpu + found.database_cpu) / done * 1e3:.2f} ms each "
-        f"({found.database_cpu / done * 1e3:.2f} of it the database's)"
-    )
+    return f"CPU {_cpu_ms(found):.2f} ms each ({found.database_cpu / done * 1e3:.2f} of it the database's)"
 
 
 def _memory(filled: _Filled, name: str, goal: str = "") -> Figure:

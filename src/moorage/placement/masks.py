@@ -6,12 +6,13 @@ All are kept with the forest (`moorage.placement.derived`) for as long as what t
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.placement.columns import Column, Slots
+from moorage.placement.columns import Column, Slots, Units
 from moorage.placement.forest import Forest
 from moorage.placement.query import AggregateFilter, AllOfAny, TraitFilter
 
 #: By slot, or by row of a column.
 Mask = NDArray[np.bool_]
+Distances = NDArray[np.float64]
 
 #: How far units are that are short, at least, and those of which there is nothing to be had.
 SHORT = 1.0
@@ -140,13 +141,13 @@ def _index(forest: Forest, column: Column) -> NDArray[np.int32]:
     return index
 
 
-def room(forest: Forest, name: str, most: int, rows: Slots) -> NDArray[np.int64]:
+def room(forest: Forest, name: str, most: int, rows: Slots) -> Units:
     """By place in `rows`, which are from `rows_at`: units that one consumer could take, `most` at most, 0 at least."""
     column = forest.columns.get(name)
     if column is None:
         return np.zeros(len(rows), dtype=np.int64)
 
-    def make() -> NDArray[np.int64]:
+    def make() -> Units:
         free = np.zeros(len(column.slots) + 1, dtype=np.int64)
         np.minimum(column.capacity - column.used, column.max_unit, out=free[:-1])
         return np.clip(free, 0, most)
@@ -155,7 +156,7 @@ def room(forest: Forest, name: str, most: int, rows: Slots) -> NDArray[np.int64]
     return forest.derived.get(("room", name, most), sources, make)[rows]
 
 
-def attainable(forest: Forest, name: str, wanted: int) -> NDArray[np.int64]:
+def attainable(forest: Forest, name: str, wanted: int) -> Units:
     """By row: the amount nearest to `wanted` that a new consumer could take there, fewer rather than more; 0 where it
     could not take any. One row more at the end, where there is nothing.
     """
@@ -163,7 +164,7 @@ def attainable(forest: Forest, name: str, wanted: int) -> NDArray[np.int64]:
     if column is None:
         return np.zeros(1, dtype=np.int64)
 
-    def make() -> NDArray[np.int64]:
+    def make() -> Units:
         most = np.minimum(column.max_unit, column.capacity - column.used)
         least = -(-np.maximum(column.min_unit, 1) // column.step_size) * column.step_size
         fewer = np.minimum(wanted, most) // column.step_size * column.step_size
@@ -174,7 +175,7 @@ def attainable(forest: Forest, name: str, wanted: int) -> NDArray[np.int64]:
     return forest.derived.get(("attainable", name, wanted), sources, make)
 
 
-def shortage(forest: Forest, name: str, wanted: int) -> NDArray[np.float64]:
+def shortage(forest: Forest, name: str, wanted: int) -> Distances:
     """By row: how far a new consumer who wants so much is from having it there.
 
     0 where it fits, `SHORT` and the share that is missing (1 at most) where there is less, `ABSENT` where there is
@@ -185,7 +186,7 @@ def shortage(forest: Forest, name: str, wanted: int) -> NDArray[np.float64]:
         return np.full(1, ABSENT)
     fits, amounts = fitting(forest, name, column, wanted), attainable(forest, name, wanted)
 
-    def make() -> NDArray[np.float64]:
+    def make() -> Distances:
         short = SHORT + np.minimum(np.abs(wanted - amounts) / wanted, 1.0)
         return np.where(fits, 0.0, np.where(amounts > 0, short, ABSENT))
 

@@ -115,6 +115,24 @@ def scan(forest: Forest, request: Request, ways: Ways) -> Iterator[tuple[Slots, 
         start, size = start + size, size * GROWTH
 
 
+def fits_at(forest: Forest, request: Request, ways: Ways, anchor: int) -> bool:
+    """Is the tree of this root one of those of `scan`?"""
+    place = _place(ways.anchors, anchor)
+    if place is None:
+        return False
+    columns = [forest.columns[name] for name in request.groups[0].resources]
+    amounts = [min(amount, TOO_MUCH) for amount in request.groups[0].resources.values()]
+    chosen = _chosen(forest, request, ways, columns)
+    if chosen is not None and _place(chosen, place) is None:
+        return False
+    return bool(_fits(columns, amounts, ways, slice(place, place + 1))[0])
+
+
+def _place(ordered: NDArray[np.int32], number: int) -> int | None:
+    place = int(ordered.searchsorted(number))
+    return place if place < len(ordered) and ordered[place] == number else None
+
+
 def _fits(columns: list[Column], amounts: list[int], ways: Ways, places: slice | NDArray[np.int32]) -> masks.Mask:
     found: list[masks.Mask] = []
     for number, (column, amount) in enumerate(zip(columns, amounts, strict=True)):

@@ -20,7 +20,7 @@ from moorage.placement.demand import TOO_MUCH, demand_of
 from moorage.placement.forest import Forest
 from moorage.placement.layout import Layout
 from moorage.placement.model import Provider
-from moorage.placement.only_ways import root_filter
+from moorage.placement.only_ways import fits_at, only_ways, root_filter
 from moorage.placement.query import AggregateFilter, AllOfAny, TraitFilter
 from moorage.placement.request import Request, RequestGroup
 from moorage.placement.tree_search import first_ways
@@ -251,7 +251,10 @@ class _Trial:
             return False
         self._left -= 1
         self._budget.spend(Work.TRYING, len(request.groups) * MADE)
-        if not root_filter(self._forest, request)[self._layout.anchors[self._host.anchor]]:
+        anchor = int(self._layout.anchors[self._host.anchor])
+        if (ways := only_ways(self._forest, request)) is not None:
+            return fits_at(self._forest, request, ways, anchor)
+        if not root_filter(self._forest, request)[anchor]:
             return False
         demand = demand_of(request)
         block = Block(self._forest, self._layout, demand, np.array([self._host.anchor]))
