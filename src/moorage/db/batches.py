@@ -193,7 +193,7 @@ class Batches:
 
 
 class Transaction:
-    """`send` answers the rows of each command; what need not be known before the end goes with `commit`.
+    """`send` and `commit` answer the rows of each command; what need not be known before the end goes with `commit`.
 
     A command of no rows is not sent: it would do nothing.
     """
@@ -204,16 +204,18 @@ class Transaction:
         self.is_open = False
 
     def send(self, *commands: Command) -> list[Answer]:
-        answers = iter(self._run([command for command in commands if _does_something(command)], commit=False))
-        return [next(answers) if _does_something(command) else () for command in commands]
+        return self._run(commands, commit=False)
 
-    def commit(self, *commands: Command) -> None:
-        self._run([command for command in commands if _does_something(command)], commit=True)
+    def commit(self, *commands: Command) -> list[Answer]:
+        answers = self._run(commands, commit=True)
         self.is_open = False
+        return answers
 
     def _run(self, commands: Sequence[Command], *, commit: bool) -> list[Answer]:
         begin, self._has_begun, self.is_open = not self._has_begun, True, True
-        return self._batches.run(commands, begin=begin, commit=commit)
+        useful = [command for command in commands if _does_something(command)]
+        answers = iter(self._batches.run(useful, begin=begin, commit=commit))
+        return [next(answers) if _does_something(command) else () for command in commands]
 
 
 def _does_something(command: Command) -> bool:

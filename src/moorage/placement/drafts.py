@@ -28,7 +28,7 @@ class Draft:
     now: datetime
     #: {uuid: what was found}, of the consumers that any order of the group is about
     found: Mapping[str, Held] = field(default_factory=dict)
-    #: {name: provider id}, of the names that any order of the group wants to give
+    #: {name: provider id}, of the names that any order of the group wants to give, as the database compares names
     owners: Mapping[str, int] = field(default_factory=dict)
     #: {provider id: its state from now on, None: it goes away}; the ids of new ones are negative
     providers: dict[int, Provider | None] = field(default_factory=dict)
@@ -81,14 +81,19 @@ class Draft:
         return found
 
     def has_name(self, name: str, *, but: int = 0) -> bool:
-        """Is `name`, one of those looked up, any other provider's?"""
-        return self.owners.get(name, but) != but
+        """Is `name` any other provider's?"""
+        slot = self.forest.slot_of_name.get(name)
+        owner = self.owners.get(name, but) if slot is None else self.forest.at(slot).id
+        return owner != but
 
     def consumer(self, uuid: str) -> Held | None:
         """None where there is no such consumer, or no longer. No two orders of a group are about the same one."""
         if uuid in self.consumers:
             return self.consumers[uuid] if self.consumers[uuid].holdings else None
         return self.found.get(uuid)
+
+    def new_providers(self) -> Iterator[Provider]:
+        return (made for number in self.created.values() if (made := self.providers[number]) is not None)
 
     # --- from now on --------------------------------------------------------------------------------------------
 

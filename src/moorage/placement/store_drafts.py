@@ -64,7 +64,14 @@ _OWNER = {"generation": "int", "project_id": "text", "user_id": "text", "consume
 _CREATE_PROVIDERS = insert(
     "providers", {"uuid": "text", **_PLACE, **_STATE, "created_at": "time"}, returning="uuid, id"
 )
-_ROOT_PROVIDERS = update("providers", {"id": "int"}, {"root_id": "int"})
+_ROOT_PROVIDERS = Statement(
+    {
+        "postgresql": "UPDATE providers SET root_id = id FROM {rows} WHERE providers.uuid = v.uuid",
+        "sqlite": "UPDATE providers SET root_id = id FROM {rows} WHERE providers.uuid = v.uuid",
+        "mariadb": "UPDATE providers JOIN {rows} ON providers.uuid = v.uuid SET providers.root_id = providers.id",
+    },
+    {"uuid": "text"},
+)
 _UPDATE_PROVIDERS = update("providers", {"id": "int"}, _STATE)
 _PLACE_PROVIDERS = update("providers", {"id": "int"}, _PLACE)
 _DELETE_PROVIDERS = delete("providers", {"id": "int"})
@@ -84,17 +91,14 @@ _INSERT_ALLOCATIONS = Statement(
     "SELECT c.id, v.provider_id, v.class_id, v.used, v.created_at FROM {rows} JOIN consumers AS c ON c.uuid = v.uuid",
     {"uuid": "text", **_OF_CLASS, "used": "int", "created_at": "time"},
 )
-_INSERT_ENTRIES = insert(
-    "changes",
-    {
-        "sequence": "int",
-        "position": "int",
-        "provider_id": "int",
-        "at": "time",
-        "kind": "text",
-        "subject": "text",
-        "document": "text",
-    },
+_ENTRY = {"sequence": "int", "position": "int", "at": "time", "kind": "text", "subject": "text", "document": "text"}
+_INSERT_ENTRIES = insert("changes", {"provider_id": "int", **_ENTRY})
+#: Of providers that have got their ids in the same transaction.
+_INSERT_ENTRIES_OF_NEW = Statement(
+    "INSERT INTO changes (provider_id, sequence, position, at, kind, subject, document) "
+    "SELECT p.id, v.sequence, v.position, v.at, v.kind, v.subject, v.document "
+    "FROM {rows} JOIN providers AS p ON p.uuid = v.subject",
+    _ENTRY,
 )
 
 
@@ -134,7 +138,7 @@ def find_names(names: Iterable[str]) -> Command:
 
 
 def create_providers(draft: Draft) -> Command:
-    """Those that are new; the answer is rows of (uuid, id). A root has itself as root when its id is known."""
+    """Those that are new; the answer is rows of (uuid, id). Then `write`, in which a root gets itself as root."""
     rows = [
         {
             **_place(provider),
@@ -143,34 +147,38 @@ def create_providers(draft: Draft) -> Command:
             "root_id": max(provider.root_id, 0),
             "created_at": moment(draft.now),
         }
-        for provider_id in draft.created.values()
-        if (provider := draft.providers[provider_id]) is not None
+        for provider in draft.new_providers()
     ]
     return _CREATE_PROVIDERS, rows
 
 
 def write(draft: Draft, sequence: int) -> list[Command]:
-    """All but the insertion of new providers, which have got their ids already."""
+    """All that follows the insertion of new providers. Their ids need not be known here."""
+    new_ones = set(draft.created.values())
+    rows = _entry_rows(entries(draft), sequence, draft.now)
     return [
         *_consumers(draft),
         *_providers(draft),
         _allocations(draft),
-        (_INSERT_ENTRIES, _entry_rows(entries(draft), sequence, draft.now)),
+        (_INSERT_ENTRIES, [row for row in rows if row["provider_id"] not in new_ones]),
+        (_INSERT_ENTRIES_OF_NEW, [row for row in rows if row["provider_id"] in new_ones]),
     ]
 
 
 def _providers(draft: Draft) -> Iterator[Command]:
-    pairs = [(draft.forest.by_id(number), draft.providers[number]) for number in sorted(draft.providers)]
+    pairs = [
+        (draft.forest.by_id(number), draft.providers[number])
+        for number in sorted(draft.providers.keys() - draft.created.values())
+    ]
     gone = [old for old, new in pairs if old is not None and new is None]
     staying = [(old, new) for old, new in pairs if old is not None and new is not None]
-    new_ones = [new for old, new in pairs if old is None and new is not None]
     yield from _inventories(draft, pairs)
     yield from _traits(draft.forest.names, pairs)
     yield from _aggregates(pairs)
     yield _DELETE_PROVIDERS, [{"id": old.id} for old in gone]
     yield _UPDATE_PROVIDERS, [{"id": new.id, **_state(new)} for _, new in staying]
     yield _PLACE_PROVIDERS, [{"id": new.id, **_place(new)} for old, new in staying if _place(old) != _place(new)]
-    yield _ROOT_PROVIDERS, [{"id": new.id, "root_id": new.id} for new in new_ones if new.is_root]
+    yield _ROOT_PROVIDERS, [{"uuid": new.uuid} for new in draft.new_providers() if new.is_root]
 
 
 _Pairs = Sequence[tuple[Provider | None, Provider | None]]
@@ -269,8 +277,8 @@ def _allocations(draft: Draft) -> Command:
 
 
 def entries(draft: Draft) -> Iterator[Entry]:
-    """Of the log: providers by id, then consumers by uuid."""
-    for provider_id in sorted(draft.providers):
+    """Of the log: providers by id, new ones last, then consumers by uuid."""
+    for provider_id in sorted(draft.providers, key=lambda number: (number < 0, abs(number))):
         old, new = draft.forest.by_id(provider_id), draft.providers[provider_id]
         if new is not None and old is not None and _is_only_used(old, new):
             yield documents.of_usages(new)

@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, RetryableConflict, Unavailable
-from moorage.db.batches import Batches, FoundOtherwise, Transaction
+from moorage.db.batches import Batches, Command, FoundOtherwise, Transaction
 from moorage.db.transactions import in_transaction, is_over
 from moorage.placement import changes, store_drafts
 from moorage.placement.documents import Entry
@@ -119,7 +119,7 @@ class Writer:
         self._wary = max(0, self._wary - 1)
         if self._wary or not self._batches.is_far:
             return False
-        return not any(order.consumers or order.names for order in orders)
+        return not any(order.consumers for order in orders)
 
     def _guessed(self, forest: Forest, orders: Sequence[Order[Any]]) -> list[Any] | None:
         """In one round trip, if the forest is exact and what is taken for new is new. None where nothing is to be
@@ -129,33 +129,35 @@ class Writer:
         outcomes = [_decided(order, draft) for order in orders]
         if draft.is_empty:
             return None
-        sequence = forest.sequence + 1
         with self._batches.transaction() as transaction:
-            transaction.commit(store_drafts.take_next(forest.sequence), *store_drafts.write(draft, sequence))
-        self._snapshot.wrote(sequence, draft.providers)
-        return outcomes
+            return self._commit(transaction, draft, outcomes, store_drafts.take_next(forest.sequence))
 
     def _numbered(self, orders: Sequence[Order[Any]], unknown: tuple[int, Unavailable] | None) -> list[Any]:
         """`unknown`: the number that was the last, and the error, when a guess was sent and nobody heard what became of
         it. Where that number still is the last one, nothing did, and nothing will.
         """
         with self._batches.transaction() as transaction:
-            sequence, draft = self._begin(transaction, orders)
-            if unknown is not None and sequence - 1 != unknown[0]:
+            draft = self._begin(transaction, orders)
+            if unknown is not None and draft.forest.sequence != unknown[0]:
                 raise unknown[1]
             outcomes = [_decided(order, draft) for order in orders]
             if draft.is_empty:
                 return outcomes
-            if draft.created:
-                (answer,) = transaction.send(store_drafts.create_providers(draft))
-                numbered = draft.number(dict(answer))
-                outcomes = [numbered.get(one.id, one) if isinstance(one, Provider) else one for one in outcomes]
-            transaction.commit(*store_drafts.write(draft, sequence))
+            return self._commit(transaction, draft, outcomes)
+
+    def _commit(self, transaction: Transaction, draft: Draft, outcomes: list[Any], *first: Command) -> list[Any]:
+        """Write what was decided, and remember it. Answers the outcomes, in which new providers have their ids."""
+        sequence = draft.forest.sequence + 1
+        created = store_drafts.create_providers(draft)
+        answers = transaction.commit(*first, created, *store_drafts.write(draft, sequence))
+        if draft.created:
+            numbered = draft.number(dict(answers[len(first)]))
+            outcomes = [numbered.get(one.id, one) if isinstance(one, Provider) else one for one in outcomes]
         self._snapshot.wrote(sequence, draft.providers)
         return outcomes
 
-    def _begin(self, transaction: Transaction, orders: Sequence[Order[Any]]) -> tuple[int, Draft]:
-        """Take the number, and read what is not in the forest."""
+    def _begin(self, transaction: Transaction, orders: Sequence[Order[Any]]) -> Draft:
+        """Take the number, which is the one behind the draft's forest, and read what is not in the forest."""
         consumers = [uuid for order in orders for uuid in (*order.consumers, *order.new_consumers)]
         names = [name for order in orders for name in order.names]
         taken, found, owners = transaction.send(
@@ -163,7 +165,7 @@ class Writer:
         )
         ((sequence,),) = taken
         forest = self._exact(sequence - 1)
-        return sequence, Draft(forest, self._clock.now(), store_drafts.consumers_found(found), dict(owners))
+        return Draft(forest, self._clock.now(), store_drafts.consumers_found(found), dict(owners))
 
     def _exact(self, last: int) -> Forest:
         """The forest as of the last commit, which stays the last while we hold the next number."""
