@@ -7,8 +7,10 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import BindParameter, Connection, Select, bindparam, func, select
+from sqlalchemy import BindParameter, Connection, Select, String, bindparam, func, select
+from sqlalchemy import cast as cast_to
 
+from moorage.core.errors import Unavailable
 from moorage.db.types import UtcDateTime
 from moorage.placement.model import Inventory, Names, Provider
 from moorage.placement.tables import (
@@ -48,7 +50,12 @@ _INVENTORIES = select(
 _USED = select(allocations.c.provider_id, allocations.c.class_id, func.sum(allocations.c.used)).group_by(
     allocations.c.provider_id, allocations.c.class_id
 )
-_TRAITS = select(provider_traits.c.provider_id, provider_traits.c.trait_id)
+#: A row per provider: the numbers of its traits, and their sum. One by one they were half of all rows.
+_TRAITS = select(
+    provider_traits.c.provider_id,
+    func.aggregate_strings(cast_to(provider_traits.c.trait_id, String(20)), ","),
+    func.sum(provider_traits.c.trait_id),
+).group_by(provider_traits.c.provider_id)
 _AGGREGATES = select(provider_aggregates.c.provider_id, provider_aggregates.c.aggregate)
 _ONLY: BindParameter[Any] = bindparam("only", expanding=True)
 
@@ -73,7 +80,7 @@ def _fetched(connection: Connection, statement: Select[Any]) -> list[tuple[Any, 
     """What the driver gives. A million rows would be three times as long on their way through SQLAlchemy's."""
     cursor = connection.connection.cursor()
     try:
-        cursor.execute(str(statement.compile(dialect=connection.dialect)))
+        cursor.execute(str(statement.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})))
         return cast(list[tuple[Any, ...]], cursor.fetchall())
     finally:
         cursor.close()
@@ -102,7 +109,7 @@ def _assembled(
     rows: Iterable[tuple[Any, ...]],
     inventory_rows: Iterable[tuple[Any, ...]],
     used_rows: Iterable[tuple[Any, ...]],
-    trait_rows: Iterable[tuple[Any, ...]],
+    trait_rows: Collection[tuple[Any, ...]],
     aggregate_rows: Iterable[tuple[Any, ...]],
 ) -> list[Provider]:
     """Ten thousand hosts offer a few kinds of inventory and have a few sets of traits: equal ones are one object."""
@@ -115,7 +122,7 @@ def _assembled(
         else:
             here[classes[class_id]] = int(units)
     trait_names = {number: name for name, number in known.traits.items()}
-    traits_of = _sets((provider_id, trait_names[trait_id]) for provider_id, trait_id in trait_rows)
+    traits_of = _listed(trait_rows, trait_names)
     aggregates_of = _sets(aggregate_rows)
     nothing: frozenset[str] = frozenset()
     return [
@@ -165,6 +172,26 @@ def _offered(
             shared = same[key] = dict(inventories_of[kind] for kind in key)
         offered[provider_id] = shared
     return offered, changed_at
+
+
+def _listed(rows: Collection[tuple[Any, ...]], names: Mapping[int, str]) -> dict[int, frozenset[str]]:
+    """{provider id: names} of (provider id, numbers with commas between them, their sum)
+
+    Raises `Unavailable` where the database cuts long texts short.
+    """
+    same: dict[str, frozenset[str]] = {}
+    equal: dict[frozenset[str], frozenset[str]] = {}  # the order of numbers is the database's
+    for _, listed, total in rows:
+        if listed in same:
+            continue
+        numbers = [int(number) for number in listed.split(",") if number]
+        if sum(numbers) != int(total):
+            raise Unavailable(
+                "the database gives only a part of a provider's traits: raise group_concat_max_len (MariaDB; "
+                "1048576 unless set) and try again"
+            )
+        same[listed] = equal.setdefault(found := frozenset(map(names.__getitem__, numbers)), found)
+    return {number: same[listed] for number, listed, _ in rows}
 
 
 def _sets(rows: Iterable[tuple[int, str]]) -> dict[int, frozenset[str]]:

@@ -4,13 +4,13 @@ import threading
 from collections import Counter
 
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, select, text, update
 
-from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound
+from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound, Unavailable
 from moorage.core.ids import SeededIds
 from moorage.db.migrations import upgrade
 from moorage.db.transactions import read, write
-from moorage.placement import changes
+from moorage.placement import changes, store, store_names
 from moorage.placement.claiming import Wish
 from moorage.placement.model import Inventory
 from moorage.placement.reshaping import NewInventories
@@ -400,3 +400,29 @@ def test_claims_that_wait_together_are_committed_together(service):
     assert outcomes[7] == "moorage.conflict"
     assert sum(service.providers.get(uuid).used["VCPU"] for uuid in uuids) == 19
     assert sum(service.providers.get(uuid).generation for uuid in uuids) == 19 + 4
+
+
+def test_a_provider_may_have_every_trait_there_is_and_none(engine, service, clock):
+    """They come as one text from the database: nothing is cut off, and processes that start later see them all."""
+    full, empty = host(service, "full"), host(service, "empty")
+    traits = sorted(trait.name for trait in service.names.traits())
+    service.providers.set_traits(full.uuid, full.generation, traits)
+    later = PlacementService(engine, clock, SeededIds(3))
+    later.start()
+    assert len(traits) > 300
+    assert later.providers.get(full.uuid).traits == frozenset(traits)
+    assert later.providers.get(empty.uuid).traits == frozenset()
+
+
+def test_traits_that_a_database_cuts_short_are_refused(engine, service):
+    if engine.dialect.name != "mariadb":
+        pytest.skip("only MariaDB has a bound on such a text")
+    full = host(service)
+    traits = sorted(trait.name for trait in service.names.traits())
+    service.providers.set_traits(full.uuid, full.generation, traits)
+    with read(engine) as connection:
+        known = store_names.known(connection)
+        connection.execute(text("SET SESSION group_concat_max_len = 100"))
+        with pytest.raises(Unavailable, match="raise group_concat_max_len"):
+            store.all_providers(connection, known)
+        connection.execute(text("SET SESSION group_concat_max_len = DEFAULT"))
