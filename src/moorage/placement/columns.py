@@ -38,13 +38,10 @@ class Column:
         return self.slots[fits]
 
     def with_used(self, used: Mapping[int, int]) -> "Column":
-        """`used` is {slot: units}; slots without a row are ignored."""
+        """`used` is {slot: units}, of slots that have a row."""
         column = self.used.copy()
         slots = np.fromiter(used, dtype=np.int32, count=len(used))
-        rows = np.searchsorted(self.slots, slots)
-        for row, slot, units in zip(rows.tolist(), slots.tolist(), used.values(), strict=True):
-            if row < len(self.slots) and self.slots[row] == slot:
-                column[row] = units
+        column[np.searchsorted(self.slots, slots)] = np.fromiter(used.values(), dtype=np.int64, count=len(used))
         return replace(self, used=column)
 
 
@@ -85,12 +82,21 @@ def replaced_columns(
 ) -> dict[str, Column]:
     """Each class that one of these had or has otherwise, by slot. Arrays in which nothing changes stay the same."""
     changes: dict[str, dict[int, _Row | None]] = defaultdict(dict)
+    uses: dict[str, dict[int, int]] = defaultdict(dict)
     for slot, new in after.items():
-        was, now = _rows(before[slot]), _rows(new)
+        old = before[slot]
+        if old is not None and new is not None and old.inventories == new.inventories:
+            for name in old.inventories:
+                if old.used.get(name, 0) != (units := new.used.get(name, 0)):
+                    uses[name][slot] = units
+            continue
+        was, now = _rows(old), _rows(new)
         for name in was.keys() | now.keys():
             if was.get(name) != now.get(name):
                 changes[name][slot] = now.get(name)
     result = dict(columns)
+    for name, used in uses.items():
+        result[name] = result[name].with_used(used)
     for name, rows in changes.items():
         column = _with_rows(result.get(name, _EMPTY), rows)
         if len(column.slots):

@@ -1,8 +1,8 @@
 """All providers in one immutable picture: objects per provider, columns per resource class.
 
 Searches narrow tens of thousands of providers with array operations on the columns and look at objects only
-where something survived. An update copies what changed and shares the rest: a claim copies the `used` column of
-each class it touches and two small tuples.
+where something survived. An update copies what changed and shares the rest: a claim copies two small tuples, and
+who offers what is gathered again when somebody asks (`moorage.placement.offers`).
 
 Providers are addressed by *slot*, a dense small integer that stays theirs as long as they live.
 """
@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from moorage.placement.chunks import Chunks
-from moorage.placement.columns import Column, Slots, columns_of, replaced_columns
+from moorage.placement.columns import Column, Slots
 from moorage.placement.derived import Derived
 from moorage.placement.layers import Layers
 from moorage.placement.model import Names, Provider
+from moorage.placement.offers import LateOffers, Offers
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,7 @@ class Forest:
     parents: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     #: {slot of a root: slots of its tree, the root first, parents before children}
     trees: Layers[int, tuple[int, ...]] = field(default_factory=Layers)
-    columns: Mapping[str, Column] = field(default_factory=dict)
-    #: {aggregate: slots of its members}
-    aggregates: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    #: {trait: slots of those that have it, in order}
-    with_trait: Mapping[str, Slots] = field(default_factory=dict)
-    #: Slots of providers that share their inventory.
-    sharing: frozenset[int] = frozenset()
+    offers: LateOffers = field(default_factory=LateOffers)
     #: What searches made of all this; shared with the forests before and after.
     derived: Derived = field(default_factory=Derived, compare=False, repr=False)
 
@@ -52,6 +47,25 @@ class Forest:
     @property
     def is_nested(self) -> bool:
         return len(self.trees) < len(self.slot_of_id)
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        return self.offers.get().columns
+
+    @property
+    def aggregates(self) -> Mapping[str, frozenset[int]]:
+        """{aggregate: slots of its members}"""
+        return self.offers.get().aggregates
+
+    @property
+    def with_trait(self) -> Mapping[str, Slots]:
+        """{trait: slots of those that have it, in order}"""
+        return self.offers.get().with_trait
+
+    @property
+    def sharing(self) -> frozenset[int]:
+        """Slots of providers that share their inventory."""
+        return self.offers.get().sharing
 
     def at(self, slot: int) -> Provider:
         provider = self.providers[slot]
@@ -120,67 +134,41 @@ class Forest:
                 count=len(listed),
             ),
             trees=Layers(_trees(listed, slot_of_id)),
-            columns=columns_of(enumerate(listed)),
-            aggregates=_aggregates(enumerate(listed)),
-            with_trait=_with_trait(enumerate(listed)),
-            sharing=frozenset(slot for slot, provider in enumerate(listed) if provider.is_sharing),
+            offers=LateOffers(Offers.of(listed)),
         )
 
     def with_changes(
         self, changed: Mapping[int, Provider | None], *, sequence: int | None = None, names: Names | None = None
     ) -> "Forest":
         """`changed` is {provider id: its new state, None when it is gone}."""
+        moved: dict[int, Provider | None] = {}
+        staying: dict[int, Provider | None] = {}
+        for provider_id, provider in changed.items():
+            slot = self.slot_of_id.get(provider_id)
+            if slot is not None and provider is not None and _is_where_it_was(self.at(slot), provider):
+                staying[slot] = provider
+            elif slot is not None or provider is not None:
+                moved[provider_id] = provider
+        providers = self.providers.with_items(staying) if staying else self.providers
         forest = replace(
             self,
             sequence=self.sequence if sequence is None else sequence,
             names=self.names if names is None else names,
+            providers=providers,
+            offers=self.offers.changed(self.providers, providers, staying),
         )
-        shaped: dict[int, Provider | None] = {}
-        used: dict[int, Provider] = {}
-        for provider_id, provider in changed.items():
-            slot = self.slot_of_id.get(provider_id)
-            if slot is None and provider is None:
-                continue
-            if slot is not None and provider is not None and _same_shape(self.at(slot), provider):
-                used[slot] = provider
-            else:
-                shaped[provider_id] = provider
-        if used:
-            forest = _with_used(forest, used)
-        return _with_shapes(forest, shaped) if shaped else forest
+        return _with_moved(forest, moved) if moved else forest
 
 
-def _same_shape(old: Provider, new: Provider) -> bool:
-    """Does only the usage differ (and what no index knows)?"""
+def _is_where_it_was(old: Provider, new: Provider) -> bool:
+    """And who it was; what it offers, and what of it is used, may differ."""
     return (
-        old.uuid == new.uuid
-        and old.name == new.name
-        and old.inventories == new.inventories
-        and old.traits == new.traits
-        and old.aggregates == new.aggregates
-        and old.root_id == new.root_id
-        and old.parent_id == new.parent_id
+        old.uuid == new.uuid and old.name == new.name and old.parent_id == new.parent_id and old.root_id == new.root_id
     )
 
 
-def _with_used(forest: Forest, changed: Mapping[int, Provider]) -> Forest:
-    by_class: dict[str, dict[int, int]] = defaultdict(dict)
-    for slot, new in changed.items():
-        old = forest.at(slot)
-        for name in old.used.keys() | new.used.keys():
-            if old.used.get(name, 0) != new.used.get(name, 0):
-                by_class[name][slot] = new.used.get(name, 0)
-    columns = dict(forest.columns)
-    for name, used in by_class.items():
-        if name in columns:
-            columns[name] = columns[name].with_used(used)
-    return replace(forest, providers=forest.providers.with_items(changed), columns=columns)
-
-
-def _with_shapes(forest: Forest, changed: Mapping[int, Provider | None]) -> Forest:
-    """Providers that came, went, moved, or changed what they offer."""
-    if all(_stays(forest, provider_id, new) for provider_id, new in changed.items()):
-        return _with_offers(forest, {forest.slot_of_id[number]: new for number, new in changed.items()})
+def _with_moved(forest: Forest, changed: Mapping[int, Provider | None]) -> Forest:
+    """Providers that came, went, moved, or are called otherwise."""
     before, after = _placed(forest, changed)
     was = [(slot, old) for slot, old in before.items() if old is not None]
     now = [(slot, new) for slot, new in after.items() if new is not None]
@@ -204,10 +192,7 @@ def _with_shapes(forest: Forest, changed: Mapping[int, Provider | None]) -> Fore
         roots=roots,
         parents=parents,
         trees=_regrown(forest, providers, slot_of_id, touched_trees, after),
-        columns=replaced_columns(forest.columns, before, after),
-        aggregates=_moved_members(forest.aggregates, before, after),
-        with_trait=_changed_traits(forest.with_trait, before, after),
-        sharing=_sharing(forest.sharing, after),
+        offers=forest.offers.changed(forest.providers, providers, after),
     )
 
 
@@ -234,30 +219,6 @@ def _placed(
         before[slot] = forest.providers[slot] if slot < len(forest.providers) else None
         after[slot] = new
     return before, after
-
-
-def _stays(forest: Forest, provider_id: int, new: Provider | None) -> bool:
-    """Is it who and where it was?"""
-    slot = forest.slot_of_id.get(provider_id)
-    if slot is None or new is None:
-        return False
-    old = forest.at(slot)
-    return (
-        old.uuid == new.uuid and old.name == new.name and old.parent_id == new.parent_id and old.root_id == new.root_id
-    )
-
-
-def _with_offers(forest: Forest, after: Mapping[int, Provider | None]) -> Forest:
-    """What they offer changed, not where they are: uuids and trees stay the same objects. `after` is by slot."""
-    before = {slot: forest.providers[slot] for slot in after}
-    return replace(
-        forest,
-        providers=forest.providers.with_items(after),
-        columns=replaced_columns(forest.columns, before, after),
-        aggregates=_moved_members(forest.aggregates, before, after),
-        with_trait=_changed_traits(forest.with_trait, before, after),
-        sharing=_sharing(forest.sharing, after),
-    )
 
 
 def _regrown(
@@ -292,77 +253,3 @@ def _trees(members: Iterable[Provider], slot_of_id: Mapping[int, int]) -> dict[i
             tree += children.get(slot, ())
         trees[root] = tuple(tree)
     return trees
-
-
-def _aggregates(providers: Iterable[tuple[int, Provider]]) -> dict[str, frozenset[int]]:
-    members: dict[str, set[int]] = defaultdict(set)
-    for slot, provider in providers:
-        for aggregate in provider.aggregates:
-            members[aggregate].add(slot)
-    return {aggregate: frozenset(slots) for aggregate, slots in members.items()}
-
-
-def _moved_members(
-    aggregates: Mapping[str, frozenset[int]],
-    before: Mapping[int, Provider | None],
-    after: Mapping[int, Provider | None],
-) -> Mapping[str, frozenset[int]]:
-    if all(_aggregates_of(before[slot]) == _aggregates_of(new) for slot, new in after.items()):
-        return aggregates
-    result = dict(aggregates)
-    for slot, new in after.items():
-        was, now = _aggregates_of(before[slot]), _aggregates_of(new)
-        for aggregate in was - now:
-            result[aggregate] -= {slot}
-            if not result[aggregate]:
-                del result[aggregate]
-        for aggregate in now - was:
-            result[aggregate] = result.get(aggregate, frozenset()) | {slot}
-    return result
-
-
-def _aggregates_of(provider: Provider | None) -> frozenset[str]:
-    return frozenset() if provider is None else provider.aggregates
-
-
-def _with_trait(providers: Iterable[tuple[int, Provider]]) -> dict[str, Slots]:
-    slots: dict[str, list[int]] = defaultdict(list)
-    for slot, provider in providers:
-        for trait in provider.traits:
-            slots[trait].append(slot)
-    return {trait: np.array(listed, dtype=np.int32) for trait, listed in slots.items()}
-
-
-def _changed_traits(
-    with_trait: Mapping[str, Slots], before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]
-) -> Mapping[str, Slots]:
-    gone: dict[str, list[int]] = defaultdict(list)
-    come: dict[str, list[int]] = defaultdict(list)
-    for slot, new in after.items():
-        old = before[slot]
-        was = old.traits if old is not None else frozenset()
-        now = new.traits if new is not None else frozenset()
-        for trait in was - now:
-            gone[trait].append(slot)
-        for trait in now - was:
-            come[trait].append(slot)
-    if not gone and not come:
-        return with_trait
-    result = dict(with_trait)
-    for trait in gone.keys() | come.keys():
-        slots = result.get(trait, np.empty(0, dtype=np.int32))
-        if trait in gone:
-            slots = np.delete(slots, np.searchsorted(slots, gone[trait]))
-        if trait in come:
-            coming = sorted(come[trait])
-            slots = np.insert(slots, np.searchsorted(slots, coming), coming)
-        if len(slots):
-            result[trait] = slots
-        else:
-            del result[trait]
-    return result
-
-
-def _sharing(sharing: frozenset[int], after: Mapping[int, Provider | None]) -> frozenset[int]:
-    share = {slot for slot, provider in after.items() if provider is not None and provider.is_sharing}
-    return sharing if not share and sharing.isdisjoint(after) else (sharing - after.keys()) | share

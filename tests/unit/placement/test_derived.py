@@ -7,6 +7,7 @@ import numpy as np
 from moorage.placement.derived import KEPT, KEPT_ANYWAY, KEPT_BYTES, Derived
 from moorage.placement.forest import Forest
 from moorage.placement.model import Inventory, Names, Provider
+from moorage.placement.offers import NOTED
 
 HOST = Provider(1, "u1", "n1", 0, 0, None, 1, {"VCPU": Inventory(8)}, {}, frozenset({"T"}), frozenset({"g"}))
 
@@ -72,3 +73,18 @@ def test_another_inventory_leaves_uuids_trees_traits_and_aggregates_as_they_are(
     assert after.columns["VCPU"].capacity.tolist() == [9]
     for name in ("slot_of_uuid", "trees", "roots", "with_trait", "aggregates", "derived"):
         assert getattr(after, name) is getattr(forest, name), name
+
+
+def test_what_many_writes_offer_is_gathered_once_and_what_was_before_let_go():
+    """Also with more writes than are noted; every forest on the way says what it says, whenever it is asked."""
+    forests = [Forest.build([HOST], Names(), 0)]
+    for units in range(1, 2 * NOTED):
+        new = replace(HOST, id=units + 1, root_id=units + 1, uuid=f"host {units}", name=f"host {units}")
+        used = replace(HOST, used={"VCPU": units}, revision=units)
+        forests.append(forests[-1].with_changes({new.id: new, HOST.id: used}))
+    assert forests[-1].offers._noted is not None, "nobody asked"
+    for units in (2 * NOTED - 1, NOTED, 3):
+        column = forests[units].columns["VCPU"]
+        assert column.used.tolist() == [units, *[0] * units]
+        assert forests[units].columns["VCPU"] is column
+        assert forests[units].offers._noted is None
