@@ -4,31 +4,35 @@ that is. Writes never are: what is decided on old knowledge is refused by whoeve
 See docs/decisions/0008.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Self
 
 
-@dataclass(slots=True)
 class Reading:
-    """One request. `age_s`: how long ago its answer was known to be exact; None: it is exact."""
+    """One request, present while it is entered: what is read then may be what was known last.
 
-    age_s: float | None = None
+    `age_s`: how long ago its answer was known to be exact; None: it is exact.
+    """
+
+    __slots__ = ("_token", "age_s")
+
+    _token: "Token[Reading | None]"
+
+    def __init__(self) -> None:
+        self.age_s: float | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _present.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _present.reset(self._token)
 
 
 _present: ContextVar[Reading | None] = ContextVar("reading", default=None)
-
-
-@contextmanager
-def may_be_old() -> Iterator[Reading]:
-    """What is read inside may be what was known last; the answer tells."""
-    reading = Reading()
-    token = _present.set(reading)
-    try:
-        yield reading
-    finally:
-        _present.reset(token)
 
 
 def accepts(age_s: float) -> bool:

@@ -277,7 +277,13 @@ def _base_url(around: Surroundings, req: falcon.Request) -> str:
     prefix = req.root_path.rstrip("/")
     if around.public_url:
         return around.public_url.rstrip("/") + prefix
+    if req.env.keys().isdisjoint(_FORWARDED):
+        return f"{req.scheme}://{req.netloc}{prefix}"
     return f"{req.forwarded_scheme}://{req.forwarded_host}{prefix}"
+
+
+#: What Falcon looks for, one raised `KeyError` after the other.
+_FORWARDED = frozenset({"HTTP_FORWARDED", "HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_HOST"})
 
 
 def _send(resp: falcon.Response, reply: Reply) -> None:

@@ -65,9 +65,17 @@ def test_the_root_answers_with_and_without_a_slash_and_without_credentials(send)
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/harbour", body["base_url"])
 
 
-def test_a_base_url_is_what_the_caller_s_proxy_says(send):
-    headers = {"x-forwarded-proto": "https", "x-forwarded-host": "cloud.example"}
-    assert send("GET", "/", headers)[1]["base_url"] == "https://cloud.example/harbour"
+@pytest.mark.parametrize(
+    ("headers", "base_url"),
+    [
+        ({"x-forwarded-proto": "https", "x-forwarded-host": "cloud.example"}, r"https://cloud\.example/harbour"),
+        ({"forwarded": "proto=https;host=cloud.example"}, r"https://cloud\.example/harbour"),
+        ({"x-forwarded-proto": "https"}, r"https://127\.0\.0\.1:\d+/harbour"),
+        ({"x-forwarded-host": "cloud.example"}, r"http://cloud\.example/harbour"),
+    ],
+)
+def test_a_base_url_is_what_the_caller_s_proxy_says(send, headers, base_url):
+    assert re.fullmatch(base_url, send("GET", "/", headers)[1]["base_url"])
 
 
 def test_an_answer_without_a_body_has_no_content_type(send):

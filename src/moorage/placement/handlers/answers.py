@@ -41,7 +41,7 @@ def reads(handler: Handler[P]) -> Handler[P]:
 
     @wraps(handler)
     def reading(call: PlacementCall, /, *args: P.args, **kwargs: P.kwargs) -> Reply:
-        with as_of.may_be_old() as read:
+        with as_of.Reading() as read:
             reply = checked(call, *args, **kwargs)
         if read.age_s is None:
             return reply
