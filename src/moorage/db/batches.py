@@ -213,14 +213,9 @@ class Transaction:
 
     def _run(self, commands: Sequence[Command], *, commit: bool) -> list[Answer]:
         begin, self._has_begun, self.is_open = not self._has_begun, True, True
-        useful = [command for command in commands if _does_something(command)]
+        useful = [command for command in commands if command[1] or command[1] is None]
         answers = iter(self._batches.run(useful, begin=begin, commit=commit))
-        return [next(answers) if _does_something(command) else () for command in commands]
-
-
-def _does_something(command: Command) -> bool:
-    rows = command[1]
-    return rows is None or len(rows) > 0
+        return [next(answers) if rows or rows is None else () for _, rows in commands]
 
 
 _Sent = Sequence[tuple[Statement, bytes | None]]

@@ -154,14 +154,16 @@ def create_providers(draft: Draft) -> Command:
 
 def write(draft: Draft, sequence: int) -> list[Command]:
     """All that follows the insertion of new providers. Their ids need not be known here."""
-    new_ones = set(draft.created.values())
     rows = _entry_rows(entries(draft), sequence, draft.now)
+    new_ones = set(draft.created.values())
+    of_new = [row for row in rows if row["provider_id"] in new_ones]
+    of_known = [row for row in rows if row["provider_id"] not in new_ones] if of_new else rows
     return [
-        *_consumers(draft),
-        *_providers(draft),
+        *(_consumers(draft) if draft.consumers else ()),
+        *(_providers(draft) if draft.providers else ()),
         _allocations(draft),
-        (_INSERT_ENTRIES, [row for row in rows if row["provider_id"] not in new_ones]),
-        (_INSERT_ENTRIES_OF_NEW, [row for row in rows if row["provider_id"] in new_ones]),
+        (_INSERT_ENTRIES, of_known),
+        (_INSERT_ENTRIES_OF_NEW, of_new),
     ]
 
 
@@ -170,14 +172,15 @@ def _providers(draft: Draft) -> Iterator[Command]:
         (draft.forest.by_id(number), draft.providers[number])
         for number in sorted(draft.providers.keys() - draft.created.values())
     ]
-    gone = [old for old, new in pairs if old is not None and new is None]
-    staying = [(old, new) for old, new in pairs if old is not None and new is not None]
-    yield from _inventories(draft, pairs)
-    yield from _traits(draft.forest.names, pairs)
-    yield from _aggregates(pairs)
-    yield _DELETE_PROVIDERS, [{"id": old.id} for old in gone]
-    yield _UPDATE_PROVIDERS, [{"id": new.id, **_state(new)} for _, new in staying]
-    yield _PLACE_PROVIDERS, [{"id": new.id, **_place(new)} for old, new in staying if _place(old) != _place(new)]
+    more_than_used = [(old, new) for old, new in pairs if old is None or new is None or not _is_only_used(old, new)]
+    if more_than_used:
+        yield from _inventories(draft, more_than_used)
+        yield from _traits(draft.forest.names, more_than_used)
+        yield from _aggregates(more_than_used)
+    yield _DELETE_PROVIDERS, [{"id": old.id} for old, new in more_than_used if old is not None and new is None]
+    yield _UPDATE_PROVIDERS, [{"id": new.id, **_state(new)} for _, new in pairs if new is not None]
+    moved = [new for old, new in more_than_used if old is not None and new is not None and not _is_in_place(old, new)]
+    yield _PLACE_PROVIDERS, [{"id": new.id, **_place(new)} for new in moved]
     yield _ROOT_PROVIDERS, [{"uuid": new.uuid} for new in draft.new_providers() if new.is_root]
 
 
@@ -299,8 +302,12 @@ def _is_only_used(old: Provider, new: Provider) -> bool:
         old.inventories is new.inventories
         and old.traits is new.traits
         and old.aggregates is new.aggregates
-        and _place(old) == _place(new)
+        and _is_in_place(old, new)
     )
+
+
+def _is_in_place(old: Provider, new: Provider) -> bool:
+    return old.name == new.name and old.parent_id == new.parent_id and old.root_id == new.root_id
 
 
 def _entry_rows(listed: Iterable[Entry], sequence: int, now: datetime) -> list[Row]:
