@@ -68,6 +68,16 @@ class DatabaseServer:
         """By itself."""
         return self._process.poll() is not None
 
+    def ends_by_itself(self) -> bool:
+        """Waits for it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(START_TIMEOUT_S)
+        return self.has_ended()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
     def stop(self) -> None:
         """In order, but without waiting for its clients."""
         self._members = tree_below(self._process.pid)
@@ -104,7 +114,7 @@ class DatabaseServer:
 
     def starts(self) -> int:
         """How often PostgreSQL has become ready: it starts again by itself when one of its processes is killed."""
-        return self._log.read_text(errors="replace").count("database system is ready to accept connections")
+        return self.log.count("database system is ready to accept connections")
 
     def execute(self, statement: str, *, database: bool = True) -> list[tuple]:
         """With a connection of its own. Raises what the driver raises."""

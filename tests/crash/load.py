@@ -53,6 +53,7 @@ class Load:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self.wrong: list[BaseException] = []
+        self.lost: list[str] = []  #: why clients ended: what they were refused with, or how the line broke
         self.counts: dict[str, int] = {}
         self.acknowledged = 0
         self._threads = [threading.Thread(target=self._work, args=(tenant,), daemon=True) for tenant in tenants]
@@ -70,8 +71,8 @@ class Load:
                     self.counts[step.what] = self.counts.get(step.what, 0) + 1
                     number = self.acknowledged
                 self._answered(number)
-        except Lost:
-            pass
+        except Lost as error:
+            self.lost.append(str(error))
         except BaseException as error:  # noqa: BLE001 - a thread's end; whoever waits raises it again
             self.wrong.append(error)
         finally:
