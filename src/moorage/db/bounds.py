@@ -65,6 +65,7 @@ class _Gate:
         self._forget = forget
         self._lock = threading.Lock()
         self._hung_until = 0.0
+        self._connected_at = float("-inf")
         self._somebody_tries = False
         self._is_hung = False
 
@@ -74,10 +75,10 @@ class _Gate:
             if self._is_hung and (self._somebody_tries or began < self._hung_until):
                 raise Unavailable(NO_ANSWER)
             self._somebody_tries = self._is_hung
-        hangs = True
+        hangs = is_connected = False
         try:
             connection = connect()
-            hangs = False
+            is_connected = True
         except Exception:
             hangs = time.monotonic() - began >= HUNG_S
             raise
@@ -85,7 +86,10 @@ class _Gate:
             return connection
         finally:
             with self._lock:
-                self._is_hung, self._somebody_tries = hangs, False
+                if is_connected:
+                    self._connected_at = time.monotonic()
+                # Who began before somebody else was connected, and fails after it, has met the time before.
+                self._is_hung, self._somebody_tries = hangs and began >= self._connected_at, False
                 self._hung_until = time.monotonic() + RETRY_AFTER_S
 
     def shut(self) -> None:

@@ -89,3 +89,24 @@ def test_when_an_answer_does_not_come_idle_connections_are_forgotten_and_nobody_
     with pytest.raises(Unavailable):
         gate.pass_through(database.connect)
     assert (forgotten, database.attempts) == (["all"], 0)
+
+
+def test_an_attempt_of_before_the_database_was_back_refuses_nobody_after_it(database, monkeypatch):
+    monkeypatch.setattr(bounds, "RETRY_AFTER_S", 1000.0)
+    gate = _Gate(list)
+    failed = []
+
+    def fail():
+        try:
+            gate.pass_through(database.connect)
+        except Gone as error:
+            failed.append(error)
+
+    late = threading.Thread(target=fail)
+    late.start()
+    assert database.entered.wait(20)
+    assert gate.pass_through(lambda: "a connection") == "a connection"
+    database.answer.set()
+    late.join(20)
+    assert len(failed) == 1
+    assert gate.pass_through(lambda: "another one") == "another one"
