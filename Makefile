@@ -77,7 +77,7 @@ lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 	@for lock in runtime uv dev keystonemiddleware clients keystone glance conformance bench; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	        --no-header --no-annotate --no-emit-index-url $$lock.in --output-file $$lock.txt) || exit 1; \
+	        --no-header --no-annotate $$lock.in --output-file $$lock.txt) || exit 1; \
 	done
 
 .PHONY: clean

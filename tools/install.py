@@ -69,6 +69,9 @@ def environment() -> dict[str, str]:
 
 
 def configured_index() -> str:
+    """Where this machine's pip is told to look, asked of pip itself (the name of its setting; no address is kept
+    here): uv does not read pip's configuration. Empty: nowhere but its default.
+    """
     done = subprocess.run([*PIP, "config", "get", "global.index-url"], capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
 
