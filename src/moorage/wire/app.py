@@ -117,24 +117,24 @@ class _Prepare(Generic[S]):
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         context = req.context
         context.began = self._around.requests.begin()
-        given = req.get_header("X-Openstack-Request-Id") or ""
+        context.headers = headers = Headers(req.env)
+        given = headers.get("x-openstack-request-id", "")
         context.request_id = given if _REQUEST_ID.match(given) else self._around.ids.request_id()
         request_context.set((self._api.name, context.request_id))
         resp.set_header("x-openstack-request-id", context.request_id)
-        context.headers = Headers(req.env)
         context.caller = ANONYMOUS
         context.refusal = None
         context.version_refusal = None
         context.version = Version(0, 0)
         try:
-            context.caller = self._around.authenticator.authenticate(context.headers, req.env)
+            context.caller = self._around.authenticator.authenticate(headers, req.env)
         except e.MoorageError as error:
             context.refusal = error
         try:
             if versions := self._api.versions:
-                legacy = versions.legacy_header and req.get_header(versions.legacy_header)
-                context.version, headers = versions.negotiated(req.get_header(HEADER), legacy or None)
-                for name, value in headers:
+                legacy = headers.get(versions.legacy_header) if versions.legacy_header else None
+                context.version, said = versions.negotiated(headers.get(HEADER), legacy or None)
+                for name, value in said:
                     resp.set_header(name, value)
         except e.MoorageError as error:
             context.refusal = context.refusal or error
@@ -232,7 +232,8 @@ def _call(
 
 def _query(req: falcon.Request) -> Query:
     query = Query(req.query_string)
-    if "\0" in req.path or any("\0" in name or "\0" in value for name, value in query.pairs):
+    pairs = query.pairs
+    if "\0" in req.path or (pairs and any("\0" in name or "\0" in value for name, value in pairs)):
         raise e.Invalid(NUL_REFUSED)
     return query
 
@@ -242,7 +243,7 @@ def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> byte
     length = req.content_length or 0
     if length > api.max_json_bytes:
         raise e.TooLarge(f"the body has {length} bytes; at most {api.max_json_bytes} are read here")
-    raw = _input(req).read(api.max_json_bytes + 1)
+    raw = req.stream.read(length) if length else _input(req).read(api.max_json_bytes + 1)
     if len(raw) > api.max_json_bytes:
         raise e.TooLarge(f"the body is longer than the {api.max_json_bytes} bytes that are read here")
     if not raw and not wanted:
@@ -268,7 +269,7 @@ def _unnamed_body(req: falcon.Request) -> e.MoorageError | None:
 
 
 def _input(req: falcon.Request) -> IO[bytes]:
-    """The body up to its end. A chunked body has no length; only some servers (granian) know where it ends."""
+    """The body up to its end. A chunked body has no length; only some servers (ours) know where it ends."""
     ends_by_itself = req.content_length is None and req.env.get("wsgi.input_terminated")
     return cast(IO[bytes], req.stream if ends_by_itself else req.bounded_stream)
 

@@ -24,6 +24,10 @@ RETRY_PAUSES_S = (0.1, 0.4, 1.6)
 _REPEATABLE = {"GET", "HEAD", "PUT", "DELETE"}
 
 
+#: Pages of a list asked for at most: one that never ends would be somebody's mistake.
+_MAX_PAGES = 1000
+
+
 class TokenSource(Protocol):
     """Where a client's credentials come from (`moorage.identity.client`)."""
 
@@ -98,6 +102,23 @@ class ServiceClient:
         if 200 <= answer.status < 300 or answer.status in accept:
             return answer
         raise self._refusal(method, path, answer)
+
+    def rows(
+        self, path: str, key: str, params: Iterable[tuple[str, Any]] = (), *, more: str, version: str | None = None
+    ) -> Iterator[Mapping[str, Any]]:
+        """The rows below `key` of a list that comes in pages, as long as the answer has something below `more`.
+
+        Markers are taken from the rows: the link to the next page lacks the prefix that a service may be behind.
+        """
+        asked = list(params)
+        marker: list[tuple[str, Any]] = []
+        for _ in range(_MAX_PAGES):
+            page = self.get(path, params=[*asked, *marker], version=version)
+            yield from page[key]
+            if not page[key] or not page.get(more):
+                return
+            marker = [("marker", page[key][-1].get("uuid") or page[key][-1]["id"])]
+        raise Unavailable(f"{self._service_type}: GET {path} has no end, not even after {_MAX_PAGES} pages")
 
     def upload(
         self,

@@ -22,6 +22,7 @@ _STATUSES: list[tuple[type[e.MoorageError], int]] = [
     (e.Gone, 410),
     (e.TooLarge, 413),
     (e.UnsupportedMedia, 415),
+    (e.Locked, 423),
     (e.NotBuilt, 501),
     (e.Unavailable, 503),
     (e.RemoteError, 502),

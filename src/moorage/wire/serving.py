@@ -1,45 +1,28 @@
-"""What a process must do before granian serves an application in it."""
+"""What a process must do before and while `moorage.wire.server` serves an application in it."""
 
 import ctypes
 import gc
 import platform
 import signal
 import socket
-import threading
-from collections.abc import Callable, MutableMapping
-
-#: What WSGI calls a header, or a user whom the server has identified.
-_LIKE_REQUESTS = ("HTTP_", "CONTENT_", "REMOTE_")
+from collections.abc import Callable
 
 
-def forget_variables_like_headers(environment: MutableMapping[str, str]) -> None:
-    """Remove what would look like a part of each request; call it with ``os.environ`` while loading the application.
+class Signals:
+    """From here on SIGTERM and SIGHUP are kept for whoever asks. To be made in the main thread."""
 
-    Granian 2.8 lays each request over a copy of the environment of its process: ``HTTP_X_AUTH_TOKEN`` there would be
-    everybody's token, and ``HTTP_PROXY`` a header (measured; the copy is made after the application is loaded).
-    """
-    for name in [name for name in environment if name.startswith(_LIKE_REQUESTS)]:
-        del environment[name]
+    def __init__(self) -> None:
+        self._told, self._tells = socket.socketpair()
+        self._tells.setblocking(False)
+        signal.set_wakeup_fd(self._tells.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # of a signal without a handler nothing is told
+            signal.signal(number, lambda *_: None)
 
-
-def when_asked_to_end(act: Callable[[], None]) -> None:
-    """Call `act`, in a thread of its own, when SIGTERM comes; to be called in the main thread.
-
-    Granian 2.8 waits for the answers it is giving, and an open one would keep it for its whole length; it says nothing
-    to the application before (measured). Python tells of each signal through a file descriptor, beside the handler that
-    granian sets and that its main thread, which is not in Python then, runs later.
-    """
-    told, tells = socket.socketpair()
-    tells.setblocking(False)
-    signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
-
-    def listen() -> None:
-        with tells:  # kept open for as long as somebody listens
-            while signal.SIGTERM not in told.recv(64):
-                continue
-        act()
-
-    threading.Thread(target=listen, name="end", daemon=True).start()
+    def until_the_end(self, reload: Callable[[], None]) -> None:
+        """Wait for SIGTERM; `reload` at each SIGHUP before it. In the main thread."""
+        while signal.SIGTERM not in (numbers := self._told.recv(64)):
+            if signal.SIGHUP in numbers:
+                reload()
 
 
 #: Of glibc's malloc.h.
@@ -64,7 +47,8 @@ def keep_memory() -> None:
 def keep_what_is_there() -> None:
     """What has been built so far will stay: the garbage collector need not walk it again and again.
 
-    A collection of the oldest generation walks all providers, while everybody waits.
+    A collection of the oldest generation walks all providers, while everybody waits. From here on there are collections,
+    whether there were any before or not.
     """
-    gc.collect()
     gc.freeze()
+    gc.enable()

@@ -19,12 +19,13 @@ ROOT = Path(__file__).parents[3]
 
 @contextlib.contextmanager
 def serving(**variables):
-    """URL of the service, served by granian in a process of its own with `variables` in its environment."""
+    """URL of the service, in a process of its own with `variables` in its environment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"} | variables
-    process = subprocess.Popen([sys.executable, "-m", "tests.wire.kernel.harbour", str(port)], cwd=ROOT, env=env)
+    command = [sys.executable, "-m", "tests.served", "tests.wire.kernel.harbour:application", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, env=env)
     url = f"http://127.0.0.1:{port}"
     try:
         transport = SocketTransport(url)

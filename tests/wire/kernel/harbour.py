@@ -1,10 +1,8 @@
 """A small service for the tests of the kernel: every kind of route, and handlers that show what they were given.
 
-Served by granian too: ``python tests/wire/kernel/harbour.py PORT``.
+Served over a socket too: ``python -m tests.served tests.wire.kernel.harbour:application PORT``.
 """
 
-import os
-import sys
 from collections.abc import Mapping
 
 from moorage.core import errors as e
@@ -16,7 +14,6 @@ from moorage.wire.body import Schema, Versioned
 from moorage.wire.call import Call, Reply, Route
 from moorage.wire.errors import Problem
 from moorage.wire.microversion import Version, VersionRange
-from moorage.wire.serving import forget_variables_like_headers
 
 MAX_JSON_BYTES = 4096
 
@@ -145,26 +142,5 @@ troubles: dict[str, str] = {}
 
 
 def application() -> WsgiApp:
-    forget_variables_like_headers(os.environ)
     around = Surroundings(Tokens(), RULES, RandomIds(), health=lambda: troubles)
     return mount({"/harbour": build(API, None, around), "/other": build(API, None, around)})
-
-
-def main(port: int) -> None:
-    from granian.constants import HTTPModes, Interfaces
-    from granian.server import Server
-
-    Server(
-        "tests.wire.kernel.harbour:application",
-        factory=True,
-        port=port,
-        interface=Interfaces.WSGI,
-        http=HTTPModes.http1,
-        websockets=False,
-        blocking_threads=4,
-        log_enabled=False,
-    ).serve()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

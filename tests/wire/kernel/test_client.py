@@ -286,3 +286,20 @@ def test_a_virtual_clock_is_enough_for_a_client(talk):
     client, _ = talk(BUSY, OK, clock=clock)
     client.get("/")
     assert clock.now() > START
+
+
+def page(*ids, more):
+    return 200, json.dumps({"ships": [{"id": each} for each in ids], "ships_links": [{}] if more else []}).encode()
+
+
+def test_a_list_is_read_page_by_page_from_row_to_row(talk):
+    client, server = talk(page("a", "b", more=True), page("c", more=True), page(more=False))
+    rows = client.rows("/ships", "ships", [("limit", 2)], more="ships_links")
+    assert [row["id"] for row in rows] == ["a", "b", "c"]
+    assert [request["query"] for request in server.requests] == ["limit=2", "limit=2&marker=b", "limit=2&marker=c"]
+
+
+def test_a_list_that_never_ends_is_an_error_and_not_cut_off(talk):
+    client, _ = talk(page("a", more=True))
+    with pytest.raises(Unavailable, match=r"GET /ships has no end, not even after 1000 pages"):
+        list(client.rows("/ships", "ships", more="ships_links"))

@@ -1,0 +1,195 @@
+"""Heads of requests and answers, and bodies that are still coming."""
+
+import io
+
+import pytest
+
+from moorage.core.errors import Invalid
+from moorage.wire.http1 import MAX_FIELDS, MAX_HEAD_BYTES, Refused, answer_head, head_of, parse, refusal
+from moorage.wire.incoming import ChunkedBody, SizedBody, Source
+
+
+def head(*lines, first="GET /a HTTP/1.1", host="Host: here"):
+    return "\r\n".join([first, *filter(None, [host]), *lines, "", ""]).encode("latin-1")
+
+
+def environ(raw, **base):
+    return parse(raw).environ(base)
+
+
+# --- heads --------------------------------------------------------------------------------------------------------
+
+
+def test_a_head_is_whole_with_its_empty_line():
+    raw = head("A: b")
+    assert [head_of(raw[:length]) for length in (0, 1, len(raw) - 1, len(raw))] == [0, 0, 0, len(raw)]
+    assert head_of(raw + b"more") == len(raw)
+
+
+def test_an_end_that_came_in_two_pieces_is_found():
+    raw = head()
+    for searched in range(len(raw)):
+        assert head_of(raw, searched if head_of(raw[:searched]) == 0 else 0) == len(raw)
+
+
+def test_a_head_without_an_end_is_refused_when_it_is_too_long():
+    assert head_of(b"G" * MAX_HEAD_BYTES) == 0
+    with pytest.raises(Refused) as refused:
+        head_of(b"G" * (MAX_HEAD_BYTES + 1))
+    assert refused.value.status == 431
+
+
+@pytest.mark.parametrize("raw", [b"\x16\x03\x01", b"\0", b" GET", b"\n"])
+def test_what_cannot_become_a_request_is_not_waited_for(raw):
+    with pytest.raises(Refused):
+        head_of(raw)
+
+
+def test_the_environment_is_that_of_the_gateway_interface():
+    raw = head(
+        "X-Auth-Token:  a b ", "Content-Type: x/y", "Content-Length: 7", first="PUT /a%20b/%e2?c=%20d?e HTTP/1.1"
+    )
+    assert environ(raw, SERVER_PORT="80") == {
+        "SERVER_PORT": "80",
+        "REQUEST_METHOD": "PUT",
+        "PATH_INFO": "/a b/\xe2",
+        "QUERY_STRING": "c=%20d?e",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": "here",
+        "HTTP_X_AUTH_TOKEN": "a b",
+        "CONTENT_TYPE": "x/y",
+        "CONTENT_LENGTH": "7",
+    }
+
+
+def test_a_whole_url_names_the_host():
+    found = environ(head(first="GET http://there:8/a?b HTTP/1.1"))
+    assert (found["HTTP_HOST"], found["PATH_INFO"], found["QUERY_STRING"]) == ("there:8", "/a", "b")
+    assert environ(head(first="GET http://there HTTP/1.1"))["PATH_INFO"] == "/"
+
+
+def test_fields_that_come_twice_are_joined():
+    assert environ(head("A: 1", "a: 2"))["HTTP_A"] == "1,2"
+    assert environ(head("Cookie: 1", "Cookie: 2"))["HTTP_COOKIE"] == "1;2"
+
+
+def test_names_with_underscores_are_nobodys():
+    """Applications could not tell them from those with dashes, which a proxy has removed or set."""
+    assert "HTTP_X_ROLES" not in environ(head("X_Roles: admin"))
+    assert environ(head("X-Roles: reader", "X_Roles: admin"))["HTTP_X_ROLES"] == "reader"
+
+
+def test_a_length_in_a_name_with_underscores_is_no_length():
+    assert parse(head("Content_Length: 7")).fields.length is None
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        head(first="GET /a"),
+        head(first="GET  /a HTTP/1.1"),
+        head(first="GET /a b HTTP/1.1"),
+        head(first="GET /a HTTP/2.0"),
+        head(first="GET /a HTTP/1.1 "),
+        head(first="G\xc9T /a HTTP/1.1"),
+        head(first="GET a HTTP/1.1"),
+        head(first="CONNECT here:80 HTTP/1.1"),
+        head(host=""),
+        head("Host: there"),
+        head("A"),
+        head("A : b"),
+        head(" A: b"),
+        head("A: b", " folded"),
+        head("A: b\nX-Roles: admin"),
+        head("A: b\rX-Roles: admin"),
+        head("A: b\0"),
+        head("Content-Length: 1", "Content-Length: 1"),
+        head("Content-Length: -1"),
+        head("Content-Length: +1"),
+        head("Content-Length: 1_0"),
+        head("Content-Length: \xb2"),
+        head("Content-Length: 1, 1"),
+        head("Content-Length: " + "9" * 19),
+        head("Content-Length: 1", "Transfer-Encoding: chunked"),
+        head("Transfer-Encoding: gzip, chunked"),
+        head("Transfer-Encoding: chunked", "Transfer-Encoding: chunked"),
+        head("Transfer-Encoding: chunked", first="POST /a HTTP/1.0"),
+        head("Expect: a miracle"),
+        head(*["A: b"] * MAX_FIELDS),
+    ],
+)
+def test_what_two_readers_could_understand_differently_is_refused(raw):
+    with pytest.raises(Refused) as refused:
+        parse(raw)
+    assert refusal(refused.value).startswith(f"HTTP/1.1 {refused.value.status} ".encode())
+    assert 400 <= refused.value.status < 500
+
+
+def test_who_says_so_or_speaks_an_old_version_gets_one_answer():
+    assert parse(head()).may_stay
+    assert not parse(head("Connection: Keep-Alive, Close")).may_stay
+    assert not parse(head(first="GET /a HTTP/1.0", host="")).may_stay
+
+
+# --- answers ------------------------------------------------------------------------------------------------------
+
+
+def test_the_head_of_an_answer_ends_with_an_empty_line():
+    assert answer_head("200 OK", [("a", "b")], ["c: d"]) == b"HTTP/1.1 200 OK\r\na: b\r\nc: d\r\n\r\n"
+
+
+@pytest.mark.parametrize("value", ["b\r\nset-cookie: c", "b\nc", "b\rc", "b\0", "\u0142"])
+def test_a_value_cannot_begin_another_line(value):
+    with pytest.raises(ValueError):
+        answer_head("200 OK", [("a", value)], ())
+
+
+# --- bodies -------------------------------------------------------------------------------------------------------
+
+
+def coming(raw, pieces, ahead=0):
+    """A source of `raw`, of which so many bytes were read ahead, and the others come so many at a time."""
+    rest = io.BytesIO(raw[ahead:])
+    return Source(raw[:ahead], lambda most: rest.read(min(most, pieces)))
+
+
+CHUNKED = b"5;note=a\r\nhello\r\n1\r\n \r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nNEXT"
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("ahead", [0, 1, 9, len(CHUNKED)])
+def test_chunks_are_joined_however_they_come(pieces, ahead):
+    source = coming(CHUNKED, pieces, ahead)
+    body = ChunkedBody(source)
+    assert io.BufferedReader(body).read() == b"hello 0123456789"
+    assert body.is_over
+    assert left(source) == b"NEXT"
+
+
+def left(source):
+    found = source.ahead
+    while piece := source.receive(99):
+        found += piece
+    return found
+
+
+@pytest.mark.parametrize("pieces", [1, 1000])
+def test_a_sized_body_leaves_what_comes_behind_it(pieces):
+    source = coming(b"helloNEXT", pieces, ahead=7)
+    body = SizedBody(source, 5)
+    assert io.BufferedReader(body).read() == b"hello"
+    assert (body.is_over, source.ahead) == (True, b"NE")
+
+
+@pytest.mark.parametrize(
+    "raw", [b"5\r\nhel", b"", b"x\r\n", b"-1\r\n", b"5\r\nhelloo\r\n0\r\n\r\n", b"ffffffffffffffffff\r\n", b"1" * 5000,
+            b"0\r\n" + b"a: b\r\n" * 100 + b"\r\n", b"5\nhello\n0\n\n"],
+)  # fmt: skip
+def test_a_broken_chunk_is_an_error_of_the_client(raw):
+    with pytest.raises(Invalid):
+        io.BufferedReader(ChunkedBody(coming(raw, 1000))).read()
+
+
+def test_a_sized_body_that_ends_early_is_an_error_of_the_client():
+    with pytest.raises(Invalid, match="2 bytes before"):
+        io.BufferedReader(SizedBody(coming(b"hel", 1), 5)).read()
