@@ -13,14 +13,14 @@ DATABASES = ("sqlite", "postgresql", "mariadb")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make conformance ARGS=...", description=__doc__)
     parser.add_argument("--database", nargs="+", choices=DATABASES, default=DATABASES)
-    parser.add_argument("--front", choices=("literal", "granian"), default="literal", help="what serves ours")
+    parser.add_argument("--front", choices=("literal", "server"), default="literal", help="what serves ours")
     parser.add_argument("--select", nargs="+", default=["*"], metavar="FILE", help="names or globs, without .yaml")
     parser.add_argument("--compare", action="store_true", help="the answers of a real Placement and ours, in full")
     asked = parser.parse_args()
     if asked.compare:
         return _compare()
     options = ["--select", *asked.select]
-    if asked.front == "granian":
+    if asked.front == "server":
         options.append("--relax-malformed-http")
     good = True
     for database in asked.database:

@@ -7,7 +7,6 @@ wrote.
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from tests.conformance.compare import Difference, differences
 from tests.conformance.variants import VARIANTS
 from tests.conformance.wire import send
+from tests.processes import end, free_port, inherited
 from tests.servers import temporary_database
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ class Report:
 
 @contextlib.contextmanager
 def our_servers(database: str, front: str = "literal") -> Iterator[dict[str, str]]:
-    """{variant: URL} of our placement on a new database; `front`: ``literal`` or ``granian`` serves it."""
+    """{variant: URL} of our placement on a new database; `front`: ``literal`` or ``server`` (what users have) serves it."""
     with temporary_database(database) as url, our_servers_on(url, front) as urls:
         yield urls
 
@@ -52,7 +52,7 @@ def our_servers(database: str, front: str = "literal") -> Iterator[dict[str, str
 def our_servers_on(database_url: str, front: str) -> Iterator[dict[str, str]]:
     """{variant: URL} of our placement, a process each, on one database."""
     module = "tests.conformance.our_server"
-    commands = {name: [sys.executable, "-m", module, name, str(_free_port()), database_url, front] for name in VARIANTS}
+    commands = {name: [sys.executable, "-m", module, name, str(free_port()), database_url, front] for name in VARIANTS}
     with _running(commands) as urls:
         yield urls
 
@@ -67,7 +67,7 @@ def upstream_servers() -> Iterator[dict[str, str]]:
             directory = Path(parent, name)
             directory.mkdir()
             commands[name] = [
-                str(SUITE_PYTHON), "-W", "ignore", "-m", module, name, str(_free_port()), str(directory)
+                str(SUITE_PYTHON), "-W", "ignore", "-m", module, name, str(free_port()), str(directory)
             ]  # fmt: skip
         with _running(commands) as urls:
             yield urls
@@ -78,7 +78,7 @@ def upstream_server(database_url: str) -> Iterator[str]:
     """URL of the real Placement, on a database that it makes its schema in."""
     with tempfile.TemporaryDirectory(prefix="upstream-placement") as directory:
         module = "tests.conformance.upstream_server"
-        command = [str(SUITE_PYTHON), "-W", "ignore", "-m", module, "default", str(_free_port()), directory]
+        command = [str(SUITE_PYTHON), "-W", "ignore", "-m", module, "default", str(free_port()), directory]
         with _running({"default": [*command, database_url]}) as urls:
             yield urls["default"]
 
@@ -139,12 +139,7 @@ def _process(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen, Path]]:
         try:
             yield process, Path(log.name)
         finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
 
 def _wait(url: str, started: tuple[subprocess.Popen, Path]) -> None:
@@ -160,12 +155,5 @@ def _wait(url: str, started: tuple[subprocess.Popen, Path]) -> None:
 
 
 def environment() -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "PYTHON"))}
     # The peer's lists come in the order of its sets: with one hash seed, in the same one each time.
-    return own | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONHASHSEED": "0"}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return inherited() | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONHASHSEED": "0"}

@@ -60,22 +60,22 @@ class Outcomes(unittest.TestResult):
         request = f"{data['method']} {getattr(test, 'url', data['url'])} ({version})"
         self.all.append(Outcome(self.file, data["name"], result, request, response.get("status", "-"), detail))
 
-    def addSuccess(self, test):  # noqa: N802 - unittest's name, as those below
+    def addSuccess(self, test):
         self._add(test, "passed")
 
-    def addFailure(self, test, err):  # noqa: N802
+    def addFailure(self, test, err):
         self._add(test, "failed", str(err[1]) or err[0].__name__)
 
-    def addError(self, test, err):  # noqa: N802
+    def addError(self, test, err):
         self._add(test, "failed", "".join(traceback.format_exception(*err)[-4:]))
 
-    def addSkip(self, test, reason):  # noqa: N802
+    def addSkip(self, test, reason):
         self._add(test, "skipped", reason)
 
-    def addExpectedFailure(self, test, err):  # noqa: N802
+    def addExpectedFailure(self, test, err):
         self._add(test, "passed")
 
-    def addUnexpectedSuccess(self, test):  # noqa: N802
+    def addUnexpectedSuccess(self, test):
         self._add(test, "failed", "passed although the file expects a failure")
 
 

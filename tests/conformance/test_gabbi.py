@@ -18,7 +18,7 @@ def test_the_whole_suite_passes(database):
 
 
 def test_the_whole_suite_passes_behind_the_front_end_that_users_have():
-    with our_servers("sqlite", front="granian") as urls:
+    with our_servers("sqlite", front="server") as urls:
         report = run_suite(urls, "--relax-malformed-http")
     assert not report.others, report.text
     assert (report.files, report.passed) == (FILES, TESTS)

@@ -1,6 +1,7 @@
 """A line to PostgreSQL that understands what passes, and calls out at chosen points around a commit.
 
-So no driver is touched: whoever sends ``COMMIT``, in a pipeline or alone, is seen here.
+So no driver is touched: whoever sends ``COMMIT``, in a pipeline or alone, is seen here; and who writes in a pipeline
+without ``BEGIN``, which is a transaction up to its end.
 Source: PostgreSQL documentation, "Message Formats" (protocol 3.0, unencrypted).
 """
 
@@ -53,20 +54,49 @@ class _Conversation:
         self._statements = 0
         self._is_open = self._has_written = False
         self._is_dead = False
+        #: Names of prepared statements that write.
+        self._writing: set[bytes] = set()
+        #: Between ``BEGIN`` and ``COMMIT``, as far as the client has sent them.
+        self._says_when = False
+        #: In a transaction of a pipeline's own.
+        self._is_pipeline = False
 
     def to_server(self, block: bytes) -> bytes:
         self._asked += block
         passed = b""
         while not self._is_dead and (message := self._next_asked()):
-            text = _text(message) if self._started else b""
-            if text.startswith(b"BEGIN"):
-                self._is_dead = self._line.reached("begin")
-            elif text.startswith(b"COMMIT"):
-                self._is_dead = self._line.reached("commit")
+            if self._started:
+                self._is_dead = self._said(_text(message)) or self._is_fatal_in_pipeline(message)
             if not self._is_dead:
                 passed += message
                 self._started = True
         return passed
+
+    def _said(self, text: bytes) -> bool:
+        """Whether the process has died of it."""
+        if text.startswith(b"BEGIN"):
+            self._says_when = True
+            return self._line.reached("begin")
+        if text.startswith(b"COMMIT"):
+            self._says_when = False
+            return self._line.reached("commit")
+        self._says_when &= not text.startswith(b"ROLLBACK")
+        return False
+
+    def _is_fatal_in_pipeline(self, message: bytes) -> bool:
+        kind = message[:1]
+        if kind == b"P" and any(word in _text(message) for word in _WRITES):
+            self._writing.add(message[5:].partition(b"\0")[0])
+        elif kind == b"B" and not self._says_when and not self._is_pipeline:
+            _portal, _, rest = message[5:].partition(b"\0")
+            if rest.partition(b"\0")[0] in self._writing:
+                if self._line.reached("begin"):
+                    return True
+                self._is_open, self._has_written, self._statements = True, False, 0
+                self._is_pipeline = True
+        elif kind == b"S" and self._is_pipeline:
+            return self._line.reached("commit")
+        return False
 
     def from_server(self, block: bytes) -> bytes:
         self._answered += block
@@ -74,6 +104,11 @@ class _Conversation:
         while not self._is_dead and (message := self._next_answered()):
             if message[:1] == b"C":
                 self._is_dead = self._completed(message[5:-1])
+            elif message[:1] == b"E":
+                self._has_written = False
+            elif message[:1] == b"Z" and self._is_pipeline:
+                self._is_open = self._is_pipeline = False
+                self._is_dead = self._has_written and self._line.reached("committed")
             if not self._is_dead:
                 passed += message
         return passed

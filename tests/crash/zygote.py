@@ -40,7 +40,7 @@ def _import_all() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if ".migrations" not in module.name:
                 importlib.import_module(module.name)
-    for name in ("moorage.wiring", "granian.server", "psycopg", "sqlalchemy.dialects.sqlite.pysqlite",
+    for name in ("moorage.wiring", "psycopg", "sqlalchemy.dialects.sqlite.pysqlite",
                  "sqlalchemy.dialects.postgresql.psycopg"):  # fmt: skip
         importlib.import_module(name)
 

@@ -1,5 +1,6 @@
 """Hostile bytes on the socket of a real server: each is answered in time, within memory, and the next request works."""
 
+import contextlib
 import json
 import socket
 from contextlib import ExitStack, suppress
@@ -9,7 +10,6 @@ import pytest
 
 from bench.databases import free_port
 from bench.processes import cpu_seconds, tree
-from moorage.config import Config
 from tests.fuzz.world import trouble_with
 from tests.system.planes import PlaneProcess, until, write_config
 
@@ -280,7 +280,8 @@ def test_a_strange_header_is_refused_or_ignored(server, header):
 def test_what_is_hardly_http_ends_that_connection_alone(server, raw):
     with server.connect() as connection:
         connection.sendall(raw)
-        connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # it may have ended the connection already
+            connection.shutdown(socket.SHUT_WR)
         assert receive(connection)[0] < 500
     server.lives()
 
@@ -300,11 +301,6 @@ def test_pipelined_requests_are_answered_in_order(server):
     assert [int(part[:3]) for part in received.split(b"HTTP/1.1 ")[1:]] == [200, 404, 200, 404] * 5
 
 
-#: One fewer than threads: granian 2.8 has no time limit for a body, and a thread that waits for one serves nobody else.
-#: Where clients are not trusted, a proxy that buffers bodies belongs in front (docs/scale.md).
-SLOW_BODIES = Config().server.threads - 1
-
-
 @pytest.mark.parametrize("sent", ["half a header", "half a body", "nothing"])
 def test_slow_clients_keep_nobody_waiting(server, sent):
     half = {
@@ -313,7 +309,7 @@ def test_slow_clients_keep_nobody_waiting(server, sent):
         "nothing": b"",
     }[sent]
     with ExitStack() as stack:
-        for _ in range(SLOW_BODIES if sent == "half a body" else 100):
+        for _ in range(100):
             stack.enter_context(server.connect()).sendall(half)
         server.lives()
     server.lives()

@@ -18,7 +18,7 @@ from moorage.audit.model import (
     Picture,
     Provider,
 )
-from moorage.core.inventories import InventoryFields, faults_of
+from moorage.core.inventories import Inventory, faults_of
 from moorage.core.names import is_reservation_class, reservation_class
 
 #: What reservations call the provider of a host.
@@ -62,7 +62,7 @@ def decide(picture: Picture, grace: timedelta) -> list[Finding]:
     return sorted(found, key=lambda one: list(Kind).index(one.kind))
 
 
-def capacity(inventory: InventoryFields) -> int:
+def capacity(inventory: Inventory) -> int:
     return int((inventory.total - inventory.reserved) * inventory.allocation_ratio)
 
 

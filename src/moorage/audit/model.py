@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from moorage.core.inventories import InventoryFields
+from moorage.core.inventories import Inventory
 
 #: Owner of allocations that nobody said the owner of.
 INCOMPLETE = "00000000-0000-0000-0000-000000000000"
@@ -25,7 +25,7 @@ class Provider:
     name: str
     parent_uuid: str | None
     root_uuid: str
-    inventories: Mapping[str, InventoryFields] = field(default_factory=dict)
+    inventories: Mapping[str, Inventory] = field(default_factory=dict)
     held: Mapping[str, Resources] = field(default_factory=dict)  # {consumer uuid: what it holds here}
     is_device: bool = False  #: the accelerator service says of it that it is its own
     is_sharing: bool = False

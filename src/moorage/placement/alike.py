@@ -4,23 +4,20 @@ A situation is, for each member that could serve anything at all: which specs it
 has, how much of each contested class it could give (as far as that matters), which other such member it is below.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moorage.placement import masks
-from moorage.placement.columns import Slots
+from moorage.placement.columns import Rows, Slots
 from moorage.placement.demand import Demand, Spec
 from moorage.placement.forest import Forest
 from moorage.placement.layout import Layout, Places, above
 from moorage.placement.masks import Mask
 from moorage.placement.tree_search import WORD
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,45 +27,20 @@ class Alike:
     members: Slots  #: a row per anchor: slot of each member of the situation
 
 
-@dataclass(frozen=True, slots=True)
-class _Members:
-    places: Places
-    starts: Places
-    slots: Slots
-    roots: Slots
-
-
 class Block:
-    """The members of some anchors and what they could serve.
+    """The members of some anchors and what they could serve."""
 
-    `kept` is a name for anchors that many requests ask about: what is found of their members stays with the forest.
-    """
-
-    def __init__(
-        self, forest: Forest, layout: Layout, demand: Demand, anchors: Places, *, kept: str | None = None
-    ) -> None:
+    def __init__(self, forest: Forest, layout: Layout, demand: Demand, anchors: Places) -> None:
         self._forest = forest
         self._layout = layout
-        self._kept = kept
         self.anchors = anchors
-        members = self._remembered("members", (layout,), self._members)
-        self.places, self.starts = members.places, members.starts
-        self.slots: Slots = members.slots
-        self.roots: Slots = members.roots
+        self.places, self.starts = layout.members_of(anchors)
+        self.slots: Slots = layout.members[self.places]
+        self.roots: Slots = layout.anchors[layout.anchor_of[self.places]]
         self.demand = demand
         self._eligible: dict[object, Mask] = {}
         self._fits: dict[tuple[str, int], Mask] = {}
-        self._rows: dict[str, Slots] = {}
-
-    def _remembered(self, what: Hashable, sources: tuple[object, ...], make: Callable[[], T]) -> T:
-        if self._kept is None:
-            return make()
-        return self._forest.derived.get((self._kept, what), (self.anchors, *sources), make)
-
-    def _members(self) -> _Members:
-        layout = self._layout
-        places, starts = layout.members_of(self.anchors)
-        return _Members(places, starts, layout.members[places], layout.anchors[layout.anchor_of[places]])
+        self._rows: dict[str, Rows] = {}
 
     def serves(self, spec: Spec) -> Mask:
         """By member: could it be chosen for this?"""
@@ -82,37 +54,28 @@ class Block:
     def fits(self, name: str, amount: int) -> Mask:
         known = self._fits.get((name, amount))
         if known is None:
-            known = self._fits[name, amount] = self._found_fits(name, amount)
+            known = self._fits[name, amount] = masks.fits(self._forest, name, amount, self._rows_of(name))
         return known
-
-    def _found_fits(self, name: str, amount: int) -> Mask:
-        column, rows = self._forest.columns.get(name), self._rows_of(name)
-        if column is None:
-            return np.zeros(len(rows), dtype=np.bool_)
-        fitting = masks.fitting(self._forest, name, column, amount)
-        return self._remembered(("fits", name, amount), (rows, fitting), lambda: fitting[rows])
 
     def room(self, name: str, most: int) -> NDArray[np.int64]:
         """By member: units that one consumer could take there, `most` at most, 0 at least."""
         return masks.room(self._forest, name, most, self._rows_of(name))
 
     def attainable(self, name: str, wanted: int, member: int) -> int:
-        """See `masks.attainable`."""
-        return int(masks.attainable(self._forest, name, wanted)[self._rows_of(name)[member]])
+        """See `Column.attainable_at`; 0 where there is none of it."""
+        column, rows = self._forest.columns.get(name), self._rows_of(name)[member : member + 1]
+        if column is None or rows[0] == len(column.slots):
+            return 0
+        return int(column.attainable_at(rows, wanted)[0])
 
     def shortage(self, name: str, wanted: int) -> NDArray[np.float64]:
         """By member: see `masks.shortage`."""
-        by_row, rows = masks.shortage(self._forest, name, wanted), self._rows_of(name)
-        return self._remembered(("shortage", name, wanted), (rows, by_row), lambda: by_row[rows])
+        return masks.shortage(self._forest, name, wanted, self._rows_of(name), self.fits(name, wanted))
 
-    def _rows_of(self, name: str) -> Slots:
+    def _rows_of(self, name: str) -> Rows:
         known = self._rows.get(name)
         if known is None:
-            column = self._forest.columns.get(name)
-            sources = (self.slots, self._forest.roots, None if column is None else column.slots)
-            known = self._rows[name] = self._remembered(
-                ("rows", name), sources, lambda: masks.rows_at(self._forest, name, self.slots)
-            )
+            known = self._rows[name] = masks.rows_at(self._forest, name, self.slots)
         return known
 
     def eligible(self, spec: Spec) -> Mask:
@@ -124,8 +87,7 @@ class Block:
         key = (spec.granular, spec.traits, spec.aggregates, spec.in_tree)
         known = self._eligible.get(key)
         if known is None:
-            sources = (self.slots, *masks.sources(self._forest, spec.traits, spec.aggregates))
-            known = self._eligible[key] = self._remembered(("eligible", key), sources, lambda: self._allowed(spec))
+            known = self._eligible[key] = self._allowed(spec)
         return known
 
     def _allowed(self, spec: Spec) -> Mask:
@@ -156,14 +118,16 @@ class Block:
     @cached_property
     def is_local(self) -> Mask:
         """By member: is it of the anchor's own tree?"""
-        roots = self._forest.roots
-        return self._remembered(
-            "is local", (roots, self.slots), lambda: np.asarray(roots[self.slots] == self.roots, dtype=np.bool_)
-        )
+        return np.asarray(self._forest.roots[self.slots] == self.roots, dtype=np.bool_)
+
+    @property
+    def has_one_each(self) -> bool:
+        """Has each anchor one member, itself?"""
+        return len(self.slots) == len(self.anchors)
 
     def by_anchor(self, members: Mask) -> Mask:
         """By anchor: any of its members?"""
-        if len(self.slots) == len(self.anchors):
+        if self.has_one_each:
             return members
         found = np.zeros(len(self.anchors), dtype=np.bool_)
         found[self.local_anchor[members]] = True
@@ -172,11 +136,7 @@ class Block:
     @cached_property
     def local_anchor(self) -> Places:
         """By member: number of its anchor among these."""
-
-        def make() -> Places:
-            return np.repeat(np.arange(len(self.anchors)), np.diff(self.starts, append=len(self.slots)))
-
-        return self._remembered("local anchor", (self.starts, self.slots), make)
+        return np.repeat(np.arange(len(self.anchors)), np.diff(self.starts, append=len(self.slots)))
 
     def only(self, anchors: Mask) -> "Block":
         """Of these anchors alone."""

@@ -9,7 +9,7 @@
 The product of groups is never built: candidates come in blocks of anchors, and whoever has enough stops. With a
 limit, equal members (those that the request cannot tell apart) are one at first: only one of each set of equals is
 tried per decision, over all trees; only if that does not fill the limit the permutations follow. So a limit shows many
-hosts instead of one host many times.
+hosts instead of one host many times: the first ones, or with the seed of a sample some from all over (`sampling`).
 
 Source: placement API reference, "Allocation candidates"; where it is silent, Placement 16.0.0 measured.
 """
@@ -29,6 +29,7 @@ from moorage.placement.forest import Forest
 from moorage.placement.layout import Layout, Places, layout_of
 from moorage.placement.only_ways import only_ways, root_filter, scan
 from moorage.placement.request import Request
+from moorage.placement.sampling import stride
 from moorage.placement.tree_search import Solved, first_ways, other_ways
 from moorage.placement.work import COMPARED, MAX_STEPS, Budget, Work
 
@@ -67,9 +68,11 @@ class Found:
         return len(self.anchors)
 
 
-def search(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> list[Candidate]:
+def search(
+    forest: Forest, request: Request, *, max_steps: int = MAX_STEPS, sample: str | None = None
+) -> list[Candidate]:
     """The candidates of `find`, one by one."""
-    found = find(forest, request, max_steps=max_steps)
+    found = find(forest, request, max_steps=max_steps, sample=sample)
     pairs = zip(found.anchors.tolist(), found.chosen.tolist(), strict=True)
     return [_candidate(found.decisions, anchor, slots) for anchor, slots in pairs]
 
@@ -85,25 +88,30 @@ def _candidate(decisions: Sequence[Decision], anchor: int, slots: Sequence[int])
     return Candidate(anchor, allocations, {suffix: tuple(slots) for suffix, slots in mappings.items()})
 
 
-def find(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> Found:
-    """At most `request.limit` candidates. Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`."""
+def find(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS, sample: str | None = None) -> Found:
+    """At most `request.limit` candidates; with a limit and the seed `sample` those of trees from all over.
+
+    Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`.
+    """
     demand = demand_of(request)
     collector = _Collector(forest, demand, request.limit)
     ways = only_ways(forest, request)
     if ways is not None:
-        for anchors, owners in scan(forest, request, ways):
+        for anchors, owners in scan(forest, request, ways, sample):
             collector.add(anchors, owners)
             if collector.is_full:
                 break
     elif all(group.is_granular or group.resources for group in request.groups):
-        _search(forest, request, demand, collector, Budget(max_steps))
+        _search(forest, request, demand, collector, Budget(max_steps), sample)
     return collector.found()
 
 
-def _search(forest: Forest, request: Request, demand: Demand, collector: "_Collector", budget: Budget) -> None:
+def _search(
+    forest: Forest, request: Request, demand: Demand, collector: "_Collector", budget: Budget, sample: str | None
+) -> None:
     layout = layout_of(forest)
     blocks: list[list[Alike]] = []
-    for anchors in _blocks(anchors_for(forest, layout, request, demand), request.limit):
+    for anchors in _blocks(anchors_for(forest, layout, request, demand), request.limit, sample):
         block = Block(forest, layout, demand, anchors)
         budget.spend(Work.COMPARING, demand.size * len(block.slots) // COMPARED)
         blocks.append(block.alike())
@@ -118,7 +126,13 @@ def _search(forest: Forest, request: Request, demand: Demand, collector: "_Colle
             return
 
 
-def _blocks(anchors: Places, limit: int | None) -> Iterator[Places]:
+def _blocks(anchors: Places, limit: int | None, sample: str | None) -> Iterator[Places]:
+    if sample is not None and limit is not None and len(anchors):
+        order, start, size = stride(len(anchors), sample), 0, limit
+        while start < len(anchors):
+            yield anchors[np.sort(order.between(start, start + size))]
+            start, size = start + size, size * GROWTH
+        return
     start, size = 0, len(anchors) if limit is None else max(FIRST_BLOCK, 2 * limit)
     while start < len(anchors):
         yield anchors[start : start + size]
@@ -148,7 +162,7 @@ def anchors_for(forest: Forest, layout: Layout, request: Request, demand: Demand
         has[column.slots[masks.fitting(forest, name, column, amount)[:-1]]] = True
         found = np.intersect1d(found, layout.anchor_of[has[layout.members]])
     if request.root_required or request.root_forbidden:
-        found = found[root_filter(forest, request)[layout.anchors[found]]]
+        found = found[root_filter(forest, request, layout.anchors[found])]
     return found
 
 

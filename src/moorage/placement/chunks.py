@@ -2,12 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 T = TypeVar("T")
 
+#: By item of a chunk.
+Stamps = NDArray[np.int64]
+
 #: What was made of one chunk and nothing else. {what: it}
 Memo = dict[str, Any]
+
+_STAMPS = "stamps"
+_next_stamp = count().__next__
 
 CHUNK_BITS = 7
 _CHUNK = 1 << CHUNK_BITS
@@ -44,6 +54,17 @@ class Chunks(Generic[T]):
         chunks = self.chunks
         return [chunks[index >> CHUNK_BITS][index & CHUNK_MASK] for index in indexes]
 
+    def stamps(self) -> list[Stamps]:
+        """By chunk, a number for each item, and another one wherever the item becomes another. Where none does, the
+        array stays the same object.
+
+        Who holds them keeps none of the items alive.
+        """
+        return [
+            memo[_STAMPS] if _STAMPS in memo else memo.setdefault(_STAMPS, _stamped(None, len(chunk), ()))
+            for chunk, memo in self.with_memos()
+        ]
+
     def with_items(self, changed: Mapping[int, T]) -> "Chunks[T]":
         """Indexes up to the present length may be set; those from there on must follow without a gap."""
         chunks, memos = [*self.chunks], [*self.memos]
@@ -61,5 +82,19 @@ class Chunks(Generic[T]):
             else:
                 chunk[place] = changed[index]
         for number, chunk in open_chunks.items():
+            stamps = memos[number].get(_STAMPS)
             chunks[number], memos[number] = tuple(chunk), {}
+            if stamps is not None:  # somebody asks for them
+                places = [index & CHUNK_MASK for index in changed if index >> CHUNK_BITS == number]
+                memos[number][_STAMPS] = _stamped(stamps, len(chunk), places)
         return Chunks(tuple(chunks), tuple(memos))
+
+
+def _stamped(before: Stamps | None, length: int, changed: Sequence[int]) -> Stamps:
+    """New ones where something has `changed`, and where there were none `before`."""
+    stamps = np.full(length, _next_stamp())
+    if before is not None:
+        old = before.copy()
+        old[[place for place in changed if place < len(old)]] = stamps[0]
+        stamps[: len(old)] = old
+    return stamps

@@ -111,9 +111,7 @@ def _take(
     if isinstance(decision, claims.Refusal):
         raise Conflict(f"Unable to allocate inventory: {decision.message}")
     for provider_id, used in decision.used.items():
-        provider = draft.at(provider_id)
-        generation = provider.generation + (provider_id in counted)
-        draft.change(provider, used=used, generation=generation, updated_at=draft.now)
+        draft.use(draft.at(provider_id), used, counts=provider_id in counted)
 
 
 def _leave(draft: Draft, wish: Wish, after: Holdings) -> None:

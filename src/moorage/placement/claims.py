@@ -35,23 +35,22 @@ def decide(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, 
     """`before` and `after` are {consumer: what it holds}; providers in them exist in the forest."""
     given_back = _sums(before)
     taken = _sums(after)
-    involved = given_back.keys() | taken.keys()
+    involved = {number: _provider(forest, number) for number in sorted(given_back.keys() | taken.keys())}
     for holdings in after.values():
-        for provider_id, amounts in holdings.items():
-            provider = _provider(forest, provider_id)
+        for number, amounts in holdings.items():
+            provider, back, sums = involved[number], given_back.get(number, _NOTHING), taken[number]
             for name, amount in amounts.items():
-                if problem := _problem(
-                    provider, name, amount, given_back.get(provider_id, {}).get(name, 0), taken[provider_id][name]
-                ):
+                if problem := _problem(provider, name, amount, back.get(name, 0), sums[name]):
                     return Refusal(_nothing_at_all(forest, before, after) or problem)
     return Claim(
         {
-            provider_id: _used_after(
-                _provider(forest, provider_id), given_back.get(provider_id, {}), taken.get(provider_id, {})
-            )
-            for provider_id in sorted(involved)
+            number: _used_after(provider, given_back.get(number, _NOTHING), taken.get(number, _NOTHING))
+            for number, provider in involved.items()
         }
     )
+
+
+_NOTHING: Mapping[str, int] = {}
 
 
 def _nothing_at_all(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> str | None:
@@ -85,9 +84,11 @@ def _problem(provider: Provider, name: str, amount: int, given_back: int, taken:
 
 def _used_after(provider: Provider, given_back: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
     used = dict(provider.used)
-    for name in given_back.keys() | taken.keys():
-        used[name] = used.get(name, 0) - given_back.get(name, 0) + taken.get(name, 0)
-    return {name: units for name, units in used.items() if units}
+    for name, units in given_back.items():
+        used[name] = used.get(name, 0) - units
+    for name, units in taken.items():
+        used[name] = used.get(name, 0) + units
+    return used if all(used.values()) else {name: units for name, units in used.items() if units}
 
 
 def _sums(holdings_of: Mapping[str, Holdings]) -> dict[int, dict[str, int]]:

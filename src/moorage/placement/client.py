@@ -1,115 +1,47 @@
 """Placement over its public API: what other features import, and all that they import of this one.
 
-Speaks 1.39, so it works with OpenStack's Placement too; only `explain` is our own.
+Speaks 1.39, so it works with OpenStack's Placement too; only `explain`, and the sample of `candidates`, are our own.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFound, RemoteError
+from moorage.core.inventories import Inventory
+from moorage.placement.client_candidates import Candidate, Candidates, Claim, Summary, candidates_of
+from moorage.placement.client_explanation import Explanation, explanation_of
+from moorage.placement.client_values import Holder, Provider, Resources, provider_of
 from moorage.wire.client import ServiceClient, decode
+
+__all__ = [
+    "MOVE_TYPE",
+    "SERVER_TYPE",
+    "VERSION",
+    "Candidate",
+    "Candidates",
+    "Claim",
+    "Explanation",
+    "Holder",
+    "Inventory",
+    "PlacementClient",
+    "Provider",
+    "Summary",
+]
 
 #: The microversion that this client needs; the wiring gives it to the `ServiceClient`.
 VERSION = "1.39"
 CONCURRENT_UPDATE = "placement.concurrent_update"
 SERVER_TYPE = "INSTANCE"
+MOVE_TYPE = "MIGRATION"
 #: How consumers without a type are shown, and the last version in which one is written without.
 UNKNOWN_TYPE = "unknown"
 _WITHOUT_TYPES = "1.37"
-
-Resources = Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Provider:
-    uuid: str
-    name: str
-    generation: int
-    parent_uuid: str | None
-    root_uuid: str
-
-
-@dataclass(frozen=True)
-class Inventory:
-    total: int
-    reserved: int = 0
-    min_unit: int = 1
-    max_unit: int = 2**31 - 1
-    step_size: int = 1
-    allocation_ratio: float = 1.0
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One way to serve a query; goes into `claim` as it is."""
-
-    allocations: Mapping[str, Resources]  # {provider uuid: {class: amount}}
-    mappings: Mapping[str, tuple[str, ...]]  # {group suffix, '' for the unsuffixed group: provider uuids}
-    #: Root of the tree that it is about: the host. With sharing providers, the root that is not one of them.
-    root_uuid: str
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One provider in the trees of the candidates."""
-
-    capacity: Resources
-    used: Resources
-    traits: frozenset[str]
-    parent_uuid: str | None
-    root_uuid: str
-
-
-@dataclass(frozen=True)
-class Step:
-    constraint: str
-    before: int
-    after: int
-    removed: tuple[str, ...]  #: reasons, as sentences
-
-
-@dataclass(frozen=True)
-class Closest:
-    """A host that nearly fits."""
-
-    provider: str
-    lacks: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Change:
-    """The smallest change that would make a query fit, on `provider`."""
-
-    provider: str
-    parts: tuple[str, ...]  #: in words
-    query: str  #: changed so
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """`closest` and `change` where there is no candidate."""
-
-    text: str
-    candidates: int = 0
-    steps: tuple[Step, ...] = field(default_factory=tuple)
-    closest: tuple[Closest, ...] = ()
-    change: Change | None = None
-
-
-@dataclass(frozen=True)
-class Holder:
-    """A consumer. `generation` None: it holds nothing any more, or not yet."""
-
-    uuid: str
-    generation: int | None
-    project_id: str
-    user_id: str
-    type: str
-    allocations: Mapping[str, Resources]  # {provider uuid: {class: amount}}
-    written_at: datetime  #: when the newest of them was written
+#: Our own (`moorage.placement.sampling`).
+_SAMPLE = "x-moorage-sample"
+#: Somebody else changed a provider between our read and our write: read again, at most so often in all.
+_MAX_TRIES = 5
 
 
 class PlacementClient:
@@ -122,22 +54,22 @@ class PlacementClient:
 
     def provider(self, uuid: str) -> Provider | None:
         try:
-            return _provider(self._get(f"/resource_providers/{uuid}"))
+            return provider_of(self._get(f"/resource_providers/{uuid}"))
         except NotFound:
             return None
 
     def providers(self, query: Sequence[tuple[str, str]] = ()) -> list[Provider]:
         """Those that `query` leaves, in no order."""
-        return [_provider(document) for document in self._get("/resource_providers", query)["resource_providers"]]
+        return [provider_of(document) for document in self._get("/resource_providers", query)["resource_providers"]]
 
     def provider_by_name(self, name: str) -> Provider | None:
         found = self._get("/resource_providers", [("name", name)])["resource_providers"]
-        return _provider(found[0]) if found else None
+        return provider_of(found[0]) if found else None
 
     def tree(self, root_uuid: str) -> list[Provider]:
         """All providers of the tree that this one is in; empty when there is none."""
         found = self._get("/resource_providers", [("in_tree", root_uuid)])["resource_providers"]
-        return [_provider(document) for document in found]
+        return [provider_of(document) for document in found]
 
     def create_provider(self, name: str, *, uuid: str | None = None, parent_uuid: str | None = None) -> Provider:
         body: dict[str, object] = {"name": name}
@@ -145,7 +77,7 @@ class PlacementClient:
             body["uuid"] = uuid
         if parent_uuid is not None:
             body["parent_provider_uuid"] = parent_uuid
-        return _provider(self._send("POST", "/resource_providers", body))
+        return provider_of(self._send("POST", "/resource_providers", body))
 
     def delete_provider(self, uuid: str) -> None:
         self._delete(f"/resource_providers/{uuid}")
@@ -163,23 +95,20 @@ class PlacementClient:
         """The new generation."""
         body = {
             "resource_provider_generation": generation,
-            "inventories": {name: _record(inventory) for name, inventory in inventories.items()},
+            "inventories": {name: asdict(inventory) for name, inventory in inventories.items()},
         }
         answer = self._send("PUT", f"/resource_providers/{uuid}/inventories", body)
         return int(answer["resource_provider_generation"])
 
     def put_inventory(self, uuid: str, resource_class: str, inventory: Inventory) -> None:
         """Set one class, whether it was there or not; the others stay. Repeated when others write at the time."""
-        for attempts_left in reversed(range(5)):
+
+        def attempt() -> None:
             generation, inventories = self.inventories(uuid)
-            if inventories.get(resource_class) == inventory:
-                return
-            try:
+            if inventories.get(resource_class) != inventory:
                 self.set_inventories(uuid, generation, inventories | {resource_class: inventory})
-                return
-            except ConcurrentUpdate:
-                if not attempts_left:
-                    raise
+
+        _repeated(attempt)
 
     def delete_inventory(self, uuid: str, resource_class: str) -> None:
         self._delete(f"/resource_providers/{uuid}/inventories/{resource_class}")
@@ -193,6 +122,19 @@ class PlacementClient:
         """The new generation. The traits must exist (`ensure_trait`)."""
         body = {"resource_provider_generation": generation, "traits": sorted(traits)}
         return int(self._send("PUT", f"/resource_providers/{uuid}/traits", body)["resource_provider_generation"])
+
+    def put_trait(self, uuid: str, trait: str, *, wanted: bool) -> None:
+        """The provider has this trait from now on, or has it not; the others stay. Repeated as `put_inventory` is.
+
+        A trait that is wanted must exist (`ensure_trait`).
+        """
+
+        def attempt() -> None:
+            generation, traits = self.traits(uuid)
+            if (trait in traits) is not wanted:
+                self.set_traits(uuid, generation, traits ^ {trait})
+
+        _repeated(attempt)
 
     def aggregates(self, uuid: str) -> tuple[int, frozenset[str]]:
         """(generation, aggregate uuids)"""
@@ -209,6 +151,12 @@ class PlacementClient:
 
     def ensure_class(self, name: str) -> None:
         self._send("PUT", f"/resource_classes/{name}")
+
+    def has_class(self, name: str) -> bool:
+        return self._is_there(f"/resource_classes/{name}")
+
+    def has_trait(self, name: str) -> bool:
+        return self._is_there(f"/traits/{name}")
 
     def delete_class(self, name: str) -> None:
         self._delete(f"/resource_classes/{name}")
@@ -253,6 +201,14 @@ class PlacementClient:
         usages = self._get("/usages", [("project_id", project_id)])["usages"]
         return sum(entry["consumer_count"] for entry in usages.values())
 
+    def project_usages(self, project_id: str) -> dict[str, dict[str, int]]:
+        """{consumer type: {class: units}} of all that the project's consumers hold."""
+        usages = self._get("/usages", [("project_id", project_id)])["usages"]
+        return {
+            kind: {name: units for name, units in entry.items() if name != "consumer_count"}
+            for kind, entry in usages.items()
+        }
+
     def hold(self, holder: Holder) -> None:
         """Let it hold what it says from now on, nothing included, if it is still of its generation.
 
@@ -260,7 +216,7 @@ class PlacementClient:
         """
         kind = {} if holder.type == UNKNOWN_TYPE else {"consumer_type": holder.type}
         body = {
-            "allocations": {uuid: {"resources": dict(units)} for uuid, units in holder.allocations.items()},
+            "allocations": _resources(holder.allocations),
             "consumer_generation": holder.generation,
             "project_id": holder.project_id,
             "user_id": holder.user_id,
@@ -279,22 +235,47 @@ class PlacementClient:
 
     def claim(self, consumer: str, candidate: Candidate, project_id: str, user_id: str) -> None:
         """Take it for a consumer that holds nothing yet. Repeating a claim that was made is not an error."""
-        body = {
-            "allocations": {uuid: {"resources": dict(units)} for uuid, units in candidate.allocations.items()},
-            "mappings": {suffix: list(uuids) for suffix, uuids in candidate.mappings.items()},
-            "consumer_generation": None,
-            "consumer_type": SERVER_TYPE,
-            "project_id": project_id,
-            "user_id": user_id,
-        }
-        if not candidate.mappings:
-            del body["mappings"]
         try:
-            self._send("PUT", f"/allocations/{consumer}", body)
+            self._send("PUT", f"/allocations/{consumer}", _claim(candidate, project_id, user_id))
         except ConcurrentUpdate:
             # The answer to an earlier try may have been lost on the way, and this is its repetition.
             if self.allocations(consumer) != {uuid: dict(units) for uuid, units in candidate.allocations.items()}:
                 raise
+
+    def claim_together(self, claims: Mapping[str, Claim]) -> None:
+        """What each of several consumers is to hold, {consumer: claim}, in one step: all of them or none.
+
+        Raises `Conflict` where one of them cannot have it, whichever that is; also when an earlier try of the same was
+        granted and its answer got lost: `claim` tells then who holds what.
+        """
+        body = {consumer: _claim(one.candidate, one.project_id, one.user_id) for consumer, one in claims.items()}
+        self._send("POST", "/allocations", body)
+
+    def hand_over(self, source: str, target: str, target_type: str) -> None:
+        """What `source` holds is what `target` holds from now on, and nothing else, in one step.
+
+        A source that holds nothing has handed over before. Raises `ConcurrentUpdate` when either changed meanwhile.
+        """
+        giving = self.holder(source)
+        if giving is None:
+            return
+        taking = self.holder(target)
+        common = {"project_id": giving.project_id, "user_id": giving.user_id}
+        body = {
+            source: {
+                "allocations": {},
+                "consumer_generation": giving.generation,
+                "consumer_type": giving.type,
+                **common,
+            },
+            target: {
+                "allocations": _resources(giving.allocations),
+                "consumer_generation": None if taking is None else taking.generation,
+                "consumer_type": target_type,
+                **common,
+            },
+        }
+        self._send("POST", "/allocations", body)
 
     def release(self, consumer: str) -> None:
         """Give back all it holds; nothing is fine."""
@@ -302,35 +283,29 @@ class PlacementClient:
 
     # --- who could ----------------------------------------------------------------------------------------------
 
-    def candidates(self, query: Sequence[tuple[str, str]]) -> tuple[list[Candidate], Mapping[str, Summary]]:
-        """The candidates, and {provider uuid: summary} of all providers in their trees."""
-        document = self._get("/allocation_candidates", query)
-        summaries = {uuid: _summary(entry) for uuid, entry in document["provider_summaries"].items()}
-        return [_candidate(entry, summaries) for entry in document["allocation_requests"]], summaries
+    def candidates(
+        self, query: Sequence[tuple[str, str]], *, sample: str | None = None
+    ) -> tuple[Candidates, Mapping[str, Summary]]:
+        """The candidates, and {provider uuid: summary} of all providers in their trees.
+
+        `sample`: where the query has a limit, those that are left are others for another seed, from all over the
+        cloud; OpenStack's Placement passes it by and chooses in its own way.
+        """
+        headers = {} if sample is None else {_SAMPLE: sample}
+        try:
+            answer = self._http.answer("GET", "/allocation_candidates", params=query, version=VERSION, headers=headers)
+        except RemoteError as error:
+            raise _refusal(error) from error
+        return candidates_of(answer.body)
 
     def explain(self, query: Sequence[tuple[str, str]]) -> Explanation:
         """Why the query has the candidates that it has: constraint by constraint."""
-        document = self._get("/moorage/v1/explain", query)
-        steps = tuple(
-            Step(
-                step["constraint"],
-                step["before"],
-                step["after"],
-                tuple(removed["reason"] for removed in step["removed"]),
-            )
-            for step in document["steps"]
-        )
-        closest = tuple(Closest(host["provider"], tuple(host["lacks"])) for host in document.get("closest", ()))
-        change = document.get("change")
-        return Explanation(
-            document["text"],
-            document.get("candidates", 0),
-            steps,
-            closest,
-            change and Change(change["provider"], tuple(change["parts"]), change["query"]),
-        )
+        return explanation_of(self._get("/moorage/v1/explain", query))
 
     # --- the wire -----------------------------------------------------------------------------------------------
+
+    def _is_there(self, path: str) -> bool:
+        return self._http.answer("GET", path, version=VERSION, accept=(404,)).status != 404
 
     def _get(self, path: str, query: Iterable[tuple[str, str]] = ()) -> Any:
         try:
@@ -352,6 +327,18 @@ class PlacementClient:
             raise _refusal(error) from error
 
 
+def _repeated(attempt: Callable[[], None]) -> None:
+    """Raises `ConcurrentUpdate` where others were quicker every time."""
+    for tries_left in reversed(range(_MAX_TRIES)):
+        try:
+            attempt()
+        except ConcurrentUpdate:
+            if not tries_left:
+                raise
+        else:
+            return
+
+
 def _refusal(error: RemoteError) -> MoorageError:
     if error.status != 409:
         return error
@@ -359,46 +346,20 @@ def _refusal(error: RemoteError) -> MoorageError:
     return kind(error.message, code=error.error_code, **error.fields)
 
 
-def _provider(document: Mapping[str, Any]) -> Provider:
-    return Provider(
-        uuid=document["uuid"],
-        name=document["name"],
-        generation=document["generation"],
-        parent_uuid=document["parent_provider_uuid"],
-        root_uuid=document["root_provider_uuid"],
-    )
-
-
-def _record(inventory: Inventory) -> dict[str, object]:
-    return {
-        "total": inventory.total,
-        "reserved": inventory.reserved,
-        "min_unit": inventory.min_unit,
-        "max_unit": inventory.max_unit,
-        "step_size": inventory.step_size,
-        "allocation_ratio": inventory.allocation_ratio,
+def _claim(candidate: Candidate, project_id: str, user_id: str) -> dict[str, object]:
+    """The body of a claim for a new consumer."""
+    body: dict[str, object] = {
+        "allocations": _resources(candidate.allocations),
+        "consumer_generation": None,
+        "consumer_type": SERVER_TYPE,
+        "project_id": project_id,
+        "user_id": user_id,
     }
+    if candidate.mappings:
+        body["mappings"] = {suffix: list(uuids) for suffix, uuids in candidate.mappings.items()}
+    return body
 
 
-def _summary(document: Mapping[str, Any]) -> Summary:
-    resources = document["resources"]
-    return Summary(
-        capacity={name: entry["capacity"] for name, entry in resources.items()},
-        used={name: entry["used"] for name, entry in resources.items()},
-        traits=frozenset(document["traits"]),
-        parent_uuid=document["parent_provider_uuid"],
-        root_uuid=document["root_provider_uuid"],
-    )
-
-
-def _candidate(document: Mapping[str, Any], summaries: Mapping[str, Summary]) -> Candidate:
-    allocations = {uuid: dict(entry["resources"]) for uuid, entry in document["allocations"].items()}
-    mappings = {suffix: tuple(uuids) for suffix, uuids in document["mappings"].items()}
-    return Candidate(allocations, mappings, _root([*allocations, *sum(mappings.values(), ())], summaries))
-
-
-def _root(uuids: Sequence[str], summaries: Mapping[str, Summary]) -> str:
-    """The tree's root; sharing providers are trees of their own and only count where there is nothing else."""
-    own = [uuid for uuid in uuids if uuid in summaries and "MISC_SHARES_VIA_AGGREGATE" not in summaries[uuid].traits]
-    chosen = (own or list(uuids))[0]
-    return summaries[chosen].root_uuid if chosen in summaries else chosen
+def _resources(allocations: Mapping[str, Resources]) -> dict[str, dict[str, dict[str, int]]]:
+    """{provider uuid: {class: units}} as it is written."""
+    return {uuid: {"resources": dict(units)} for uuid, units in allocations.items()}

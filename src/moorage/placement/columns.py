@@ -1,15 +1,19 @@
 """One resource class in arrays: what a search narrows before it looks at any object."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.placement.model import MAX_INT, Inventory, Provider
+from moorage.core.inventories import MAX_INT
+from moorage.placement.model import Inventory, Provider
 
 Slots = NDArray[np.int32]
+#: Places in the arrays of a column.
+Rows = NDArray[np.intp]
 Units = NDArray[np.int64]
 
 
@@ -37,6 +41,31 @@ class Column:
             fits &= self.step_size == 1
         return self.slots[fits]
 
+    def fits_at(self, rows: Rows, amount: int) -> NDArray[np.bool_]:
+        """By place in `rows`: could a new consumer take `amount` there?"""
+        fits: NDArray[np.bool_] = self.used[rows] <= self.capacity[rows] - amount
+        fits &= self.min_unit[rows] <= amount
+        fits &= self.max_unit[rows] >= amount
+        fits &= amount % self.step_size[rows] == 0
+        return fits
+
+    def room_at(self, rows: Rows, most: int) -> Units:
+        """By place in `rows`: units that one consumer could take there, `most` at most, 0 at least."""
+        room: Units = np.minimum(self.capacity[rows] - self.used[rows], self.max_unit[rows])
+        return room.clip(0, most)
+
+    def attainable_at(self, rows: Rows, wanted: int) -> Units:
+        """By place in `rows`: the amount nearest to `wanted` that a new consumer could take there, fewer rather than
+        more; 0 where it could not take any.
+        """
+        most = np.minimum(self.max_unit[rows], self.capacity[rows] - self.used[rows])
+        least, fewer = np.maximum(self.min_unit[rows], 1), np.minimum(wanted, most)
+        if ((step := self.step_size[rows]) > 1).any():  # dividing takes longer than all the rest
+            least, fewer = -(-least // step) * step, fewer // step * step
+        amounts: Units = np.maximum(fewer, least)
+        amounts[amounts > most] = 0
+        return amounts
+
     def with_used(self, used: Mapping[int, int]) -> "Column":
         """`used` is {slot: units}, of slots that have a row."""
         column = self.used.copy()
@@ -45,33 +74,35 @@ class Column:
         return replace(self, used=column)
 
 
-def columns_of(providers: Iterable[tuple[int, Provider]]) -> dict[str, Column]:
-    """`providers` by slot, in order."""
-    #: {class: (slots, places in `kinds`, units used)}
-    rows: dict[str, tuple[list[int], list[int], list[int]]] = defaultdict(lambda: ([], [], []))
-    #: Ten thousand hosts have a few kinds of inventory: most are one object. {identity: (place, inventory)}
-    kinds: dict[int, tuple[int, Inventory]] = {}
-    for slot, provider in providers:
-        used = provider.used
-        for name, inventory in provider.inventories.items():
-            slots, places, units = rows[name]
-            slots.append(slot)
-            place, _ = kinds.setdefault(id(inventory), (len(kinds), inventory))
-            places.append(place)
-            units.append(used.get(name, 0))
-    table = np.array([_limits(inventory) for _, inventory in kinds.values()], dtype=np.int64).reshape(-1, 4)
-    return {name: _gathered(table, *lists) for name, lists in rows.items()}
+def columns_of(providers: Sequence[Provider]) -> dict[str, Column]:
+    """By place in the list, which is the slot."""
+    #: Ten thousand hosts offer a few kinds of inventory: most have the same object. {identity: (what is offered, by whom)}
+    kinds: dict[int, tuple[Mapping[str, Inventory], list[int]]] = {}
+    for slot, provider in enumerate(providers):
+        kinds.setdefault(id(provider.inventories), (provider.inventories, []))[1].append(slot)
+    by_class: dict[str, list[tuple[Inventory, list[int]]]] = defaultdict(list)
+    for offered, slots in kinds.values():
+        for name, inventory in offered.items():
+            by_class[name].append((inventory, slots))
+    return {name: _gathered(name, offers, providers) for name, offers in by_class.items()}
+
+
+def _gathered(name: str, offers: Sequence[tuple[Inventory, list[int]]], providers: Sequence[Provider]) -> Column:
+    slots = together(slots for _, slots in offers)
+    limits = np.array([_limits(inventory) for inventory, _ in offers], dtype=np.int64)
+    order = np.argsort(slots)
+    slots, kinds = slots[order], np.repeat(np.arange(len(offers)), [len(some) for _, some in offers])[order]
+    capacity, min_unit, max_unit, step_size = (np.ascontiguousarray(units) for units in limits[kinds].T)
+    used = [providers[slot].used.get(name, 0) for slot in slots.tolist()]
+    return Column(slots, capacity, np.array(used, dtype=np.int64), min_unit, max_unit, step_size)
+
+
+def together(lists: Iterable[list[int]]) -> Slots:
+    return np.fromiter(chain.from_iterable(lists), dtype=np.int32)
 
 
 def _limits(inventory: Inventory) -> tuple[int, int, int, int]:
     return inventory.capacity, inventory.min_unit, inventory.max_unit, inventory.step_size
-
-
-def _gathered(table: Units, slots: list[int], places: list[int], used: list[int]) -> Column:
-    capacity, min_unit, max_unit, step_size = (np.ascontiguousarray(column) for column in table[places].T)
-    return Column(
-        np.array(slots, dtype=np.int32), capacity, np.array(used, dtype=np.int64), min_unit, max_unit, step_size
-    )
 
 
 # --- changing them ----------------------------------------------------------------------------------------------

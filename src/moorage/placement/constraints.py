@@ -13,7 +13,7 @@ from moorage.placement.forest import Forest
 from moorage.placement.masks import Mask
 from moorage.placement.model import Provider
 from moorage.placement.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter
-from moorage.placement.request import RequestGroup
+from moorage.placement.request import Request, RequestGroup
 
 
 class Kind(Enum):
@@ -123,14 +123,22 @@ def _has_forbidden(traits: frozenset[str], providers: Sequence[Provider]) -> str
     return f"{providers[0].name} has a forbidden trait"
 
 
+def constraints_by_group(request: Request) -> Sequence[Sequence[Constraint]]:
+    """Made once for each request."""
+    made = request.memo.get("constraints")
+    if not isinstance(made, tuple):
+        made = request.memo["constraints"] = tuple(constraints_of(group) for group in request.groups)
+    return made
+
+
 class GroupMasks:
     """One group's constraints on the members of a block."""
 
-    def __init__(self, forest: Forest, block: Block, group: RequestGroup) -> None:
+    def __init__(self, forest: Forest, block: Block, group: RequestGroup, constraints: Sequence[Constraint]) -> None:
         self._forest = forest
         self._block = block
         self.group = group
-        self.constraints = constraints_of(group)
+        self.constraints = constraints
         self._masks: list[Mask] = []
 
     def mask(self, number: int) -> Mask:
@@ -143,21 +151,23 @@ class GroupMasks:
                 self._masks.append(self._block.eligible(constraint.spec(granular=self.group.is_granular)))
         return self._masks[number]
 
-    def served(self) -> Iterator[tuple[Constraint, Mask]]:
-        """(constraint, by anchor: could the group with its constraints so far be served there?)"""
-        return self._served_granular() if self.group.is_granular else self._served_spread()
+    def served(self) -> Iterator[Mask]:
+        """By anchor, for each constraint: could the group with its constraints so far be served there?"""
+        if self.group.is_granular or (self._block.has_one_each and self.group.resources):
+            return self._served_by_one()
+        return self._served_spread()
 
-    def _served_granular(self) -> Iterator[tuple[Constraint, Mask]]:
+    def _served_by_one(self) -> Iterator[Mask]:
         serving = np.ones(len(self._block.slots), dtype=np.bool_)
         says_what = False
         for number, constraint in enumerate(self.constraints):
-            serving = serving & self.mask(number)
+            serving &= self.mask(number)
             says_what = says_what or constraint.kind in (Kind.UNITS, Kind.MEMBER, Kind.TRAIT)
             # What only says what it does not want is served nowhere; that is found out when all groups are together.
             served = self._block.by_anchor(serving)
-            yield constraint, served if says_what else np.ones(len(served), dtype=np.bool_)
+            yield served if says_what else np.ones(len(served), dtype=np.bool_)
 
-    def _served_spread(self) -> Iterator[tuple[Constraint, Mask]]:
+    def _served_spread(self) -> Iterator[Mask]:
         block, forest = self._block, self._forest
         eligible = np.ones(len(block.slots), dtype=np.bool_)
         own, roots = eligible.copy(), eligible.copy()  # in all aggregates so far: the member, its anchor
@@ -168,7 +178,7 @@ class GroupMasks:
             if constraint.kind is Kind.TRAIT:
                 traits.append(self.mask(number))
                 served = served & block.by_anchor(_any_of(classes, eligible) & traits[-1])
-                yield constraint, served
+                yield served
                 continue
             if constraint.kind is Kind.UNITS:
                 classes.append(self.mask(number))
@@ -184,7 +194,7 @@ class GroupMasks:
                 served &= block.by_anchor(units & eligible)
             for trait in traits:
                 served &= block.by_anchor(_any_of(classes, eligible) & trait)
-            yield constraint, served
+            yield served
 
 
 def _any_of(classes: Sequence[Mask], eligible: Mask) -> Mask:
@@ -192,3 +202,8 @@ def _any_of(classes: Sequence[Mask], eligible: Mask) -> Mask:
     for units in classes:
         found |= units
     return found & eligible
+
+
+def groups_of(forest: Forest, request: Request, block: Block) -> list[GroupMasks]:
+    pairs = zip(request.groups, constraints_by_group(request), strict=True)
+    return [GroupMasks(forest, block, group, constraints) for group, constraints in pairs]

@@ -7,7 +7,7 @@ Decisions that ask the same of a provider share a `Spec`: eight groups of one GP
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from moorage.placement.model import MAX_INT
+from moorage.core.inventories import MAX_INT
 from moorage.placement.query import AggregateFilter, AllOfAny, TraitFilter
 from moorage.placement.request import Request, RequestGroup
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 #: Entries kept, and bytes in their arrays together; who was not asked for longest goes first. An entry has some bytes
 #: per provider, so at a hundred thousand providers it is the bytes that count.
-KEPT = 256
+KEPT = 512
 KEPT_BYTES = 32 * 2**20
 #: Kept however large: a query or two ask for so many, and making one of a million providers takes seconds.
 KEPT_ANYWAY = 16
@@ -33,11 +33,29 @@ class Derived:
         """What `make` gives; it must depend on nothing but `key` and `sources`, which nobody changes in place."""
         entry = self._entries.pop(key, None)
         if entry is None or not _same(entry[0], sources):
-            made = make()
-            entry = (sources, made, _size(made))
-            self._make_room(entry[2])
+            entry = self._made(sources, make(), entry)
         self._entries[key] = entry  # at the end, for it was asked for last
         return cast(T, entry[1])
+
+    def revised(self, key: Hashable, sources: tuple[object, ...], revise: Callable[[T | None], T]) -> T:
+        """What `revise` makes of what it made last; of None at first, and where that was with other sources.
+
+        It may depend on more than `key` and `sources`, if it finds out itself what of that has changed.
+        """
+        entry = self._entries.get(key)
+        last = entry[1] if entry is not None and _same(entry[0], sources) else None
+        made = revise(cast(T | None, last))
+        if entry is None or made is not last:
+            entry = self._made(sources, made, entry)
+        self._entries.pop(key, None)
+        self._entries[key] = entry
+        return made
+
+    def _made(self, sources: tuple[object, ...], made: object, instead_of: "_Entry | None") -> "_Entry":
+        size = _size(made)
+        if instead_of is None or size > instead_of[2]:
+            self._make_room(size)
+        return sources, made, size
 
     def _make_room(self, size: int) -> None:
         entries = list(self._entries.copy().items())  # a copy is made at once: other threads go on
@@ -59,9 +77,6 @@ def _same(held: tuple[object, ...], given: tuple[object, ...]) -> bool:
 
 
 def _size(value: object) -> int:
-    """Bytes in arrays, also those that are attributes of a dataclass."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if is_dataclass(value):
-        return sum(_size(getattr(value, field.name)) for field in fields(value))
-    return 0
+    """Bytes in an array, or in those that are attributes of a dataclass."""
+    parts = [getattr(value, field.name) for field in fields(value)] if is_dataclass(value) else [value]
+    return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))

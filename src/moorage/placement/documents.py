@@ -5,8 +5,8 @@ processes of ours look at `provider_id` (what to read again), everybody else at 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import orjson
 
@@ -25,8 +25,7 @@ class Kind(StrEnum):
     EVERYTHING = "everything"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """`subject` is the uuid of a provider or consumer; without a `document` it is gone."""
 
     kind: Kind

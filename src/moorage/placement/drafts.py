@@ -36,6 +36,8 @@ class Draft:
     consumers: dict[str, Held] = field(default_factory=dict)
     #: {uuid: negative id}
     created: dict[str, int] = field(default_factory=dict)
+    #: {provider id or consumer's uuid: (its state, what `store_drafts` has made of that)}
+    made: dict[int | str, tuple[object, Any]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -44,9 +46,10 @@ class Draft:
     # --- as it is now -------------------------------------------------------------------------------------------
 
     def by_id(self, provider_id: int) -> Provider | None:
-        if provider_id in self.providers:
-            return self.providers[provider_id]
-        return self.forest.by_id(provider_id)
+        changed = self.providers.get(provider_id)
+        if changed is None and provider_id not in self.providers:
+            return self.forest.by_id(provider_id)
+        return changed
 
     def at(self, provider_id: int) -> Provider:
         provider = self.by_id(provider_id)
@@ -58,7 +61,7 @@ class Draft:
         if uuid in self.created:
             return self.by_id(self.created[uuid])
         found = self.forest.by_uuid(uuid)
-        return None if found is None else self.by_id(found.id)
+        return None if found is None else self.providers.get(found.id, found)
 
     def members(self, root_id: int) -> Iterator[Provider]:
         """All providers of a tree."""
@@ -102,6 +105,24 @@ class Draft:
         changed = replace(provider, revision=provider.revision + 1, **fields)
         self.providers[provider.id] = changed
         return changed
+
+    def use(self, provider: Provider, used: Mapping[str, int], *, counts: bool) -> None:
+        """So much of it is used. `counts`: its generation moves. As `change`, in half the time: claims do nothing else."""
+        self.providers[provider.id] = Provider(
+            provider.id,
+            provider.uuid,
+            provider.name,
+            provider.generation + counts,
+            provider.revision + 1,
+            provider.parent_id,
+            provider.root_id,
+            provider.inventories,
+            used,
+            provider.traits,
+            provider.aggregates,
+            self.now,
+            provider.inventories_updated_at,
+        )
 
     def create(self, uuid: str, name: str, parent: Provider | None) -> Provider:
         provider_id = -1 - len(self.created)

@@ -8,21 +8,22 @@ make the request fit.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from moorage.placement import masks
 from moorage.placement.alike import Block
 from moorage.placement.candidates import find
-from moorage.placement.constraints import Constraint, GroupMasks
-from moorage.placement.demand import demand_of
+from moorage.placement.constraints import constraints_by_group
 from moorage.placement.forest import Forest
-from moorage.placement.layout import Layout, Places, layout_of
+from moorage.placement.hosts import Hosts, Some
 from moorage.placement.masks import Mask
 from moorage.placement.model import Provider
 from moorage.placement.only_ways import only_ways, root_filter
-from moorage.placement.remedy import WEIGHED, Change, Close, closest_hosts, smallest_change
+from moorage.placement.remedy import Close, remedy_for
 from moorage.placement.request import Request
+from moorage.placement.smallest_change import Change
 from moorage.placement.tree_search import first_ways
 from moorage.placement.work import COMPARED, MAX_STEPS, Budget, Work
 
@@ -60,96 +61,101 @@ COUNTED = 1000
 
 def explain(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> Explanation:
     """Raises `Invalid` (code placement.query.too_complex) where the search itself would."""
-    layout = layout_of(forest)
-    hosts = _hosts(forest, layout)
-    block = Block(forest, layout, demand_of(request), hosts, kept="hosts")
-    groups = [GroupMasks(forest, block, group) for group in request.groups]
-    budget = Budget(max_steps)
-    compared = sum(len(group.constraints) for group in groups) * len(block.slots)
-    budget.spend(Work.COMPARING, compared // COMPARED)
-    steps = tuple(_steps(forest, request, block, groups, budget))
+    hosts, budget = Hosts(forest, request), Budget(max_steps)
+    met = hosts.by_host("parts met", lambda some: _parts_met(forest, request, some, budget))
+    gone = hosts.kept("gone", met, (), lambda: _gone(hosts, met, len(_parts(request))))
+    named = [anchor for one in gone for anchor in one.first]
+    steps = hosts.kept("steps", met, named, lambda: tuple(_steps(request, hosts, gone)))
     served = steps[-1].after if steps else 0
     if served or forest.sharing:  # what is shared can be had without any host, too
-        limit = request.limit or COUNTED
-        found = find(forest, replace(request, limit=limit), max_steps=max_steps)
+        limited = request if request.limit else replace(request, limit=COUNTED)
+        found = find(forest, limited, max_steps=max_steps)
         if served:
-            counted = f"at least {_counted(len(found))}" if len(found) == limit else _counted(len(found))
+            counted = f"at least {_counted(len(found))}" if len(found) == limited.limit else _counted(len(found))
             return Explanation(f"{counted} on {served} of {len(hosts)} hosts.", len(found), steps)
         if len(found):
             text = f"{_refusal(len(hosts), steps)} What is shared gives {_counted(len(found))} without any host."
             return Explanation(text, len(found), steps)
-    if not len(hosts):
-        return Explanation(_refusal(0, ()), 0, ())
-    if not budget.affords(compared // WEIGHED):
-        return Explanation(_refusal(len(hosts), steps), 0, steps)
-    closest = closest_hosts(forest, request, block, groups)
-    change = smallest_change(forest, request, layout, closest, budget)
-    text = _refusal(len(hosts), steps)
-    return Explanation(text, 0, steps, tuple(one.close for one in closest), change)
+    remedy = remedy_for(forest, request, hosts, max_steps)
+    return Explanation(_refusal(len(hosts), steps), 0, steps, remedy.closest, remedy.change)
 
 
-def _hosts(forest: Forest, layout: Layout) -> Places:
-    """Places of all trees that are more than a provider shared by others."""
-
-    def make() -> Places:
-        own = forest.roots[layout.members] == layout.anchors[layout.anchor_of]
-        if forest.sharing:
-            own &= ~masks.is_sharing(forest)[layout.members]
-        return np.unique(layout.anchor_of[own]).astype(np.intp)
-
-    return forest.derived.get("hosts", (layout, forest.sharing), make)
+# --- what is met ------------------------------------------------------------------------------------------------
 
 
-def _steps(
-    forest: Forest, request: Request, block: Block, groups: Sequence[GroupMasks], budget: Budget
-) -> Iterator[Step]:
-    """In order: the root's traits, each group's own constraints, all groups together; until nobody is left."""
-    alive = np.ones(len(block.anchors), dtype=np.bool_)
-    for constraint, left, reason in _narrowed(forest, request, block, groups, alive, budget):
-        roots = [forest.at(slot) for slot in block.roots[block.starts[np.flatnonzero(alive & ~left)[:NAMED]]].tolist()]
-        removed = tuple(Removed(root.name, reason(root)) for root in roots)
-        yield Step(constraint, int(np.count_nonzero(alive)), int(np.count_nonzero(left)), removed)
-        alive &= left
+def _parts_met(forest: Forest, request: Request, some: Some, budget: Budget) -> NDArray[np.int32]:
+    """By anchor: how many of the `_parts`, one after the other, until the first that is not."""
+    constraints = sum(len(group.constraints) for group in some.groups)
+    budget.spend(Work.COMPARING, constraints * len(some.block.slots) // COMPARED)
+    met = np.zeros(len(some.anchors), dtype=np.int32)
+    alive = np.ones(len(some.anchors), dtype=np.bool_)
+    for served in _served(forest, request, some):
+        alive &= served
+        met += alive
         if not alive.any():
-            return
+            return met
+    met += alive & _together(forest, some.block, alive, request, budget)
+    return met
 
 
-def _narrowed(
-    forest: Forest, request: Request, block: Block, groups: Sequence[GroupMasks], alive: Mask, budget: Budget
-) -> Iterator[tuple[str, Mask, Callable[[Provider], str]]]:
-    """(constraint, who is left of `alive`, which the caller narrows, why a root is not)"""
-    if not len(alive):
-        return
+def _served(forest: Forest, request: Request, some: Some) -> Iterator[Mask]:
+    """By anchor, for each of the `_parts` but the last: is it met there, with those of its group before it?"""
     if request.root_required or request.root_forbidden:
-        listed = [*sorted(request.root_required), *(f"!{trait}" for trait in sorted(request.root_forbidden))]
-        left = alive & root_filter(forest, request)[block.roots[block.starts]]
-        yield f"root_required={','.join(listed)}", left, lambda root: _root_reason(request, root)
-    for group in groups:
-        for constraint, served in group.served():
-            yield str(constraint), alive & served, _Why(forest, constraint)
-    together = alive & _together(forest, block, alive, request, budget)
-    yield (
-        _words_for_all(request),
-        together,
-        lambda root: f"{root.name} can serve each group alone but not all of them at once",
-    )
+        yield root_filter(forest, request, some.block.roots[some.block.starts])
+    for group in some.groups:
+        yield from group.served()
+
+
+def _together(forest: Forest, block: Block, alive: Mask, request: Request, budget: Budget) -> Mask:
+    """By anchor: do all groups fit there at once?"""
+    found = np.zeros(len(block.anchors), dtype=np.bool_)
+    if any(not group.is_granular and not group.resources for group in request.groups):
+        return found
+    if only_ways(forest, request) is not None:
+        return alive  # one group, and nothing to choose for it
+    for one in block.only(alive).alike():
+        solved = first_ways(block.demand.question, one.situation, 1, budget.steps)
+        budget.spend(Work.TRYING, solved.steps)
+        if len(solved.ways):
+            found[np.searchsorted(block.anchors, one.anchors)] = True
+    return found
+
+
+# --- in words ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Why:
-    forest: Forest
-    constraint: Constraint
-
-    def __call__(self, root: Provider) -> str:
-        slot = self.forest.slot_of_uuid[root.uuid]
-        members = (*self.forest.trees[slot], *self.forest.sharing_with(slot))
-        return self.constraint.why_not([self.forest.at(member) for member in members])
+class _Part:
+    words: str
+    why_not: Callable[[Sequence[Provider]], str]  #: why a host does not meet it, of the providers near it
 
 
-def _root_reason(request: Request, root: Provider) -> str:
+def _parts(request: Request) -> Sequence[_Part]:
+    """In order: the root's traits, each group's own constraints, all groups together. Made once for each request."""
+    parts = request.memo.get("parts")
+    if not isinstance(parts, list):
+        parts = request.memo["parts"] = _made_parts(request)
+    return parts
+
+
+def _made_parts(request: Request) -> list[_Part]:
+    parts: list[_Part] = []
+    if request.root_required or request.root_forbidden:
+        listed = [*sorted(request.root_required), *(f"!{trait}" for trait in sorted(request.root_forbidden))]
+        parts.append(_Part(f"root_required={','.join(listed)}", partial(_root_reason, request)))
+    parts += [_Part(str(one), one.why_not) for constraints in constraints_by_group(request) for one in constraints]
+    return [*parts, _Part(_words_for_all(request), _not_together)]
+
+
+def _root_reason(request: Request, near: Sequence[Provider]) -> str:
+    root = near[0]
     if missing := sorted(request.root_required - root.traits):
         return f"{root.name} has no {', '.join(missing)}"
     return f"{root.name} has {', '.join(sorted(request.root_forbidden & root.traits))}"
+
+
+def _not_together(near: Sequence[Provider]) -> str:
+    return f"{near[0].name} can serve each group alone but not all of them at once"
 
 
 def _words_for_all(request: Request) -> str:
@@ -160,20 +166,45 @@ def _words_for_all(request: Request) -> str:
     return ", ".join(parts)
 
 
-def _together(forest: Forest, block: Block, alive: Mask, request: Request, budget: Budget) -> Mask:
-    """By anchor: do all groups fit there at once?"""
-    found = np.zeros(len(block.anchors), dtype=np.bool_)
-    if any(not group.is_granular and not group.resources for group in request.groups):
-        return found
-    if only_ways(forest, request) is not None:
-        return alive  # one group, and nothing to choose for it
-    place = np.full(int(block.anchors.max()) + 1, -1)
-    place[block.anchors] = np.arange(len(block.anchors))
-    for one in block.only(alive).alike():
-        solved = first_ways(block.demand.question, one.situation, 1, budget.steps)
-        budget.spend(Work.TRYING, solved.steps)
-        if len(solved.ways):
-            found[place[one.anchors]] = True
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """Hosts that do not meet a part, and met all before it."""
+
+    count: int
+    first: Sequence[int]  #: anchors, at most `NAMED`
+
+
+def _gone(hosts: Hosts, met: NDArray[np.int32], parts: int) -> list[_Gone]:
+    """By part."""
+    counts = np.bincount(met, minlength=parts)[:parts].tolist()
+    return [
+        _Gone(count, hosts.anchors[_first(met == number)].tolist() if count else ())
+        for number, count in enumerate(counts)
+    ]
+
+
+def _steps(request: Request, hosts: Hosts, gone: Sequence[_Gone]) -> Iterator[Step]:
+    """Until nobody is left."""
+    left = len(hosts)
+    for part, here in zip(_parts(request), gone, strict=True):
+        if not left:
+            return
+        near = map(hosts.providers_near, here.first)
+        removed = tuple(Removed(providers[0].name, part.why_not(providers)) for providers in near)
+        yield Step(part.words, left, left - here.count, removed)
+        left -= here.count
+
+
+def _first(mask: Mask) -> list[int]:
+    """Places of the first `NAMED`."""
+    found: list[int] = []
+    start = 0
+    while start < len(mask) and len(found) < NAMED:
+        place = start + int(mask[start:].argmax())
+        if not mask[place]:
+            break
+        found.append(place)
+        start = place + 1
     return found
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from moorage.core.inventories import faults_of
-from moorage.placement.model import MAX_INT, Inventory
+from moorage.core.inventories import MAX_INT, faults_of
+from moorage.placement.model import Inventory
 
 #: Owner of allocations that were written before 1.8, when nobody said. The peer's default, too.
 INCOMPLETE = "00000000-0000-0000-0000-000000000000"

@@ -6,9 +6,9 @@ All are kept with the forest (`moorage.placement.derived`) for as long as what t
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.placement.columns import Column, Slots, Units
+from moorage.placement.columns import Column, Rows, Slots, Units
 from moorage.placement.forest import Forest
-from moorage.placement.query import AggregateFilter, AllOfAny, TraitFilter
+from moorage.placement.query import AllOfAny
 
 #: By slot, or by row of a column.
 Mask = NDArray[np.bool_]
@@ -20,6 +20,8 @@ ABSENT = 100.0
 
 #: A column's rows are indexed by slot where at least one slot in so many has a row; else they are searched.
 SPARSE = 16
+#: Where fewer than one row in so many is asked about, only those are looked at; else all, once for whoever asks next.
+FEW = 8
 
 
 def with_any(forest: Forest, traits: frozenset[str]) -> Mask:
@@ -79,13 +81,6 @@ def is_sharing(forest: Forest) -> Mask:
     return forest.derived.get("sharing", (sharing, forest.roots), make)
 
 
-def sources(forest: Forest, traits: TraitFilter, aggregates: AggregateFilter) -> tuple[object, ...]:
-    """What it depends on who meets these filters, and who is in which tree."""
-    named = sorted(traits.forbidden.union(*traits.required))
-    within = sorted(aggregates.forbidden.union(*aggregates.required))
-    return (forest.roots, *map(forest.with_trait.get, named), *map(forest.aggregates.get, within))
-
-
 def _mask(forest: Forest, slots: Slots | None) -> Mask:
     mask = np.zeros(len(forest.roots), dtype=np.bool_)
     if slots is not None:
@@ -121,73 +116,62 @@ def fitting(forest: Forest, name: str, column: Column, amount: int) -> Mask:
     return forest.derived.get(("fitting", name, amount), sources, make)
 
 
-def rows_at(forest: Forest, name: str, slots: Slots) -> Slots:
+def rows_at(forest: Forest, name: str, slots: Slots) -> Rows:
     """By place in `slots`: its row in the class's column; the one after the last where it has none."""
     column = forest.columns.get(name)
     if column is None:
-        return np.zeros(len(slots), dtype=np.int32)
+        return np.zeros(len(slots), dtype=np.intp)
     if len(column.slots) * SPARSE >= len(forest.roots):
         index = forest.derived.get(("rows", name), (column.slots, forest.roots), lambda: _index(forest, column))
         return index[slots]
-    rows = np.searchsorted(column.slots, slots).astype(np.int32)
+    rows = np.searchsorted(column.slots, slots)
     rows[column.slots[np.minimum(rows, len(column.slots) - 1)] != slots] = len(column.slots)
     return rows
 
 
-def _index(forest: Forest, column: Column) -> NDArray[np.int32]:
+def _index(forest: Forest, column: Column) -> Rows:
     count = len(column.slots)
-    index = np.full(len(forest.roots), count, dtype=np.int32)
-    index[column.slots] = np.arange(count, dtype=np.int32)
+    index = np.full(len(forest.roots), count, dtype=np.intp)
+    index[column.slots] = np.arange(count)
     return index
 
 
-def room(forest: Forest, name: str, most: int, rows: Slots) -> Units:
+def fits(forest: Forest, name: str, amount: int, rows: Rows) -> Mask:
+    """By place in `rows`, which are from `rows_at`: could a new consumer take `amount` there?"""
+    column = forest.columns.get(name)
+    if column is None:
+        return np.zeros(len(rows), dtype=np.bool_)
+    if len(rows) * FEW >= len(column.slots):
+        return fitting(forest, name, column, amount)[rows]
+    found = np.zeros(len(rows), dtype=np.bool_)
+    there = rows < len(column.slots)
+    found[there] = column.fits_at(rows[there], amount)
+    return found
+
+
+def room(forest: Forest, name: str, most: int, rows: Rows) -> Units:
     """By place in `rows`, which are from `rows_at`: units that one consumer could take, `most` at most, 0 at least."""
-    column = forest.columns.get(name)
-    if column is None:
-        return np.zeros(len(rows), dtype=np.int64)
-
-    def make() -> Units:
-        free = np.zeros(len(column.slots) + 1, dtype=np.int64)
-        np.minimum(column.capacity - column.used, column.max_unit, out=free[:-1])
-        return np.clip(free, 0, most)
-
-    sources = (column.used, column.capacity, column.max_unit)
-    return forest.derived.get(("room", name, most), sources, make)[rows]
+    found = np.zeros(len(rows), dtype=np.int64)
+    if (column := forest.columns.get(name)) is not None:
+        there = rows < len(column.slots)
+        found[there] = column.room_at(rows[there], most)
+    return found
 
 
-def attainable(forest: Forest, name: str, wanted: int) -> Units:
-    """By row: the amount nearest to `wanted` that a new consumer could take there, fewer rather than more; 0 where it
-    could not take any. One row more at the end, where there is nothing.
-    """
-    column = forest.columns.get(name)
-    if column is None:
-        return np.zeros(1, dtype=np.int64)
-
-    def make() -> Units:
-        most = np.minimum(column.max_unit, column.capacity - column.used)
-        least = -(-np.maximum(column.min_unit, 1) // column.step_size) * column.step_size
-        fewer = np.minimum(wanted, most) // column.step_size * column.step_size
-        amounts = np.where(fewer >= least, fewer, np.where(least <= most, least, 0))
-        return np.append(amounts, 0)
-
-    sources = (column.used, column.capacity, column.min_unit, column.max_unit, column.step_size)
-    return forest.derived.get(("attainable", name, wanted), sources, make)
-
-
-def shortage(forest: Forest, name: str, wanted: int) -> Distances:
-    """By row: how far a new consumer who wants so much is from having it there.
+def shortage(forest: Forest, name: str, wanted: int, rows: Rows, fits: Mask) -> Distances:
+    """By place in `rows`, which are from `rows_at`: how far a new consumer who wants so much is from having it there.
 
     0 where it fits, `SHORT` and the share that is missing (1 at most) where there is less, `ABSENT` where there is
-    nothing to be had. One row more at the end, where there is nothing.
+    nothing to be had.
     """
-    column = forest.columns.get(name)
-    if column is None:
-        return np.full(1, ABSENT)
-    fits, amounts = fitting(forest, name, column, wanted), attainable(forest, name, wanted)
-
-    def make() -> Distances:
-        short = SHORT + np.minimum(np.abs(wanted - amounts) / wanted, 1.0)
-        return np.where(fits, 0.0, np.where(amounts > 0, short, ABSENT))
-
-    return forest.derived.get(("shortage", name, wanted), (fits, amounts), make)
+    found = np.zeros(len(rows))
+    if fits.all():
+        return found
+    short = np.flatnonzero(~fits)
+    found[short] = ABSENT
+    if (column := forest.columns.get(name)) is not None:
+        short = short[rows[short] < len(column.slots)]
+        amounts = column.attainable_at(rows[short], wanted)
+        missing = SHORT + np.minimum(np.abs(wanted - amounts) / wanted, 1.0)
+        found[short] = np.where(amounts > 0, missing, ABSENT)
+    return found

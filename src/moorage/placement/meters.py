@@ -34,6 +34,9 @@ class Meters:
         self.old_pictures = counter(
             "pictures_old", "Writes that found the picture of this process behind the database."
         )
+        reads = counter("reads", "Reads of the picture, by who said that it is exact.", "exact_by")
+        self.reads_asked, self.reads_under_lease = reads.labels("database"), reads.labels("lease")
+        self.lease_waits = counter("lease_waits", "Writes that waited for the end of another process' lease.")
         self.from_memory = counter("reads_from_memory", "Reads that went on while the database did not answer.")
         self.catch_ups = histogram("catch_up_duration_seconds", "Reading what other processes wrote.", _LONG_S)
         self.builds = histogram("build_duration_seconds", "Reading the whole database into memory.", _LONG_S)

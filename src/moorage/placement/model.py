@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-MAX_INT = 2**31 - 1
+from moorage.core import inventories
+
 #: Far more than all that consumers can hold, and with room to add to it in 64 bits.
 MAX_CAPACITY = 2**62
 
@@ -13,15 +14,8 @@ SHARING = "MISC_SHARES_VIA_AGGREGATE"
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(inventories.Inventory):
     """What one provider offers of one resource class."""
-
-    total: int
-    reserved: int = 0
-    min_unit: int = 1
-    max_unit: int = MAX_INT
-    step_size: int = 1
-    allocation_ratio: float = 1.0
 
     @property
     def capacity(self) -> int:

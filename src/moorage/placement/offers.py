@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from moorage.placement.chunks import Chunks
-from moorage.placement.columns import Column, Slots, columns_of, replaced_columns
+from moorage.placement.columns import Column, Slots, columns_of, replaced_columns, together
 from moorage.placement.model import Provider
 
 #: Slots that are noted at most: whoever asks next must not wait for long, and noting one more copies them all.
@@ -35,9 +35,9 @@ class Offers:
     def of(cls, listed: Sequence[Provider]) -> "Offers":
         """By place in the list."""
         return cls(
-            columns_of(enumerate(listed)),
+            columns_of(listed),
             _aggregates(enumerate(listed)),
-            _with_trait(enumerate(listed)),
+            _with_trait(listed),
             frozenset(slot for slot, provider in enumerate(listed) if provider.is_sharing),
         )
 
@@ -122,12 +122,16 @@ def _aggregates_of(provider: Provider | None) -> frozenset[str]:
     return frozenset() if provider is None else provider.aggregates
 
 
-def _with_trait(providers: Iterable[tuple[int, Provider]]) -> dict[str, Slots]:
-    slots: dict[str, list[int]] = defaultdict(list)
-    for slot, provider in providers:
-        for trait in provider.traits:
-            slots[trait].append(slot)
-    return {trait: np.array(listed, dtype=np.int32) for trait, listed in slots.items()}
+def _with_trait(providers: Sequence[Provider]) -> dict[str, Slots]:
+    """By place in the list. Most have the same few sets, as objects, so each is looked through once."""
+    sets: dict[int, tuple[frozenset[str], list[int]]] = {}
+    for slot, provider in enumerate(providers):
+        sets.setdefault(id(provider.traits), (provider.traits, []))[1].append(slot)
+    slots: dict[str, list[list[int]]] = defaultdict(list)
+    for traits, having in sets.values():
+        for trait in traits:
+            slots[trait].append(having)
+    return {trait: np.sort(together(lists)) for trait, lists in slots.items()}
 
 
 def _changed_traits(
@@ -162,4 +166,5 @@ def _changed_traits(
 
 def _sharing(sharing: frozenset[int], after: Mapping[int, Provider | None]) -> frozenset[int]:
     share = {slot for slot, provider in after.items() if provider is not None and provider.is_sharing}
-    return sharing if not share and sharing.isdisjoint(after) else (sharing - after.keys()) | share
+    found = (sharing - after.keys()) | share
+    return sharing if found == sharing else found

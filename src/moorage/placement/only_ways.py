@@ -18,6 +18,7 @@ from moorage.placement.demand import TOO_MUCH
 from moorage.placement.forest import Forest
 from moorage.placement.layout import layout_of
 from moorage.placement.request import Request, RequestGroup
+from moorage.placement.sampling import stride
 
 #: Trees looked at first, at least; each block is so many times the one before.
 FIRST_BLOCK = 256
@@ -95,8 +96,12 @@ def _owners(forest: Forest, name: str) -> _Owners | None:
     return _Owners(anchors, slots, np.searchsorted(column.slots, slots).astype(np.int32))
 
 
-def scan(forest: Forest, request: Request, ways: Ways) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
-    """(anchors, owner of each class for each of them) of the trees that fit, block by block, in order."""
+def scan(
+    forest: Forest, request: Request, ways: Ways, sample: str | None = None
+) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
+    """(anchors, owner of each class for each of them) of the trees that fit, block by block, in order; with a limit and
+    a seed `sample` in an order of that.
+    """
     group = request.groups[0]
     if not len(ways.anchors):
         return
@@ -104,6 +109,9 @@ def scan(forest: Forest, request: Request, ways: Ways) -> Iterator[tuple[Slots, 
     amounts = [min(amount, TOO_MUCH) for amount in group.resources.values()]
     chosen = _chosen(forest, request, ways, columns)
     count = len(ways.anchors) if chosen is None else len(chosen)
+    if sample is not None and request.limit is not None and count:
+        yield from _sampled(columns, amounts, ways, chosen, count, request.limit, sample)
+        return
     start, size = 0, count if request.limit is None else max(FIRST_BLOCK, 2 * request.limit)
     while start < count:
         block = slice(start, start + size)
@@ -115,25 +123,29 @@ def scan(forest: Forest, request: Request, ways: Ways) -> Iterator[tuple[Slots, 
         start, size = start + size, size * GROWTH
 
 
-def fits_at(forest: Forest, request: Request, ways: Ways, anchor: int) -> bool:
-    """Is the tree of this root one of those of `scan`?"""
-    place = _place(ways.anchors, anchor)
-    if place is None:
-        return False
-    columns = [forest.columns[name] for name in request.groups[0].resources]
-    amounts = [min(amount, TOO_MUCH) for amount in request.groups[0].resources.values()]
-    chosen = _chosen(forest, request, ways, columns)
-    if chosen is not None and _place(chosen, place) is None:
-        return False
-    return bool(_fits(columns, amounts, ways, slice(place, place + 1))[0])
+def _sampled(
+    columns: list[Column],
+    amounts: list[int],
+    ways: Ways,
+    chosen: NDArray[np.int32] | None,
+    count: int,
+    limit: int,
+    seed: str,
+) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
+    """As `scan` with a limit."""
+    order, start, size = stride(count, seed), 0, limit
+    while start < count:
+        block = order.between(start, start + size)
+        places = block if chosen is None else chosen[block]
+        places = places[_fits(columns, amounts, ways, places)]
+        if len(places):
+            yield ways.anchors[places], ways.owners[:, places].T
+        start, size = start + size, size * GROWTH
 
 
-def _place(ordered: NDArray[np.int32], number: int) -> int | None:
-    place = int(ordered.searchsorted(number))
-    return place if place < len(ordered) and ordered[place] == number else None
-
-
-def _fits(columns: list[Column], amounts: list[int], ways: Ways, places: slice | NDArray[np.int32]) -> masks.Mask:
+def _fits(
+    columns: list[Column], amounts: list[int], ways: Ways, places: slice | NDArray[np.signedinteger]
+) -> masks.Mask:
     found: list[masks.Mask] = []
     for number, (column, amount) in enumerate(zip(columns, amounts, strict=True)):
         rows = places if ways.aligned[number] else ways.rows[number, places]
@@ -162,7 +174,7 @@ def _chosen(forest: Forest, request: Request, ways: Ways, columns: list[Column])
 
 def _allowed(forest: Forest, request: Request, ways: Ways, columns: list[Column]) -> NDArray[np.int32] | None:
     group = request.groups[0]
-    found = root_filter(forest, request)[ways.anchors] & _tree_filter(forest, group, ways)
+    found = root_filter(forest, request, ways.anchors) & _tree_filter(forest, group, ways)
     for number, ((name, amount), column) in enumerate(zip(group.resources.items(), columns, strict=True)):
         units = masks.allowed(forest, name, column, min(amount, TOO_MUCH))
         if units is not None:
@@ -190,11 +202,11 @@ def _tree_filter(forest: Forest, group: RequestGroup, ways: Ways) -> masks.Mask:
     return found
 
 
-def root_filter(forest: Forest, request: Request) -> masks.Mask:
-    """By slot: has it the traits that the request wants of a root?"""
-    found = np.ones(len(forest.roots), dtype=np.bool_)
+def root_filter(forest: Forest, request: Request, slots: Slots) -> masks.Mask:
+    """By place in `slots`: has it the traits that the request wants of a root?"""
+    found = np.ones(len(slots), dtype=np.bool_)
     for trait in request.root_required:
-        found &= masks.with_any(forest, frozenset((trait,)))
+        found &= masks.with_any(forest, frozenset((trait,)))[slots]
     if request.root_forbidden:
-        found &= ~masks.with_any(forest, request.root_forbidden)
+        found &= ~masks.with_any(forest, request.root_forbidden)[slots]
     return found

@@ -3,6 +3,7 @@
 Shared by GET /resource_providers and GET /allocation_candidates. The wording of the refusals is the peer's.
 """
 
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,14 +53,25 @@ def in_aggregates(aggregates: frozenset[str], wanted: AggregateFilter) -> bool:
     return meets(wanted.required, aggregates) and wanted.forbidden.isdisjoint(aggregates)
 
 
+#: As nearly everybody writes it. `uuid.UUID` takes five times as long to say so.
+_CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z").match
+
+
 def looks_like_uuid(text: object) -> bool:
     """As the peers judge: dashes, braces and case do not matter."""
     if not isinstance(text, str):
         return False
+    if _CANONICAL(text):
+        return True
     try:
         return str(uuid.UUID(text)).replace("-", "") == _plain(text)
     except ValueError:
         return False
+
+
+def canonical_uuid(text: str) -> str:
+    """In lower case and with its dashes: what is kept. Raises `ValueError` where it is none."""
+    return text if _CANONICAL(text) else str(uuid.UUID(text))
 
 
 def _plain(text: str) -> str:

@@ -2,6 +2,8 @@
 `history`.
 """
 
+import secrets
+
 import os_resource_classes
 import os_traits
 from prometheus_client import CollectorRegistry
@@ -14,6 +16,9 @@ from moorage.core.ids import Ids
 from moorage.db.questions import Asker
 from moorage.db.transactions import in_transaction, read
 from moorage.placement import changes, documents, store_changes, store_names
+from moorage.placement.kept_holdings import KeptHoldings
+from moorage.placement.lease import Lease
+from moorage.placement.lease_duty import LeaseDuty
 from moorage.placement.meters import Meters
 from moorage.placement.service_allocations import AllocationService
 from moorage.placement.service_candidates import CandidateService
@@ -38,18 +43,23 @@ class PlacementService:
         *,
         watchers: int = 2,
         memory_s: float = 0.0,
+        lease_s: float = 1.0,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """`memory_s`: how long reads go on from memory while the database does not answer."""
+        """`memory_s`: how long reads go on from memory while the database does not answer. `lease_s`: how long at a
+        time this process may be the only one that writes, while `lease_duty` is run; 0: never.
+        """
         self._engine = engine
         self.clock = clock
         meters = Meters(registry or CollectorRegistry())
         asker = Asker(engine)
-        snapshot = Snapshot(engine, asker, meters, memory_s=memory_s)
-        writer = Writer(engine, snapshot, clock, meters)
+        self._lease = Lease(secrets.token_hex(8), length_s=lease_s)
+        self.lease_duty = LeaseDuty(engine, clock, self._lease)
+        snapshot = Snapshot(engine, asker, meters, self._lease, memory_s=memory_s)
+        writer = Writer(engine, snapshot, clock, meters, self._lease)
         self.providers = ProviderService(snapshot, writer, ids)
         self.names = NameService(snapshot, writer, clock)
-        self.allocations = AllocationService(Holdings(asker), writer, meters)
+        self.allocations = AllocationService(KeptHoldings(Holdings(asker), snapshot), writer, meters)
         self.candidates = CandidateService(snapshot, meters)
         self.events = EventService(engine, meters, watchers=watchers)
         self.history = HistoryService(engine, clock)
@@ -62,10 +72,12 @@ class PlacementService:
 
         Harmless to repeat, also at once.
         """
-        in_transaction(self._engine, self._synchronise)
+        with self._lease.writing():
+            self._lease.wrote(in_transaction(self._engine, self._synchronise))
         self._snapshot.current()
 
-    def _synchronise(self, connection: Connection) -> None:
+    def _synchronise(self, connection: Connection) -> int:
+        """The number of the last change: of its own, or as it was."""
         _ensure_counter(connection)
         now = self.clock.now()
         added = False
@@ -78,7 +90,9 @@ class PlacementService:
             store_names.add(connection, table, missing, now, standard=True)
             added = added or bool(missing)
         if added:
-            changes.Log(connection, now).add((documents.NAMES,))
+            log = changes.Log(connection, now, self._lease)
+            log.add((documents.NAMES,))
+        return changes.last(connection)
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
         """{name: (text, value)}; what only the database knows is left out while it does not answer."""

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, MoorageError, NotFound, Unavailable
 from moorage.placement.claiming import Wish, claim, release
+from moorage.placement.kept_holdings import KeptHoldings
 from moorage.placement.meters import Meters
 from moorage.placement.model import Allocation, Consumer
 from moorage.placement.reshaping import NewInventories, reshape
-from moorage.placement.store_holdings import Holdings
 from moorage.placement.writing import Order, Writer
 
 #: How a write is counted that ends with an error; the first that matches.
@@ -22,7 +22,7 @@ _COMMITTED, _FAILED = "committed", "failed"
 
 
 class AllocationService:
-    def __init__(self, holdings: Holdings, writer: Writer, meters: Meters) -> None:
+    def __init__(self, holdings: KeptHoldings, writer: Writer, meters: Meters) -> None:
         self._holdings = holdings
         self._writer = writer
         self._outcomes = {

@@ -22,12 +22,12 @@ class CandidateService:
         )
         self.max_steps = MAX_STEPS  #: bound on the work of one search
 
-    def find(self, request: Request) -> tuple[Forest, Found]:
-        """The candidates, and the forest that their slots are of."""
+    def find(self, request: Request, sample: str | None = None) -> tuple[Forest, Found]:
+        """The candidates, and the forest that their slots are of. `sample`: a seed, see `moorage.placement.sampling`."""
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
         try:
-            found = candidates.find(forest, request, max_steps=self.max_steps)
+            found = candidates.find(forest, request, max_steps=self.max_steps, sample=sample)
         except Invalid:
             self._given_up.inc()
             raise

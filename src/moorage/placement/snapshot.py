@@ -1,23 +1,27 @@
 """The forest of this process, kept exact.
 
 Own writes are put in as they are committed; those of other processes are read when the last number of the change
-log (one cheap statement) says that there are some. A reader therefore sees everything that was committed before
-it asked; a writer, who has the next number, sees the last commit and stays alone until its own.
+log (one cheap statement) says that there are some, or at once where this process is the only one that may write
+(`moorage.placement.lease`). A reader therefore sees everything that was committed before it asked; a writer, who has
+the next number, sees the last commit and stays alone until its own.
 """
 
 import gc
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine
 
 from moorage.core.errors import Unavailable
+from moorage.db.engine import is_near
 from moorage.db.questions import Asker, Together
 from moorage.db.transactions import read_one_state
-from moorage.placement import as_of, changes, store, store_names
+from moorage.placement import as_of, catching_up, changes, store, store_names
+from moorage.placement.drafts import Draft
 from moorage.placement.forest import Forest
+from moorage.placement.lease import Lease
 from moorage.placement.meters import Meters
 from moorage.placement.model import Provider
 
@@ -25,10 +29,15 @@ from moorage.placement.model import Provider
 class Snapshot:
     """Thread-safe: the forest is immutable and replaced under a lock."""
 
-    def __init__(self, engine: Engine, asker: Asker, meters: Meters, *, memory_s: float = 0.0) -> None:
+    def __init__(self, engine: Engine, asker: Asker, meters: Meters, lease: Lease, *, memory_s: float = 0.0) -> None:
         self._engine = engine
+        self._is_near = is_near(engine)
         self._meters = meters
-        self._last = Together(asker.question(changes.LAST).number)
+        self._lease = lease
+        ask = asker.question(changes.LAST).number
+        #: Where asking is no round trip, waiting for each other would cost more.
+        self._last = ask if is_near(engine) else Together(ask)
+        self._since = asker.question(catching_up.SINCE)
         self._lock = threading.Lock()
         self._forest: Forest | None = None
         self._memory_s = memory_s
@@ -54,9 +63,25 @@ class Snapshot:
         self._exact_at = asked
         return forest
 
+    def known(self) -> Forest | None:
+        """As `current`, where that takes no round trip; else None."""
+        if self._is_near:
+            return self._current()
+        before, last = self._forest, self._lease.last()
+        forest = self._forest
+        if last is None or before is None or forest is None or not before.sequence <= last <= forest.sequence:
+            return None
+        self._meters.reads_under_lease.inc()
+        return forest
+
     def _current(self) -> Forest:
         before = self._forest
-        last = self._last()
+        last = self._lease.last()
+        if last is None:
+            last = self._last()
+            self._meters.reads_asked.inc()
+        else:
+            self._meters.reads_under_lease.inc()
         if before is not None and before.sequence > last:
             return self.catch_up()  # the database was set back to an older state
         forest = self._forest
@@ -67,18 +92,30 @@ class Snapshot:
         with self._lock:
             if self._forest is not None and number is not None and self._forest.sequence >= number:
                 return self._forest
-            with self._meters.timed(self._meters.catch_ups), read_one_state(self._engine) as connection:
-                forest = self._read(connection)
-            self._forest = forest
-            return forest
+            with self._meters.timed(self._meters.catch_ups):
+                self._forest = self._with_claims() or self._read()
+            return self._forest
 
-    def wrote(self, sequence: int, providers: Mapping[int, Provider | None]) -> None:
-        """An own write is committed: `providers` as it left them, None where one is gone. They come in their order."""
+    def wrote(self, sequence: int, draft: Draft, after: Forest | None = None) -> None:
+        """An own write is committed, as `draft` left it. They come in their order. `after`: the draft's forest with it."""
         with self._lock:
-            if self._forest is not None and self._forest.sequence == sequence - 1:
-                self._forest = self._forest.with_changes(providers, sequence=sequence)
+            before = self._forest
+            if before is None or before.sequence != sequence - 1:
+                return
+            made = after if before is draft.forest else None
+            self._forest = made or before.with_changes(draft.providers, sequence=sequence)
 
-    def _read(self, connection: Connection) -> Forest:
+    def _with_claims(self) -> Forest | None:
+        """Where others have done nothing but claim and release."""
+        if self._forest is None:
+            return None
+        return catching_up.caught_up(self._forest, self._since(after=self._forest.sequence))
+
+    def _read(self) -> Forest:
+        with read_one_state(self._engine) as connection:
+            return self._changed(connection)
+
+    def _changed(self, connection: Connection) -> Forest:
         # The number first: on a database without one state for all statements, reading too much does no harm.
         last = changes.last(connection)
         forest = self._forest

@@ -4,35 +4,41 @@ Nothing here decides, and nothing is read again. What is deleted goes first, the
 at last the log of changes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple, cast
 
-from moorage.db.batches import Answer, Command, Row, Statement, delete, insert, update
+from moorage.db.batches import Command, Row, Statement, delete, insert, update
+from moorage.db.links import Rows
 from moorage.placement import documents
 from moorage.placement.documents import Entry
 from moorage.placement.drafts import Draft, Held
 from moorage.placement.model import Consumer, Names, Provider
 
-#: The number of this change. From here on until the commit nobody else writes: every writer begins with it.
+#: The number of this change, and who has the lease. From here on until the commit nobody else writes: every writer
+#: begins with it.
 TAKE = Statement(
     {
-        "postgresql": "UPDATE change_sequence SET last = last + 1 WHERE id = 1 RETURNING last",
-        "sqlite": "UPDATE change_sequence SET last = last + 1 WHERE id = 1 RETURNING last",
+        "postgresql": "UPDATE change_sequence SET last = last + 1 WHERE id = 1 RETURNING last, lease_holder",
+        "sqlite": "UPDATE change_sequence SET last = last + 1 WHERE id = 1 RETURNING last, lease_holder",
         "mariadb": "INSERT INTO change_sequence (id, last) VALUES (1, 1) ON DUPLICATE KEY UPDATE last = last + 1 "
-        "RETURNING last",
+        "RETURNING last, lease_holder",
     },
     answers=True,
 )
-#: The number, if it is the one behind `last`: else `FoundOtherwise`.
+#: The number, if it is the one behind `last` and no other process has the lease: else `FoundOtherwise`.
 _TAKE_NEXT = Statement(
     {
         "postgresql": "WITH taken AS (UPDATE change_sequence SET last = v.last + 1 FROM {rows} "
-        "WHERE id = 1 AND change_sequence.last = v.last RETURNING 1) SELECT 1 / (SELECT count(*) FROM taken)",
+        "WHERE id = 1 AND change_sequence.last = v.last AND (lease_holder IS NULL OR lease_holder = v.holder) "
+        "RETURNING 1) SELECT 1 / (SELECT count(*) FROM taken)",
         "mariadb": "UPDATE change_sequence JOIN {rows} ON change_sequence.last = v.last "
-        "SET change_sequence.last = v.last + 1 WHERE change_sequence.id = 1; "
+        "SET change_sequence.last = v.last + 1 WHERE change_sequence.id = 1 "
+        "AND (lease_holder IS NULL OR lease_holder = v.holder); "
         "IF ROW_COUNT() = 0 THEN SIGNAL SQLSTATE '45000'; END IF",
     },
-    {"last": "int"},
+    {"last": "int", "holder": "text"},
 )
 _FIND_CONSUMERS = Statement(
     "SELECT c.id, c.uuid, c.generation, c.project_id, c.user_id, c.consumer_type, a.provider_id, r.name, a.used "
@@ -102,6 +108,8 @@ _INSERT_ENTRIES_OF_NEW = Statement(
 )
 
 
+#: Most of a group's rows have the same time.
+@lru_cache(maxsize=64)
 def moment(time: datetime | None) -> str | None:
     """As `moorage.db.types.UtcDateTime` keeps it in each database."""
     return None if time is None else time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
@@ -110,16 +118,16 @@ def moment(time: datetime | None) -> str | None:
 # --- what is read before anything is decided ----------------------------------------------------------------------
 
 
-def take_next(last: int) -> Command:
-    """Instead of TAKE, for who has decided already on the state as of `last`."""
-    return _TAKE_NEXT, [{"last": last}]
+def take_next(last: int, holder: str) -> Command:
+    """Instead of TAKE, for who has decided already on the state as of `last`. `holder`: as whom he has the lease."""
+    return _TAKE_NEXT, [{"last": last, "holder": holder}]
 
 
 def find_consumers(uuids: Iterable[str]) -> Command:
     return _FIND_CONSUMERS, [{"uuid": uuid} for uuid in uuids]
 
 
-def consumers_found(answer: Answer) -> dict[str, Held]:
+def consumers_found(answer: Rows) -> dict[str, Held]:
     found: dict[str, tuple[Consumer, dict[int, dict[str, int]]]] = {}
     for *fields, provider_id, class_name, used in answer:
         consumer = Consumer(*fields)
@@ -152,11 +160,24 @@ def create_providers(draft: Draft) -> Command:
     return _CREATE_PROVIDERS, rows
 
 
+def prepare(draft: Draft, consumers: Collection[str]) -> None:
+    """Make what `write` needs of these consumers now; it takes that as long as their states are the same. Of the
+    providers that they hold, too, where there are many: those of one change again with the next claim, perhaps.
+    """
+    for uuid in consumers:
+        if uuid in draft.consumers:
+            _of_consumer(draft, uuid)
+            for provider_id in draft.consumers[uuid].holdings if len(consumers) > 1 else ():
+                old, new = draft.forest.by_id(provider_id), draft.providers[provider_id]
+                if old is not None and new is not None and _is_only_used(old, new):
+                    _of_used(draft, new)
+
+
 def write(draft: Draft, sequence: int) -> list[Command]:
     """All that follows the insertion of new providers. Their ids need not be known here."""
     rows = _entry_rows(entries(draft), sequence, draft.now)
     new_ones = set(draft.created.values())
-    of_new = [row for row in rows if row["provider_id"] in new_ones]
+    of_new = [row for row in rows if row["provider_id"] in new_ones] if new_ones else []
     of_known = [row for row in rows if row["provider_id"] not in new_ones] if of_new else rows
     return [
         *(_consumers(draft) if draft.consumers else ()),
@@ -178,7 +199,7 @@ def _providers(draft: Draft) -> Iterator[Command]:
         yield from _traits(draft.forest.names, more_than_used)
         yield from _aggregates(more_than_used)
     yield _DELETE_PROVIDERS, [{"id": old.id} for old, new in more_than_used if old is not None and new is None]
-    yield _UPDATE_PROVIDERS, [{"id": new.id, **_state(new)} for _, new in pairs if new is not None]
+    yield _UPDATE_PROVIDERS, [_state_row(draft, new) for _, new in pairs if new is not None]
     moved = [new for old, new in more_than_used if old is not None and new is not None and not _is_in_place(old, new)]
     yield _PLACE_PROVIDERS, [{"id": new.id, **_place(new)} for new in moved]
     yield _ROOT_PROVIDERS, [{"uuid": new.uuid} for new in draft.new_providers() if new.is_root]
@@ -193,6 +214,29 @@ def _state(provider: Provider) -> Row:
         "revision": provider.revision,
         "updated_at": moment(provider.updated_at),
     }
+
+
+class _UsedRows(NamedTuple):
+    """Of a provider of which only the use has changed."""
+
+    state: Row
+    entry: Entry
+
+
+def _of_used(draft: Draft, new: Provider) -> _UsedRows:
+    state, made = draft.made.get(new.id, _NOTHING_MADE)
+    if state is not new:
+        made = _UsedRows({"id": new.id, **_state(new)}, documents.of_usages(new))
+        draft.made[new.id] = new, made
+    return cast(_UsedRows, made)
+
+
+def _state_row(draft: Draft, new: Provider) -> Row:
+    state, made = draft.made.get(new.id, _NOTHING_MADE)
+    return cast(_UsedRows, made).state if state is new else {"id": new.id, **_state(new)}
+
+
+_NOTHING_MADE = None, None
 
 
 def _place(provider: Provider) -> dict[str, object]:
@@ -259,24 +303,44 @@ def _consumers(draft: Draft) -> Iterator[Command]:
     yield _DELETE_ALLOCATIONS, [{"consumer_id": held.consumer.id} for held in found]
     yield _DELETE_CONSUMERS, [{"id": held.consumer.id} for held in staying if not held.holdings]
     yield _UPDATE_CONSUMERS, [{"id": held.consumer.id, **_owner(held.consumer)} for held in staying if held.holdings]
-    new_ones = [held for uuid, held in draft.consumers.items() if uuid not in draft.found and held.holdings]
-    yield _INSERT_CONSUMERS, [{"uuid": held.consumer.uuid, **_owner(held.consumer)} for held in new_ones]
+    new_ones = [uuid for uuid, held in draft.consumers.items() if uuid not in draft.found and held.holdings]
+    yield _INSERT_CONSUMERS, [_of_consumer(draft, uuid).consumer for uuid in new_ones]
 
 
 def _owner(consumer: Consumer) -> dict[str, object]:
-    return {column: getattr(consumer, column) for column in _OWNER}
+    return {
+        "generation": consumer.generation,
+        "project_id": consumer.project_id,
+        "user_id": consumer.user_id,
+        "consumer_type": consumer.consumer_type,
+    }
+
+
+class _ConsumerRows(NamedTuple):
+    consumer: Row
+    allocations: Sequence[Row]
+    entry: Entry
+
+
+def _of_consumer(draft: Draft, uuid: str) -> _ConsumerRows:
+    held = draft.consumers[uuid]
+    state, made = draft.made.get(uuid, _NOTHING_MADE)
+    if state is not held:
+        classes, now = draft.forest.names.classes, moment(draft.now)
+        allocations = [
+            {"uuid": uuid, "provider_id": provider_id, "class_id": classes[name], "used": amount, "created_at": now}
+            for provider_id, amounts in held.holdings.items()
+            for name, amount in amounts.items()
+        ]
+        holdings = {draft.at(number).uuid: amounts for number, amounts in held.holdings.items()}
+        entry = documents.of_consumer(held.consumer, holdings)
+        made = _ConsumerRows({"uuid": uuid, **_owner(held.consumer)}, allocations, entry)
+        draft.made[uuid] = held, made
+    return cast(_ConsumerRows, made)
 
 
 def _allocations(draft: Draft) -> Command:
-    classes = draft.forest.names.classes
-    now = moment(draft.now)
-    rows: list[Row] = [
-        {"uuid": uuid, "provider_id": provider_id, "class_id": classes[name], "used": amount, "created_at": now}
-        for uuid, held in draft.consumers.items()
-        for provider_id, amounts in held.holdings.items()
-        for name, amount in amounts.items()
-    ]
-    return _INSERT_ALLOCATIONS, rows
+    return _INSERT_ALLOCATIONS, [row for uuid in draft.consumers for row in _of_consumer(draft, uuid).allocations]
 
 
 def entries(draft: Draft) -> Iterator[Entry]:
@@ -284,7 +348,7 @@ def entries(draft: Draft) -> Iterator[Entry]:
     for provider_id in sorted(draft.providers, key=lambda number: (number < 0, abs(number))):
         old, new = draft.forest.by_id(provider_id), draft.providers[provider_id]
         if new is not None and old is not None and _is_only_used(old, new):
-            yield documents.of_usages(new)
+            yield _of_used(draft, new).entry
         elif new is not None:
             parent = None if new.parent_id is None else draft.at(new.parent_id).uuid
             yield documents.of_provider(new, parent, draft.at(new.root_id).uuid)
@@ -293,8 +357,7 @@ def entries(draft: Draft) -> Iterator[Entry]:
     for uuid in sorted(draft.consumers):
         held = draft.consumers[uuid]
         if held.holdings or uuid in draft.found:
-            holdings = {draft.at(number).uuid: amounts for number, amounts in held.holdings.items()}
-            yield documents.of_consumer(held.consumer, holdings)
+            yield _of_consumer(draft, uuid).entry
 
 
 def _is_only_used(old: Provider, new: Provider) -> bool:

@@ -138,14 +138,19 @@ allocations = Table(
     **TABLE_OPTIONS,
 )
 
-#: One row. Whoever writes takes the next number from it last, and keeps the row locked until the commit: so the
+#: One row. Whoever writes takes the next number from it first, and keeps the row locked until the commit: so the
 #: order of numbers is the order of commits, and who has seen number n has seen everything before n.
 #: An auto-increment column would not do: it hands out 7 and 8, and 8 may become visible first.
+#: `lease_...` is `moorage.placement.lease.Row`; kept here, for nobody can take a number past it.
 change_sequence = Table(
     "change_sequence",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("last", BigInteger, nullable=False),
+    Column("lease_holder", String(40)),
+    Column("lease_ms", Integer, nullable=False, server_default="0"),
+    Column("lease_version", BigInteger, nullable=False, server_default="0"),
+    Column("lease_visitor", String(40)),
     **TABLE_OPTIONS,
 )
 

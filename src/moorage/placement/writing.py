@@ -5,12 +5,14 @@ So the picture of the whole database that it decides on is exact, nothing else i
 writer can wait for another in a circle. What it decides is a difference between states; it goes out together with
 the commit, in the second round trip.
 
-Writes of one process share transactions: see `moorage.placement.grouping`.
+Writes of one process share transactions: see `moorage.placement.grouping`. While one is with the database, the next
+group is decided on the state that it will leave behind, and sent when that is known to have come about.
 """
 
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -20,12 +22,14 @@ from sqlalchemy.exc import IntegrityError
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, RetryableConflict, Unavailable
 from moorage.db.batches import Batches, Command, FoundOtherwise, Transaction
+from moorage.db.links import Rows
 from moorage.db.transactions import in_transaction, is_over
-from moorage.placement import changes, store_drafts
+from moorage.placement import changes, store_drafts, store_lease
 from moorage.placement.documents import Entry
 from moorage.placement.drafts import Draft
 from moorage.placement.forest import Forest
 from moorage.placement.grouping import Grouping
+from moorage.placement.lease import Lease, Wish
 from moorage.placement.meters import Meters
 from moorage.placement.model import Provider
 from moorage.placement.snapshot import Snapshot
@@ -34,6 +38,9 @@ T = TypeVar("T")
 
 #: How often a transaction is begun again that the database gave up: it has made us wait for the lock already.
 ATTEMPTS = 8
+#: An order about so many is decided while the group before is with the database. Smaller ones do better to gather until
+#: that is done: decided in 24 us each, they would be written in smaller groups for it.
+LEAST_EARLY = 8
 #: After a guess that was wrong so many groups do without: other processes write as well.
 WARY = 50
 
@@ -59,9 +66,10 @@ class Written(Generic[T]):
 
 
 class Writer:
-    def __init__(self, engine: Engine, snapshot: Snapshot, clock: Clock, meters: Meters) -> None:
+    def __init__(self, engine: Engine, snapshot: Snapshot, clock: Clock, meters: Meters, lease: Lease) -> None:
         self._engine = engine
         self._snapshot = snapshot
+        self._lease = lease
         self._clock = clock
         self._meters = meters
         self._batches = Batches(engine)
@@ -78,59 +86,119 @@ class Writer:
     def run(self, work: Callable[[Connection], Written[T]]) -> T:
         """`work` in a transaction of its own, for what is rarely written: classes and traits."""
 
-        def numbered(connection: Connection) -> T:
-            log = changes.Log(connection, self._clock.now())
+        def numbered(connection: Connection) -> tuple[int, T]:
+            log = changes.Log(connection, self._clock.now(), self._lease)
             written = work(connection)
             log.add(written.entries)
-            return written.result
+            return log.sequence, written.result
 
-        with self._turn:
-            return in_transaction(self._engine, numbered)
+        with self._turn, self._lease.writing():
+            number, result = in_transaction(self._engine, numbered)
+            self._lease.wrote(number)
+            return result
 
-    def _write(self, orders: Sequence[Order[Any]]) -> Sequence[Any]:
+    def _write(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> Sequence[Any]:
         self._meters.group_sizes.observe(len(orders))
-        with self._turn, self._meters.timed(self._meters.commits):
-            began = time.monotonic()
-            for _ in range(ATTEMPTS - 1):
-                try:
-                    return self._attempt(orders)
-                except RetryableConflict:
-                    if is_over(began):
-                        raise
-                    self._meters.repeats.inc()
-            return self._attempt(orders)
+        if early is None or not early.is_sent:
+            self._turn.acquire()
+        try:
+            with self._meters.timed(self._meters.commits):
+                return self._repeated(orders, early)
+        finally:
+            self._turn.release()
 
-    def _attempt(self, orders: Sequence[Order[Any]]) -> list[Any]:
-        unknown: tuple[int, Unavailable] | None = None
-        if self._may_guess(orders):
-            forest = self._snapshot.held()
+    def _repeated(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> Sequence[Any]:
+        began = time.monotonic()
+        for _ in range(ATTEMPTS - 1):
             try:
-                if (outcomes := self._guessed(forest, orders)) is not None:
-                    return outcomes
+                return self._attempt(orders, early)
+            except RetryableConflict:
+                if is_over(began):
+                    raise
+                self._meters.repeats.inc()
+                early = None
+        return self._attempt(orders, early)
+
+    def _attempt(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> Sequence[Any]:
+        unknown: tuple[int, Unavailable] | None = None
+        guess = early if early is not None and early.is_sent else self._guessed(orders, early)
+        if guess is not None:
+            try:
+                return self._finished(guess)
             except (FoundOtherwise, IntegrityError):
                 self._wary = WARY
             except RetryableConflict:
                 raise
             except Unavailable as error:
-                unknown = forest.sequence, error
+                unknown = guess.draft.forest.sequence, error
         return self._numbered(orders, unknown)
 
-    def _may_guess(self, orders: Sequence[Order[Any]]) -> bool:
-        self._wary = max(0, self._wary - 1)
-        if self._wary or not self._batches.is_far:
-            return False
-        return not any(order.consumers for order in orders)
+    # --- in one round trip, if the forest is exact and what is taken for new is new -----------------------------
 
-    def _guessed(self, forest: Forest, orders: Sequence[Order[Any]]) -> list[Any] | None:
-        """In one round trip, if the forest is exact and what is taken for new is new. None where nothing is to be
-        written: a refusal counts only if the forest is known to be exact.
+    def _guessed(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> "_Guess | None":
+        """Sent. None where that cannot be done, or nothing is to be written: a refusal counts only if the forest is known
+        to be exact.
         """
-        draft = Draft(forest, self._clock.now())
-        outcomes = [_decided(order, draft) for order in orders]
-        if draft.is_empty:
+        self._wary = max(0, self._wary - 1)
+        if self._wary or not self._batches.is_far or any(order.consumers for order in orders):
             return None
-        with self._batches.transaction() as transaction:
-            return self._commit(transaction, draft, outcomes, store_drafts.take_next(forest.sequence))
+        guess = early if early is not None and self._has_come_about(early) else self._guess_on(self._snapshot.held())
+        for order in orders[len(guess.outcomes) :]:
+            guess.outcomes.append(_decided(order, guess.draft))
+        if guess.draft.is_empty:
+            return None
+        try:
+            self._send(guess)
+        except Unavailable:
+            return None  # not even a connection: taking the number says so
+        return guess
+
+    def _guess_on(self, forest: Forest, before: "_Guess | None" = None) -> "_Guess":
+        return _Guess(self._send_early, Draft(forest, self._clock.now()), before)
+
+    def _has_come_about(self, guess: "_Guess") -> bool:
+        """What it was decided on: the group before is written as it was guessed, and nothing else since."""
+        return guess.may_be_right and self._snapshot.held().sequence == guess.draft.forest.sequence
+
+    def _send_early(self, guess: "_Guess") -> None:
+        """By whoever has the answer to the group before; if anything is in the way, whoever leads this group sees to it."""
+        if not self._turn.acquire(blocking=False):
+            return
+        with suppress(Exception):  # whoever leads the group sends it again, and answers for what happens then
+            if self._batches.is_open and not guess.draft.is_empty and self._has_come_about(guess):
+                self._send(guess)
+        if not guess.is_sent:
+            self._turn.release()
+
+    def _send(self, guess: "_Guess") -> None:
+        draft = guess.draft
+        with ExitStack() as open_ones:
+            transaction = open_ones.enter_context(self._batches.transaction())
+            open_ones.enter_context(self._lease.writing())
+            answers = transaction.start_commit(
+                self._next_after(draft.forest),
+                store_drafts.create_providers(draft),
+                *store_drafts.write(draft, draft.forest.sequence + 1),
+            )
+            guess.sent, guess.before = (answers, open_ones.pop_all()), None
+
+    def _finished(self, guess: "_Guess") -> list[Any]:
+        """The outcomes, when it is committed. Meanwhile the next group is decided; not where providers have no ids yet."""
+        if guess.sent is None:
+            raise RuntimeError("nothing was sent")
+        draft, (answers, open_ones) = guess.draft, guess.sent
+        guess.sent, after = None, None
+        with open_ones:
+            if not draft.created:
+                after = draft.forest.with_changes(draft.providers, sequence=draft.forest.sequence + 1)
+                self._queue.gather(self._guess_on(after, guess))
+            created = answers()[1]
+            outcomes = self._remember(draft, guess.outcomes, created, after)
+        guess.is_committed = True
+        return outcomes
+
+    def _next_after(self, forest: Forest) -> Command:
+        return store_drafts.take_next(forest.sequence, self._lease.name)
 
     def _numbered(self, orders: Sequence[Order[Any]], unknown: tuple[int, Unavailable] | None) -> list[Any]:
         """`unknown`: the number that was the last, and the error, when a guess was sent and nobody heard what became of
@@ -145,15 +213,20 @@ class Writer:
                 return outcomes
             return self._commit(transaction, draft, outcomes)
 
-    def _commit(self, transaction: Transaction, draft: Draft, outcomes: list[Any], *first: Command) -> list[Any]:
-        """Write what was decided, and remember it. Answers the outcomes, in which new providers have their ids."""
+    def _commit(self, transaction: Transaction, draft: Draft, outcomes: list[Any]) -> list[Any]:
+        """Write what was decided."""
+        commands = store_drafts.create_providers(draft), *store_drafts.write(draft, draft.forest.sequence + 1)
+        with self._lease.writing():
+            return self._remember(draft, outcomes, transaction.commit(*commands)[0])
+
+    def _remember(self, draft: Draft, outcomes: list[Any], created: Rows, after: Forest | None = None) -> list[Any]:
+        """What is committed. The outcomes, in which new providers have their ids; `created` are those."""
         sequence = draft.forest.sequence + 1
-        created = store_drafts.create_providers(draft)
-        answers = transaction.commit(*first, created, *store_drafts.write(draft, sequence))
+        self._lease.wrote(sequence)
         if draft.created:
-            numbered = draft.number(dict(answers[len(first)]))
+            numbered = draft.number(dict(created))
             outcomes = [numbered.get(one.id, one) if isinstance(one, Provider) else one for one in outcomes]
-        self._snapshot.wrote(sequence, draft.providers)
+        self._snapshot.wrote(sequence, draft, after)
         return outcomes
 
     def _begin(self, transaction: Transaction, orders: Sequence[Order[Any]]) -> Draft:
@@ -163,9 +236,18 @@ class Writer:
         taken, found, owners = transaction.send(
             (store_drafts.TAKE, None), store_drafts.find_consumers(consumers), store_drafts.find_names(names)
         )
-        ((sequence,),) = taken
+        ((sequence, holder),) = taken
+        if self._lease.is_in_the_way(holder):
+            self._wait_for_the_lease(transaction)
         forest = self._exact(sequence - 1)
         return Draft(forest, self._clock.now(), store_drafts.consumers_found(found), dict(owners))
+
+    def _wait_for_the_lease(self, transaction: Transaction) -> None:
+        """Until its holder does not answer by it any more, nor can take it anew; it is nobody's then."""
+        self._meters.lease_waits.inc()
+        row = store_lease.row_of(transaction.send(store_lease.look())[0])
+        time.sleep(self._lease.left_s(row))
+        transaction.send(store_lease.change(Wish(row.version, None, row.length_s, self._lease.process)))
 
     def _exact(self, last: int) -> Forest:
         """The forest as of the last commit, which stays the last while we hold the next number."""
@@ -175,6 +257,42 @@ class Writer:
         self._meters.old_pictures.inc()
         # A picture that is ahead is of a database that was set back: read whatever there is.
         return self._snapshot.catch_up(last if forest.sequence < last else None)
+
+
+class _Guess:
+    """A group that is decided before its number is taken: exactly, if that is the one behind the draft's forest."""
+
+    def __init__(self, send: "Callable[[_Guess], None]", draft: Draft, before: "_Guess | None") -> None:
+        self.draft = draft
+        #: The group that is with the database, on whose outcome this one rests.
+        self.before = before
+        self.outcomes: list[Any] = []
+        #: What waits for the answers, and what is to be closed behind them.
+        self.sent: tuple[Callable[[], list[Rows]], ExitStack] | None = None
+        self.is_committed = False
+        self._is_spoilt = False
+        self._send = send
+
+    @property
+    def is_sent(self) -> bool:
+        return self.sent is not None
+
+    @property
+    def may_be_right(self) -> bool:
+        return not self._is_spoilt and (self.before is None or self.before.is_committed)
+
+    def take(self, order: Order[Any]) -> bool:
+        if self._is_spoilt or order.consumers or len(order.about) < LEAST_EARLY:
+            return False
+        try:
+            self.outcomes.append(_decided(order, self.draft))
+            store_drafts.prepare(self.draft, order.new_consumers)
+        except Exception:  # noqa: BLE001 - it waits then, and meets the same when it is decided alone
+            self._is_spoilt = True
+        return not self._is_spoilt
+
+    def begin(self) -> None:
+        self._send(self)
 
 
 def _decided(order: Order[Any], draft: Draft) -> Any:

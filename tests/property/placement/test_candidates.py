@@ -318,10 +318,10 @@ def shape(pairs):
 # --- the facts --------------------------------------------------------------------------------------------------
 
 
-def fast(providers, request):
+def fast(providers, request, sample=None):
     forest = Forest.build(providers, Names(), 0)
     found = []
-    for candidate in search(forest, request):
+    for candidate in search(forest, request, sample=sample):
         allocations = frozenset(
             ((forest.at(slot).uuid, name), amount)
             for slot, amounts in candidate.allocations.items()
@@ -353,6 +353,18 @@ def test_a_limit_gives_that_many_of_them(case, limit):
     found = fast(providers, limited)
     assert set(found) <= everything
     assert len(found) == len(set(found)) == min(limit, len(everything))
+
+
+@settings(max_examples=500, deadline=None)
+@given(searches | spreads | wides | twins, st.integers(1, 30), st.text(max_size=200))
+def test_a_sample_gives_as_many_of_them_as_the_limit_says(case, limit, seed):
+    providers, request = case
+    everything = slow(providers, request)
+    limited = replace(request, limit=limit)
+    found = fast(providers, limited, seed)
+    assert set(found) <= everything
+    assert len(found) == len(set(found)) == min(limit, len(everything))
+    assert fast(providers, limited, seed) == found
 
 
 @settings(max_examples=500, deadline=None)

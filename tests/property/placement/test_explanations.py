@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from moorage.placement.candidates import search
 from moorage.placement.constraints import Kind, constraints_of
@@ -13,7 +14,17 @@ from moorage.placement.model import SHARING, Names
 from moorage.placement.query import AggregateFilter, TraitFilter
 from moorage.placement.remedy import CLOSEST
 from moorage.placement.request import Request, RequestGroup, parse, to_pairs
-from tests.property.placement.test_candidates import searches, slow, spreads, twins, wides
+from tests.property.placement.test_candidates import (
+    AGGREGATES,
+    TRAITS,
+    Dice,
+    inventory,
+    searches,
+    slow,
+    spreads,
+    twins,
+    wides,
+)
 
 cases = searches | spreads | twins | wides
 
@@ -153,6 +164,38 @@ def could_give_anything(provider, request):
         if not group.is_granular
         for name, amount in group.resources.items()
     )
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases, st.integers(0, 2**32))
+def test_what_was_found_before_a_write_is_found_anew_where_it_must_be(case, seed):
+    """After each of some writes, and asked of the state before it once more."""
+    providers, request = case
+    dice = Dice(seed)
+    forest = Forest.build(providers, Names(), 0)
+    explain(forest, request)
+    for _ in range(4):
+        before, known = forest, explain(Forest.build(providers, Names(), 0), request)
+        written = {
+            one.id: written_to(dice, one) for one in dice.sample(providers, dice.randint(0, min(2, len(providers))))
+        }
+        forest = forest.with_changes(written)
+        providers = [written.get(one.id, one) for one in providers]
+        if dice.random() < 0.8:
+            assert explain(forest, request) == explain(Forest.build(providers, Names(), 0), request)
+        if dice.random() < 0.3:
+            assert explain(before, request) == known
+
+
+def written_to(dice, provider):
+    what = dice.mostly("used", "inventories", "traits", "aggregates")
+    new = {
+        "used": lambda: {name: dice.randint(0, 4) for name in provider.inventories},
+        "inventories": lambda: {name: inventory(dice) for name in provider.inventories},
+        "traits": lambda: dice.some([*TRAITS, SHARING], 2),
+        "aggregates": lambda: dice.some(AGGREGATES, 2),
+    }
+    return replace(provider, **{what: new[what]()}, revision=provider.revision + 1)
 
 
 @settings(max_examples=300, deadline=None)

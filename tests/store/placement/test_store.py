@@ -12,6 +12,8 @@ from moorage.db.migrations import upgrade
 from moorage.db.transactions import read, write
 from moorage.placement import changes, store, store_names
 from moorage.placement.claiming import Wish
+from moorage.placement.drafts import Draft
+from moorage.placement.forest import Forest
 from moorage.placement.model import Inventory
 from moorage.placement.reshaping import NewInventories
 from moorage.placement.service import PlacementService
@@ -127,12 +129,12 @@ def test_whoever_hears_of_an_older_write_later_keeps_the_newer_state(service):
     old = service.providers.get(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
     snapshot = service.providers._snapshot
-    snapshot.wrote(1, {old.id: old})
+    snapshot.wrote(1, Draft(Forest(), old.updated_at, providers={old.id: old}))
     assert snapshot.held().by_uuid(uuid).used == {"VCPU": 2}
     service.allocations.release(CONSUMER)
     service.providers.delete(uuid)
     service.providers.forest()
-    snapshot.wrote(1, {old.id: old})
+    snapshot.wrote(1, Draft(Forest(), old.updated_at, providers={old.id: old}))
     assert snapshot.held().by_uuid(uuid) is None, "and it does not bring back what is deleted"
 
 

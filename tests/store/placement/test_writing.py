@@ -1,8 +1,10 @@
 """What a write costs the database, on all three: statements and waits are counted, so that nobody adds one unseen."""
 
+import functools
 import threading
 from collections import Counter
 
+import orjson
 import pytest
 from sqlalchemy import event
 
@@ -11,10 +13,12 @@ from moorage.core.ids import SeededIds
 from moorage.db.batches import Batches
 from moorage.db.engine import dialect_name
 from moorage.db.migrations import upgrade
+from moorage.placement import writing
 from moorage.placement.claiming import Wish
 from moorage.placement.model import Inventory
 from moorage.placement.reshaping import NewInventories
 from moorage.placement.service import PlacementService
+from moorage.placement.writing import LEAST_EARLY, Order
 
 CONSUMER = "00000000-0000-4000-8000-000000000001"
 AGGREGATE = "11111111-1111-4111-8111-111111111111"
@@ -34,18 +38,21 @@ class Costs:
 
     def __init__(self, engine, monkeypatch):
         self.runs = []
+        self.bytes = 0  #: of their parameters
         self.others = []
-        run = Batches.run
+        start = Batches.start
 
         def counted(batches, commands, **how):
             self.runs.append(len(commands))
-            return run(batches, commands, **how)
+            self.bytes += sum(len(orjson.dumps(rows)) for _, rows in commands if rows)
+            return start(batches, commands, **how)
 
-        monkeypatch.setattr(Batches, "run", counted)
+        monkeypatch.setattr(Batches, "start", counted)
         event.listen(engine, "before_cursor_execute", lambda *given: self.others.append(given[2]))
 
     def of(self, act):
         self.runs.clear()
+        self.bytes = 0
         self.others.clear()
         act()
         assert self.others == []
@@ -85,6 +92,7 @@ def test_each_write_waits_as_often_as_it_must_and_reads_nothing_back(engine, ser
     # the number; the consumer's row, the provider, what it holds, the log
     claimed = (1, 5) if far else (2, 6)
     assert costs.of(lambda: allocations.claim([wish(CONSUMER, {uuid: held})])) == claimed
+    assert costs.bytes < 1_260, "of parameters"
     # the number, the consumer; its row, the provider, what it holds goes and comes again, the log
     assert costs.of(lambda: allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}}, 1)])) == (2, 7)
     assert costs.of(lambda: allocations.release(CONSUMER)) == (2, 6)
@@ -121,16 +129,16 @@ def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
     link = service.allocations._writer._batches._link
-    run = type(link).run
+    start = type(link).start
 
     def dying(self, sent, *, begin, commit):
         if self is link:
             if is_carried_out:
-                run(self, sent, begin=begin, commit=commit)
+                start(self, sent, begin=begin, commit=commit)()
             self.driver_connection.close()
-        return run(self, sent, begin=begin, commit=commit)
+        return start(self, sent, begin=begin, commit=commit)
 
-    monkeypatch.setattr(type(link), "run", dying)
+    monkeypatch.setattr(type(link), "start", dying)
     if is_carried_out:
         with pytest.raises(Unavailable):
             service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
@@ -138,6 +146,168 @@ def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
     assert service.providers.get(uuid).used == {"VCPU": 1}
     assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
+
+
+class Meanwhile:
+    """One claim is with the database until a second one, which came meanwhile, is decided. `before` is called before the
+    first is sent, `behind` before its answer is waited for.
+    """
+
+    def __init__(self, service, monkeypatch, *, before=lambda: None, behind=lambda _link, _finish: None):
+        monkeypatch.setattr(writing, "LEAST_EARLY", 1)
+        self.service = service
+        self.writer = service.allocations._writer
+        self.outcomes = {}
+        first, is_sent, is_decided = self.writer._batches._link, threading.Event(), threading.Event()
+        start = type(first).start
+
+        def held(link, sent, *, begin, commit):
+            if link is not first or is_sent.is_set():
+                return start(link, sent, begin=begin, commit=commit)
+            before()
+            finish = start(link, sent, begin=begin, commit=commit)
+
+            def finish_later():
+                is_sent.set()
+                assert is_decided.wait(10)
+                behind(link, finish)
+                return finish()
+
+            return finish_later
+
+        monkeypatch.setattr(type(first), "start", held)
+        self.is_sent, self.is_decided = is_sent, is_decided
+
+    def claim(self, uuid):
+        """{name: None, or the error} of both; of one unit each."""
+        threads = [
+            threading.Thread(target=self._claim, args=(name, consumer, uuid))
+            for name, consumer in (("first", CONSUMER), ("second", AGGREGATE))
+        ]
+        threads[0].start()
+        assert self.is_sent.wait(10)
+        threads[1].start()
+        for _ in range(10_000):
+            if self.writer._queue._ready:
+                break
+            threading.Event().wait(0.001)
+        assert len(self.writer._queue._early.outcomes) == 1
+        self.is_decided.set()
+        for thread in threads:
+            thread.join(10)
+        return self.outcomes
+
+    def _claim(self, name, consumer, uuid):
+        self.outcomes[name] = None
+        try:
+            self.service.allocations.claim([wish(consumer, {uuid: {"VCPU": 1}})])
+        except MoorageError as error:
+            self.outcomes[name] = type(error)
+
+
+def two_vcpus(engine, service):
+    if dialect_name(engine) == "sqlite":
+        pytest.skip("nothing is guessed there")
+    uuid = service.providers.create("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
+    return uuid
+
+
+def test_who_comes_while_a_group_is_written_is_decided_behind_it(engine, service, costs, monkeypatch):
+    uuid = two_vcpus(engine, service)
+    before = service.providers.forest().sequence
+    meanwhile, outcomes = Meanwhile(service, monkeypatch), {}
+    assert costs.of(lambda: outcomes.update(meanwhile.claim(uuid))) == (2, 10), "no wait for a number"
+    assert outcomes == {"first": None, "second": None}
+    assert service.providers.get(uuid).used == {"VCPU": 2}
+    assert service.providers.forest().sequence == before + 2
+
+
+def test_only_what_takes_long_to_decide_is_decided_behind_a_group(service):
+    """Single claims gather until the group before is written: so more of them share a transaction."""
+    service.providers.create("host", None, None)
+    behind = service.allocations._writer._guess_on(service.providers.forest())
+    assert not behind.take(Order(lambda _draft: None, ["one"]))
+    assert behind.take(Order(lambda _draft: None, [f"consumer {number}" for number in range(LEAST_EARLY)]))
+
+
+def test_what_was_decided_behind_a_group_falls_with_it(engine, clock, service, monkeypatch):
+    """Another process was quicker: both are decided again, on what it has left."""
+    uuid, other = two_vcpus(engine, service), PlacementService(engine, clock, SeededIds(2))
+
+    def taken():
+        other.allocations.claim([wish("22222222-2222-4222-8222-222222222222", {uuid: {"VCPU": 1}})])
+
+    assert Meanwhile(service, monkeypatch, before=taken).claim(uuid) == {"first": None, "second": Conflict}
+    assert service.providers.get(uuid).used == other.providers.get(uuid).used == {"VCPU": 2}
+
+
+@pytest.mark.parametrize("is_carried_out", [False, True])
+def test_what_was_decided_behind_a_group_of_which_nobody_heard_is_decided_again(
+    engine, service, monkeypatch, is_carried_out
+):
+    """The connection dies with the first: only that one's outcome is unknown, and the second counts what it did."""
+    uuid = two_vcpus(engine, service)
+
+    def die(link, finish):
+        if is_carried_out:
+            finish()
+        link.driver_connection.close()
+
+    def hold_back(link, sent, *, begin, commit):
+        """Sends nothing before it dies."""
+        return functools.partial(send_and_wait, link, sent, begin=begin, commit=commit)
+
+    def send_and_wait(link, sent, *, begin, commit):
+        return start(link, sent, begin=begin, commit=commit)()
+
+    link_class = type(service.allocations._writer._batches._link)
+    start = link_class.start
+    monkeypatch.setattr(link_class, "start", hold_back)
+    outcomes = Meanwhile(service, monkeypatch, behind=die).claim(uuid)
+    assert outcomes == {"first": Unavailable if is_carried_out else None, "second": None}
+    assert service.providers.get(uuid).used == {"VCPU": 2}
+    assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
+
+
+def test_large_orders_of_many_clients_are_exact_while_another_process_writes_too(engine, clock, service):
+    """Four clients of ours and one of another process want twice what there is, ten consumers at a time."""
+    other = PlacementService(engine, clock, SeededIds(2))
+    uuid = service.providers.create("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(150)})
+    outcomes = Counter()
+
+    def work(worker):
+        for number in range(6):
+            consumers = [f"00000000-0000-4000-8000-{worker:04}{number:04}{one:04}" for one in range(10)]
+            try:
+                (other if worker == 0 else service).allocations.claim(
+                    [wish(consumer, {uuid: {"VCPU": 1}}) for consumer in consumers]
+                )
+                outcomes["claimed"] += 1
+            except Conflict:
+                outcomes["refused"] += 1
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == {"claimed": 15, "refused": 15}
+    fresh = PlacementService(engine, clock, SeededIds(3))
+    for one in (service, other, fresh):
+        assert one.providers.get(uuid).used == {"VCPU": 150}
+    assert service.providers.get(uuid) == fresh.providers.get(uuid)
+
+
+def test_a_number_that_is_the_expected_one_does_not_make_a_guess_right(service):
+    """The group before may have been refused in part, and written with the same number."""
+    writer, forest = service.allocations._writer, service.providers.forest()
+    before = writer._guess_on(forest)
+    behind = writer._guess_on(forest, before)
+    assert not writer._has_come_about(behind)
+    before.is_committed = True
+    assert writer._has_come_about(behind)
 
 
 def test_a_refusal_waits_once_and_takes_no_number(service, costs):

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from moorage.identity.embedded import credentials
-from tests.system.identity.processes import free_port
+from tests.processes import free_port
 from tests.system.planes import MOORAGE, PlaneProcess
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import free_port
 from tests.store.placement.peer import SOUND, Source
 from tests.system.audit.test_commands import ORPHAN, take
-from tests.system.identity.processes import free_port
 from tests.system.planes import MOORAGE, PlaneProcess
 
 pytestmark = pytest.mark.slow

@@ -31,25 +31,28 @@ _HEADERS = {
 
 
 class Client:
-    """Each call goes to any of the processes, on a connection of its own: none is closed for being idle."""
+    """Each call goes to any of the processes, on a connection of its own: none is closed for being idle.
+
+    `urls` may change meanwhile; a process that is not in it any more is still waited for.
+    """
 
     def __init__(self, name: str, urls: Sequence[str], random: Random, calls: list[Call]) -> None:
         self._name = name
         self._random = random
         self._calls = calls
-        self._processes = [urlsplit(url).netloc for url in urls]
+        self._urls = urls
 
     def call(self, kind: str, method: str, path: str, subject: str = "", body: Mapping | None = None) -> Call:
-        process = self._random.randrange(len(self._processes))
-        connection = http.client.HTTPConnection(self._processes[process], timeout=60)
+        process = urlsplit(self._random.choice(self._urls))
+        connection = http.client.HTTPConnection(process.netloc, timeout=60)
         with contextlib.closing(connection):
             start = time.monotonic()
-            connection.request(method, path, None if body is None else json.dumps(body), _HEADERS)
+            connection.request(method, process.path + path, None if body is None else json.dumps(body), _HEADERS)
             response = connection.getresponse()
             content = response.read()
             end = time.monotonic()
         answer = json.loads(content) if content else {}
-        client = f"{self._name} through process {process}"
+        client = f"{self._name} through {process.netloc}"
         made = Call(kind, subject, start, end, response.status, body or {}, answer, client)
         self._calls.append(made)
         return made
@@ -183,27 +186,47 @@ _CHANCES: dict[Callable[[Client], object], int] = {
 _ACTS, _WEIGHTS = list(_CHANCES), list(_CHANCES.values())
 
 
-def rush(urls: Sequence[str], *, seed: int, clients: int = 8, acts: int = 60) -> list[Call]:
-    """What all clients saw, each its own in order; before it, how the world was set up, and after it, how it was left."""
+def rush(
+    urls: Sequence[str],
+    *,
+    seed: int,
+    clients: int = 8,
+    acts: int = 60,
+    pause_s: float = 0.0,
+    meanwhile: Callable[[], object] | None = None,
+) -> list[Call]:
+    """What all clients saw, each its own in order; before it, how the world was set up, and after it, how it was left.
+
+    `pause_s`: of each client after each act. While `meanwhile` is done clients go on, also beyond `acts`.
+    """
     record: list[Call] = []
     first = Client("set-up", urls, Random(seed), record)
     _set_up(first)
     parts = [[] for _ in range(clients)]
     others = [Client(f"client {number}", urls, Random(f"{seed}-{number}"), part) for number, part in enumerate(parts)]
     failures: list[BaseException] = []
+    ended = threading.Event()
 
     def run(client: Client) -> None:
         try:
-            for _ in range(acts):
+            done = 0
+            while done < acts or not ended.is_set():
                 client.act()
+                time.sleep(pause_s)
+                done += 1
         except BaseException as failure:  # noqa: BLE001 - a thread's failure is told by the one that waits for it
             failures.append(failure)
 
     threads = [threading.Thread(target=run, args=(client,)) for client in others]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        if meanwhile is not None:
+            meanwhile()
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
     if failures:
         raise failures[0]
     for part in parts:

@@ -3,7 +3,9 @@
 ``MOORAGE_HISTORIES_SEEDS`` is how many seeds are tried (default 1), ``MOORAGE_HISTORIES_SEED`` the first of them.
 """
 
+import contextlib
 import os
+import time
 from collections import Counter
 from functools import partial
 
@@ -16,6 +18,7 @@ from tests.servers import temporary_database
 from tests.system.placement import committed
 from tests.system.placement.calls import consumer_step, place_step, provider_step
 from tests.system.placement.linearizable import violation
+from tests.system.placement.processes import Process
 from tests.system.placement.rush import CHILD, CONSUMERS, MOVED, PROVIDERS, ROOTS, rush
 
 pytestmark = pytest.mark.slow
@@ -42,12 +45,60 @@ REASONS = (
 @pytest.mark.parametrize("database", DATABASES)
 def test_whatever_clients_see_is_explained_by_one_order(database, seed):
     with temporary_database(database) as url:
-        with our_servers_on(url, front="granian") as servers:
+        with our_servers_on(url, front="server") as servers:
             calls = rush(list(servers.values()), seed=seed)
-        engine = open_engine(url)
-        faults = list(committed.faults(engine))
-        engine.dispose()
-    again = f"again with: MOORAGE_HISTORIES_SEED={seed}"
+        faults = _committed_faults(url)
+    _check(calls, faults, f"again with: MOORAGE_HISTORIES_SEED={seed}")
+
+
+@pytest.mark.parametrize("database", DATABASES[1:])
+def test_so_it_is_while_processes_come_and_go_and_those_that_are_alone_do_not_ask(database, tmp_path):
+    """A process is added while another one knows that it is alone; each leaves in another way."""
+    with temporary_database(database) as url, contextlib.ExitStack() as stack:
+        serving = []
+
+        def start(name, **options):
+            process = Process(tmp_path / name, url, **options)
+            stack.enter_context(process.server)
+            process.start()
+            serving.append(process.server.url)
+            return process
+
+        def leave(process):
+            serving.remove(process.server.url)
+            time.sleep(2.0)  # whoever is being answered by it
+
+        def come_and_go():
+            first.reads_without_asking()
+            second = start("second")
+            time.sleep(1.0)
+            leave(first)
+            first.stop()
+            second.reads_without_asking()
+            third = start("third", lease_s=0)
+            time.sleep(1.0)
+            second.reads_without_asking()
+            with second.stopped():
+                time.sleep(1.5)
+            leave(second)
+            second.kill()
+            time.sleep(1.0)
+            assert third.counted("lease_waits_total") >= 1
+
+        first = start("first")
+        calls = rush(serving, seed=FIRST_SEED, clients=6, pause_s=0.03, meanwhile=come_and_go)
+        faults = _committed_faults(url)
+    _check(calls, faults, f"again with: MOORAGE_HISTORIES_SEED={FIRST_SEED}, if at all")
+
+
+def _committed_faults(url):
+    engine = open_engine(url)
+    faults = list(committed.faults(engine))
+    engine.dispose()
+    return faults
+
+
+def _check(calls, faults, again):
     assert [call for call in calls if call.status >= 500] == [], again
     assert [call for call in calls if not call.accepted and not any(one in call.refusal for one in REASONS)] == [], (
         again

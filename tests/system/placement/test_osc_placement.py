@@ -9,8 +9,8 @@ import pytest
 
 from tests.conformance.conform import our_servers_on, upstream_server
 from tests.conformance.wire import Api
+from tests.processes import openstack, python_of
 from tests.servers import temporary_database
-from tests.system.identity.processes import openstack, python_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.conformance]
 
@@ -137,7 +137,7 @@ def both():
     with contextlib.ExitStack() as stack:
         databases = [stack.enter_context(temporary_database("sqlite")) for _ in range(2)]
         upstream = stack.enter_context(upstream_server(databases[0]))
-        ours = stack.enter_context(our_servers_on(databases[1], front="granian"))
+        ours = stack.enter_context(our_servers_on(databases[1], front="server"))
         yield upstream, ours["default"]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from moorage.placement.derived import KEPT, KEPT_ANYWAY, KEPT_BYTES, Derived
 from moorage.placement.forest import Forest
-from moorage.placement.model import Inventory, Names, Provider
+from moorage.placement.model import SHARING, Inventory, Names, Provider
 from moorage.placement.offers import NOTED
 
 HOST = Provider(1, "u1", "n1", 0, 0, None, 1, {"VCPU": Inventory(8)}, {}, frozenset({"T"}), frozenset({"g"}))
@@ -65,6 +65,15 @@ def test_a_claim_leaves_everything_but_usage_as_it_is():
     for name in ("slot_of_uuid", "trees", "roots", "with_trait", "aggregates", "sharing", "derived"):
         assert getattr(after, name) is getattr(forest, name), name
     assert after.columns["VCPU"].slots is forest.columns["VCPU"].slots
+
+
+def test_a_claim_from_who_shares_leaves_all_that_share_as_they_are():
+    """The layout of the whole forest is made of it."""
+    store = replace(HOST, traits=frozenset({SHARING}))
+    forest = Forest.build([store], Names(), 0)
+    after = forest.with_changes({1: replace(store, used={"VCPU": 2}, revision=1)})
+    assert after.sharing is forest.sharing
+    assert forest.with_changes({1: HOST}).sharing == frozenset()
 
 
 def test_another_inventory_leaves_uuids_trees_traits_and_aggregates_as_they_are():

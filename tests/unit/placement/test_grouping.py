@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from moorage.core.errors import Conflict, Unavailable
+from moorage.placement import grouping
 from moorage.placement.grouping import MOST, Grouping
 
 
@@ -18,7 +19,7 @@ class Desk:
         self.outcome = outcome
         self.grouping = Grouping(self.write, lambda item: [item[0]])
 
-    def write(self, items):
+    def write(self, items, _early):
         self.groups.append(list(items))
         self.began.release()
         assert self.go.acquire(timeout=10)
@@ -117,3 +118,97 @@ def test_a_leader_that_is_stopped_leaves_nobody_waiting():
     desk.go.release()
     desk.grouping.submit(("b", "b"))
     assert [group[0][1] for group in desk.groups] == ["a", "b"]
+
+
+class Tray:
+    """Makes ready what is in lower case."""
+
+    def __init__(self, desk):
+        self.desk = desk
+        self.items = []
+        self.has_begun = False
+
+    def take(self, item):
+        if item[1].islower():
+            self.items.append(item)
+        return item[1].islower()
+
+    def begin(self):
+        self.has_begun = True
+
+
+class EarlyDesk(Desk):
+    """Gathers the next group while one is written; `early` tells, group by group, what had been made ready and begun."""
+
+    def __init__(self, outcome=lambda item: None):
+        super().__init__(outcome)
+        self.early = []
+
+    def write(self, items, early):
+        assert early is None or early.items == list(items)
+        self.early.append(early is not None and early.has_begun)
+        self.grouping.gather(Tray(self))
+        return super().write(items, early)
+
+    def until_waiting(self, count):
+        for _ in range(10_000):
+            if len(self.grouping._waiting) + len(self.grouping._ready) >= count:
+                return
+            threading.Event().wait(0.001)
+        raise AssertionError("it does not wait")
+
+
+def names(desk):
+    return [[name for _, name in group] for group in desk.groups]
+
+
+def test_who_comes_meanwhile_is_made_ready_and_begun():
+    desk = EarlyDesk()
+    outcomes = desk.submit_while_first_is_written([(name, name) for name in "abcdef"])
+    assert names(desk) == [["a"], ["b", "c", "d", "e", "f"]]
+    assert desk.early == [False, True]
+    assert set(outcomes.values()) == {None}
+    assert not desk.grouping._somebody_leads
+
+
+def test_nobody_passes_who_cannot_be_made_ready():
+    desk = EarlyDesk()
+    desk.submit_while_first_is_written([(name, name) for name in "abCde"])
+    assert names(desk) == [["a"], ["b"], ["C", "d", "e"]]
+    assert desk.early == [False, True, False]
+
+
+def test_what_is_about_the_same_as_the_group_being_written_is_in_none_behind_it():
+    desk = EarlyDesk()
+    desk.submit_while_first_is_written([("x", "a"), ("y", "b"), ("x", "c"), ("z", "d")])
+    assert names(desk) == [["a"], ["b"], ["c", "d"]]
+
+
+def test_a_group_that_is_made_ready_is_bounded():
+    desk = EarlyDesk()
+    desk.submit_while_first_is_written([(str(number), "a") for number in range(MOST + 3)])
+    assert [len(group) for group in desk.groups] == [1, MOST, 2]
+    assert desk.early == [False, True, True]
+
+
+def test_who_was_made_ready_and_waits_too_long_is_sent_away(monkeypatch):
+    """Nothing of it is written, and the others are."""
+    monkeypatch.setattr(grouping, "PATIENCE_S", 0.1)
+    desk, outcomes = EarlyDesk(), {}
+
+    def submit(name):
+        try:
+            outcomes[name] = desk.grouping.submit((name, name))
+        except Unavailable as error:
+            outcomes[name] = error
+
+    threads = [threading.Thread(target=submit, args=(name,)) for name in "ab"]
+    threads[0].start()
+    assert desk.began.acquire(timeout=10)
+    threads[1].start()
+    threads[1].join(10)
+    assert isinstance(outcomes["b"], Unavailable)
+    desk.go.release(2)
+    threads[0].join(10)
+    desk.grouping.submit(("c", "c"))
+    assert names(desk) == [["a"], ["c"]]

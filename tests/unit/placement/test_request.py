@@ -6,6 +6,7 @@ from moorage.core.errors import Invalid
 from moorage.placement.query import (
     AggregateFilter,
     TraitFilter,
+    canonical_uuid,
     looks_like_uuid,
     parse_member_of,
     parse_resources,
@@ -184,8 +185,9 @@ def test_groups_that_make_no_sense(pairs, version, code, words):
 @pytest.mark.parametrize("text", [A, A.upper(), A.replace("-", ""), f"{{{A}}}", f"urn:uuid:{A}"])
 def test_uuids_come_in_several_forms(text):
     assert looks_like_uuid(text)
+    assert canonical_uuid(text) == A, "one form is kept"
 
 
-@pytest.mark.parametrize("text", ["", "x", A[:-1], None, 7])
+@pytest.mark.parametrize("text", ["", "x", A[:-1], f"{A}\n", None, 7])
 def test_other_things_are_no_uuids(text):
     assert not looks_like_uuid(text)

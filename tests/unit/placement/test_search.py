@@ -104,6 +104,36 @@ def test_a_limit_shows_many_hosts_and_not_one_host_many_times():
     assert len(search(many, groups(3, limit=50))) == 50, "the permutations fill what is left"
 
 
+@pytest.mark.parametrize(
+    ("providers", "request_"),
+    [
+        (flat(5000), parse([("resources", "VCPU:1"), ("limit", "50")], (1, 39))),
+        (wide(5000, 1), groups(1, limit=50)),
+    ],
+    ids=["one way each", "searched"],
+)
+def test_a_sample_is_from_all_over_the_cloud_and_another_one_for_each_seed(steps, providers, request_):
+    many = forest(providers)
+    first, again, other = (
+        {candidate.anchor for candidate in search(many, request_, sample=seed)} for seed in ("one", "one", "two")
+    )
+    assert len(first) == 50
+    assert first == again
+    assert len(first & other) < 10
+    for anchors in (first, other):
+        tenths = {anchor * 10 // len(providers) for anchor in anchors}
+        assert len(tenths) >= 5, "half of the cloud was not looked at"
+    assert sum(steps) <= 3 * 50 * 3, "more hosts were looked at than are wanted"
+
+
+def test_of_a_cloud_that_is_nearly_full_a_sample_finds_what_is_left():
+    providers = flat(3000)
+    providers[57] = Provider(58, "u58", "n58", 0, 0, None, 58, {"VCPU": Inventory(64)})
+    request = parse([("resources", "VCPU:17"), ("limit", "5")], (1, 39))
+    (found,) = search(forest(providers), request, sample="any")
+    assert forest(providers).at(found.anchor).uuid == "u58"
+
+
 @pytest.mark.parametrize("suffix", ["", "1"])
 def test_a_search_in_one_tree_looks_at_no_other(monkeypatch, suffix):
     looked_at = []

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, RemoteError
-from moorage.placement.client import Candidate, Inventory, PlacementClient
+from moorage.placement.client import Candidate, Claim, Inventory, PlacementClient
 
 SERVERS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(9)]
 
@@ -67,6 +67,30 @@ def test_inventories_are_set_whole_or_one_by_one(client, host):
     client.delete_class("CUSTOM_RESERVATION_X")
 
 
+def test_a_sample_is_of_hosts_from_anywhere_and_without_it_the_first_ones_come(client, host):
+    others = [client.create_provider(f"compute-{number}") for number in range(2, 22)]
+    for one in others:
+        client.set_inventories(one.uuid, 0, {"VCPU": Inventory(8)})
+    query = [("resources", "VCPU:1"), ("limit", "3")]
+
+    def roots(**options):
+        return frozenset(candidate.root_uuid for candidate in client.candidates(query, **options)[0])
+
+    assert roots() == roots()
+    assert len({roots(sample=f"server {number}") for number in range(8)}) > 3
+
+
+def test_several_consumers_claim_together_or_none_of_them(client, host):
+    (candidate,), _ = client.candidates([("resources", "VCPU:4"), ("limit", "10")])
+    claims = {server: Claim(candidate, "red", "alice") for server in SERVERS[:2]}
+    client.claim_together(claims)
+    assert [client.allocations(server) for server in SERVERS[:2]] == [{host.uuid: {"VCPU": 4}}] * 2
+    client.release(SERVERS[0])
+    with pytest.raises(Conflict):
+        client.claim_together(claims)
+    assert client.allocations(SERVERS[0]) == {}
+
+
 def test_traits_and_aggregates_go_with_the_generation(client, host):
     client.ensure_trait("CUSTOM_RESERVATION_HOST")
     generation, traits = client.traits(host.uuid)
@@ -80,19 +104,53 @@ def test_traits_and_aggregates_go_with_the_generation(client, host):
     assert caught.value.status == 400
 
 
+def test_one_trait_is_put_and_taken_away_and_the_others_stay(client, host):
+    client.ensure_trait("CUSTOM_RESERVATION_HOST")
+    client.set_traits(host.uuid, client.traits(host.uuid)[0], {"HW_CPU_X86_AVX2"})
+    for _ in range(2):
+        client.put_trait(host.uuid, "CUSTOM_RESERVATION_HOST", wanted=True)
+    generation, traits = client.traits(host.uuid)
+    assert traits == {"HW_CPU_X86_AVX2", "CUSTOM_RESERVATION_HOST"}
+    for _ in range(2):
+        client.put_trait(host.uuid, "CUSTOM_RESERVATION_HOST", wanted=False)
+    assert client.traits(host.uuid) == (generation + 1, {"HW_CPU_X86_AVX2"}), "what is so already is not written again"
+
+
+@pytest.mark.parametrize(("races", "held"), [(4, True), (5, False)])
+def test_a_trait_that_others_change_meanwhile_is_read_again_a_few_times(client, host, monkeypatch, races, held):
+    client.ensure_trait("CUSTOM_RESERVATION_HOST")
+    read, others = client.traits, iter(range(races))
+
+    def then_changed_by_another(uuid):
+        seen = read(uuid)
+        if next(others, None) is not None:
+            client.set_aggregates(uuid, seen[0], {SERVERS[seen[0] % 2]})
+        return seen
+
+    monkeypatch.setattr(client, "traits", then_changed_by_another)
+    if held:
+        client.put_trait(host.uuid, "CUSTOM_RESERVATION_HOST", wanted=True)
+    else:
+        with pytest.raises(ConcurrentUpdate):
+            client.put_trait(host.uuid, "CUSTOM_RESERVATION_HOST", wanted=True)
+    assert ("CUSTOM_RESERVATION_HOST" in read(host.uuid)[1]) is held
+
+
 def test_a_candidate_is_claimed_and_released(client, host):
     query = [("resources", "VCPU:4"), ("resources_GPU", "CUSTOM_ACCELERATOR_GPU:1"), ("limit", "10")]
     (candidate,), summaries = client.candidates(query)
     assert candidate.root_uuid == host.uuid
     (device,) = candidate.mappings["_GPU"]
     assert candidate.mappings[""] == (host.uuid,)
-    assert summaries[device].capacity == {"CUSTOM_ACCELERATOR_GPU": 1}
-    assert summaries[device].root_uuid == host.uuid
+    assert {name: amounts.capacity for name, amounts in summaries[device].resources.items()} == {
+        "CUSTOM_ACCELERATOR_GPU": 1
+    }
+    assert summaries[device].root_provider_uuid == host.uuid
     client.claim(SERVERS[0], candidate, "red", "alice")
     assert client.allocations(SERVERS[0]) == {host.uuid: {"VCPU": 4}, device: {"CUSTOM_ACCELERATOR_GPU": 1}}
     assert client.usages(host.uuid) == {"VCPU": 4, "MEMORY_MB": 0}
     assert client.provider_allocations(device) == {SERVERS[0]: {"CUSTOM_ACCELERATOR_GPU": 1}}
-    assert client.candidates(query) == ([], {})
+    assert [*map(len, client.candidates(query))] == [0, 0]
     client.release(SERVERS[0])
     assert client.allocations(SERVERS[0]) == {}
 

@@ -1,4 +1,6 @@
-"""How often a request that reads waits for the database: once, for the last change or for its one answer."""
+"""How often a request that reads waits for the database: once, for the last change or for its one answer; not at all for
+the last change where this process knows it.
+"""
 
 import pytest
 from sqlalchemy import event
@@ -29,6 +31,10 @@ READS = [
     "/resource_classes/VCPU",
     "/allocation_candidates?resources=VCPU:1&limit=10",
 ]
+
+
+#: What consumers hold is not in memory.
+HOLDINGS = [f"{URL}/allocations", f"/allocations/{CONSUMER}", "/usages?project_id=red", READS[12]]
 
 
 @pytest.fixture
@@ -63,3 +69,50 @@ def waits(sqlite_engine, monkeypatch):
 def test_a_read_waits_for_the_database_once(host, waits, path):
     assert host.send("GET", path)[0] in (200, 204)
     assert len(waits) == 1, waits
+
+
+@pytest.mark.parametrize("path", READS)
+def test_a_read_of_the_only_process_waits_for_what_is_not_in_memory(host, service, waits, path):
+    """The duty itself leaves SQLite alone, where the question is cheap."""
+    host.send("GET", URL)
+    service.lease_duty._step()
+    waits.clear()
+    assert host.send("GET", path)[0] in (200, 204)
+    assert len(waits) == (path in HOLDINGS), waits
+
+
+def test_after_an_own_write_nothing_is_asked_either(host, service, waits):
+    host.send("GET", URL)
+    service.lease_duty._step()
+    host.does("PUT", f"{URL}/traits", {"resource_provider_generation": 3, "traits": []})
+    assert host.send("PUT", "/traits/CUSTOM_GOLD")[0] == 201
+    assert host.send("GET", "/traits/CUSTOM_GOLD")[0] == 204, "which reads the names"
+    waits.clear()
+    assert host.does("GET", f"{URL}/traits")["traits"] == []
+    assert waits == []
+
+
+@pytest.mark.parametrize("path", HOLDINGS[:2])
+def test_what_is_held_is_asked_for_again_only_when_it_has_changed(host, service, waits, path):
+    def asked(path):
+        waits.clear()
+        assert host.send("GET", path)[0] == 200
+        return len(waits)
+
+    host.send("GET", URL)
+    service.lease_duty._step()
+    assert [asked(path), asked(path)] == [1, 0]
+    host.does("PUT", f"{URL}/traits", {"resource_provider_generation": 3, "traits": []})
+    assert [asked(path), asked(path)] == [1, 0], "another generation of the provider"
+    service.lease_duty.leave()
+    assert asked(path) == 1, "another process may have claimed: here it is only asked for the last change"
+
+
+def test_a_consumer_that_holds_nothing_is_always_asked_for(host, service, waits):
+    host.send("GET", URL)
+    service.lease_duty._step()
+    waits.clear()
+    nobody = CONSUMER.replace("1", "2")
+    for count in (1, 2):
+        assert host.does("GET", f"/allocations/{nobody}") == {"allocations": {}}
+        assert len(waits) == count

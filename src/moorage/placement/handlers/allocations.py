@@ -1,6 +1,5 @@
 """/allocations, /allocations/{consumer} and /resource_providers/{uuid}/allocations"""
 
-import uuid as uuids
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -10,7 +9,7 @@ from moorage.placement.claiming import Wish
 from moorage.placement.handlers.answers import PlacementCall, answer, done
 from moorage.placement.handlers.usages import UNKNOWN
 from moorage.placement.model import Allocation
-from moorage.placement.query import looks_like_uuid
+from moorage.placement.query import canonical_uuid, looks_like_uuid
 from moorage.wire.call import Reply
 
 #: Owner of allocations that were written before 1.8, when nobody said.
@@ -54,7 +53,7 @@ def check_uuid(call: PlacementCall, consumer_uuid: str) -> None:
 
 
 def put(call: PlacementCall, consumer_uuid: str) -> Reply:
-    call.service.allocations.claim([wish(call, str(uuids.UUID(consumer_uuid)), call.json)], single=True)
+    call.service.allocations.claim([wish(call, canonical_uuid(consumer_uuid), call.json)], single=True)
     return done(call)
 
 

@@ -13,10 +13,14 @@ from moorage.placement.schemas import candidate as schemas
 from moorage.wire.call import Reply
 from moorage.wire.microversion import Version
 
+#: Of a request with a limit: a seed, by which it gets some of all candidates instead of the first ones. A header, for
+#: a Placement that does not know it passes it by, where it would refuse a parameter.
+SAMPLE = "x-moorage-sample"
+
 
 def index(call: PlacementCall) -> Reply:
     request = _request(call.query.pairs, call.version)
-    forest, found = call.service.candidates.find(request)
+    forest, found = call.service.candidates.find(request, call.headers.get(SAMPLE) or None)
     return answer(call, body(call.version, forest, request, found))
 
 

@@ -1,6 +1,6 @@
 """/resource_providers/{uuid}/inventories"""
 
-from moorage.placement.model import MAX_INT
+from moorage.core.inventories import MAX_INT
 from moorage.placement.schemas.common import NAME, JsonSchema, body, closed
 
 #: The largest single-precision float: the peer's column.
