@@ -1,80 +1,92 @@
 """What host agents do: say that they live, fetch their jobs, report what became of them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute import action_store, host_store, lifecycle, store
+from moorage.compute import action_store, host_store, lifecycle, move_store, moves, retries, store
+from moorage.compute.heartbeats import Heartbeats
 from moorage.compute.lifecycle import Operation, Outcome
-from moorage.compute.messages import situation
-from moorage.compute.model import BUILD_QUEUE, JOB_RELEASE, Fault, HostReport, Server, TaskState, VmState
+from moorage.compute.messages import host_job, situation
+from moorage.compute.model import BUILD_QUEUE, JOB_RELEASE, Fault, HostReport, Server, VmState
+from moorage.compute.move_progress import MoveProgress, clean_queue
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import Ids
+from moorage.db.questions import Asker
 from moorage.db.transactions import in_transaction
 from moorage.jobs.hints import Hints
 from moorage.jobs.model import Job, JobState, NewJob
+from moorage.jobs.over_http import Report
 
 #: Time that a host has for a job, or until it says that it is still at it.
 JOB_LEASE_S = 60.0
 MAX_JOBS_AT_ONCE = 100
 
 
-@dataclass(frozen=True)
-class Report:
-    """`result` of a job that is done or failed; see contracts of the host's jobs in `messages`."""
-
-    state: str  #: ``running``, ``done`` or ``failed``
-    epoch: int
-    result: Mapping[str, Any]
-
-    @property
-    def error(self) -> str | None:
-        """Why it failed, in one sentence."""
-        if self.state != "failed":
-            return None
-        return str(self.result.get("error") or "the host gave no reason")
-
-
 class AgentService:
-    """`job_lease_s`: see `JOB_LEASE_S`."""
+    """`job_lease_s`: see `JOB_LEASE_S`. `offload_after_s`: see `OperateService`; 0: a shelved server is offloaded at once."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, ids: Ids, hints: Hints, *, job_lease_s: float = JOB_LEASE_S
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        hints: Hints,
+        *,
+        job_lease_s: float = JOB_LEASE_S,
+        offload_after_s: float = 0,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._ids = ids
         self._hints = hints
         self._lease_s = job_lease_s
+        self._beats = Heartbeats(engine, clock)
+        self._open_jobs = Asker(engine).question(store.HOST_JOBS.any_open)
+        self._is_left = Asker(engine).question(move_store.LEAVING)
+        self._offload_after_s = offload_after_s
+        self._moves = MoveProgress(clock, ids)
 
     def register(self, report: HostReport) -> bool:
-        """A heartbeat; True for a host that was not known. Raises `Conflict` for another host's provider."""
+        """A heartbeat; True for a host that was not known. Raises `Conflict` for another host's provider.
+
+        A host that servers are evacuated from stays down until it has cleaned up what is left of them.
+        """
         if report.name == BUILD_QUEUE:
             raise Invalid(f"{BUILD_QUEUE} is the name of a queue; call the host something else")
+        if self._is_left(of_host=report.name):
+            return False
+        if self._beats.knows(report) and self._beats.heard(report.name):
+            return False
         new_uuid = self._ids.uuid()
-        return in_transaction(
+        is_new = in_transaction(
             self._engine, lambda connection: host_store.register(connection, report, new_uuid, self._clock.now())
         )
+        self._beats.remember(report)
+        return is_new
 
     def claim(self, host: str, worker: str, limit: int) -> list[Job]:
-        """At most `limit` jobs for `host`, until the lease is over or they are reported on."""
+        """At most `limit` jobs for `host`, until the lease is over or they are reported on. Also a sign of life."""
+        # What was evacuated from this host goes before anything else is done on it, and before it counts as up.
+        is_left = self._is_left(of_host=host)
+        if not is_left and not self._beats.heard(host):
+            self._beats.remember(in_transaction(self._engine, lambda connection: self._beat(connection, host)))
+        queue = clean_queue(host) if is_left else host
+        if not self._open_jobs(of_queue=queue):
+            return []
         told: list[str] = []
 
         def work(connection: Connection) -> list[Job]:
             told.clear()
-            if host_store.host(connection, host) is None:
-                raise NotFound(f"Compute host {host} could not be found; an agent registers it first.")
 
             def given_up(connection: Connection, job: Job) -> None:
                 told.extend(self._follow(connection, job, Report("failed", job.epoch, job.result or {})))
 
             return store.HOST_JOBS.claim(
                 connection,
-                host,
+                queue,
                 worker,
                 self._clock.now(),
                 self._lease_s,
@@ -86,6 +98,14 @@ class AgentService:
         for queue in told:
             self._hints.send(queue)
         return jobs
+
+    def _beat(self, connection: Connection, name: str) -> HostReport:
+        """The first sign of life that this process has of a host, and what it is."""
+        host = host_store.host(connection, name)
+        if host is None:
+            raise NotFound(f"Compute host {name} could not be found; an agent registers it first.")
+        host_store.beat(connection, [name], self._clock.now())
+        return host.report
 
     def report(self, job_id: str, report: Report) -> None:
         """Take note and lead the server to its next state, once however often it is reported.
@@ -102,11 +122,17 @@ class AgentService:
                 until = now + timedelta(seconds=self._lease_s)
                 store.HOST_JOBS.extend(connection, job_id, report.epoch, until)
                 return []
+            if report.error is not None and job.kind in moves.UNTIL_DONE:
+                not_before = now + timedelta(seconds=self._lease_s)
+                store.HOST_JOBS.release(connection, job_id, report.epoch, not_before)
+                return []
             final = JobState.DONE if report.state == "done" else JobState.FAILED
             # The console is kept with the server; in the job it would only be carried around.
             result = {key: value for key, value in report.result.items() if key != "console"}
             if not store.HOST_JOBS.finish(connection, job_id, report.epoch, final, result, now):
                 return []
+            if "password" in job.payload:
+                store.HOST_JOBS.redact(connection, job_id, {**job.payload, "password": ""})
             return self._follow(connection, job, report)
 
         for queue in in_transaction(self._engine, work):
@@ -114,11 +140,21 @@ class AgentService:
 
     def _follow(self, connection: Connection, job: Job, report: Report) -> list[str]:
         """What follows from a report, in its transaction. Answers the queues to hint at after the commit."""
-        operation = lifecycle.BY_TASK[TaskState(job.payload["task"])]
+        if "move_id" in job.payload:
+            return self._follow_move(connection, job, report)
+        return self._follow_operation(connection, job, report)
+
+    def _follow_operation(self, connection: Connection, job: Job, report: Report) -> list[str]:
+        operation = lifecycle.BY_KIND[job.kind]
         server = store.lock_server(connection, job.key)
         now = self._clock.now()
         if server is None:
             return []
+        if operation is lifecycle.CREATE:
+            code = report.result.get("code")
+            if retries.after_build(connection, job, server, now, error=report.error, code=code):
+                return [BUILD_QUEUE]
+            report = retries.with_exhaustion(job, report)
         action_store.finish_event(connection, job.payload["action_id"], operation.event, now, error=report.error)
         if isinstance(text := report.result.get("console"), str):
             store.save_console(connection, server.id, text, now)
@@ -126,6 +162,8 @@ class AgentService:
         if outcome is None:
             return []
         store.update_server(connection, server.id, now, **_changes(server, operation, outcome, report, job.queue, now))
+        if operation is lifecycle.SHELVE and report.error is None and self._offload_after_s == 0:
+            return [self._offload(connection, server, job)]
         if not _frees(operation, report):
             return []
         payload = {
@@ -137,12 +175,32 @@ class AgentService:
         store.BUILD_JOBS.enqueue(connection, release, now)
         return [BUILD_QUEUE]
 
+    def _offload(self, connection: Connection, server: Server, job: Job) -> str:
+        """A server that is shelved leaves its host at once: part of the same action."""
+        operation, now = lifecycle.SHELVE_OFFLOAD, self._clock.now()
+        action_store.begin_event(connection, job.payload["action_id"], operation.event, job.queue, now)
+        store.update_server(connection, server.id, now, task_state=operation.task)
+        ids = {"action_id": job.payload["action_id"], "request_id": job.payload["request_id"]}
+        offload = host_job(self._ids.uuid(), operation.kind, server, job.queue, ids)
+        store.HOST_JOBS.enqueue(connection, offload, now)
+        return job.queue
+
+    def _follow_move(self, connection: Connection, job: Job, report: Report) -> list[str]:
+        move = move_store.move(connection, job.payload["move_id"])
+        server = None if move is None else store.lock_server(connection, move.server_id)
+        told: list[str] = []
+        if move is not None and server is not None and move.step == job.kind:
+            apart = job.key != server.id
+            told += self._moves.advance(connection, move, server, report.result, report.error, apart=apart)
+        waiting = store.HOST_JOBS.next_queue(connection, job.key)
+        return told if waiting is None else [*told, waiting]
+
 
 def _frees(operation: Operation, report: Report) -> bool:
     """Whether nothing of the server is left on its host, so that its allocation must go too."""
     if operation is lifecycle.CREATE:
         return report.error is not None
-    return operation is lifecycle.DELETE and report.error is None
+    return operation in (lifecycle.DELETE, lifecycle.SHELVE_OFFLOAD) and report.error is None
 
 
 def _changes(
@@ -151,12 +209,30 @@ def _changes(
     changes: dict[str, Any] = {"vm_state": outcome.vm_state, "task_state": outcome.task_state}
     if outcome.power is not None:
         changes["power_state"] = outcome.power
+    if isinstance(devices := report.result.get("devices"), list):
+        changes["devices"] = devices
     if operation is lifecycle.CREATE and outcome.vm_state is VmState.ACTIVE:
-        devices = report.result.get("devices")
-        changes |= {"launched_at": now, "devices": devices if isinstance(devices, list) else []}
-    if operation is lifecycle.CREATE and report.error is not None:
+        changes["launched_at"] = now
+    if report.error is not None:
+        return changes | _failed(server, operation, outcome, report, host, now)
+    if operation in (lifecycle.SOFT_DELETE, lifecycle.SHELVE):
+        changes["parked_at"] = now
+    elif operation in (lifecycle.RESTORE, lifecycle.UNSHELVE):
+        changes |= {"parked_at": None, "parked_image_id": None}
+    elif operation is lifecycle.SHELVE_OFFLOAD:
+        changes |= {"host": None, "placed": None, "devices": []}
+    return changes
+
+
+def _failed(
+    server: Server, operation: Operation, outcome: Outcome, report: Report, host: str, now: datetime
+) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if operation is lifecycle.SHELVE:
+        changes["parked_image_id"] = None
+    if operation is lifecycle.CREATE:
         changes["placed"] = None
-    if report.error is not None and outcome.vm_state is VmState.ERROR and operation.fails is not None:
+    if outcome.vm_state is VmState.ERROR and operation.fails is not None:
         details = f"host {host}, {operation.kind}: {report.result.get('code', 'no code')}"
-        changes["fault"] = Fault(500, report.error, details, now)
+        changes["fault"] = Fault(500, report.error or "", details, now)
     return changes

@@ -4,14 +4,14 @@ All but the agent's side speaks the public Compute API only, so that a real Nova
 addresses the root of the service: paths begin with ``/v2.1``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from moorage.core.errors import Conflict, NotFound, RemoteError
-from moorage.jobs.model import FENCED_CODE
-from moorage.wire.client import ServiceClient, decode
+from moorage.core.errors import NotFound, RemoteError
+from moorage.jobs.over_http import HostJobsClient
+from moorage.wire.client import decode
 
 #: Capacity fields and cpu_info as an object: both below 2.88, the latter from 2.28 on.
 _WITH_CAPACITY = "2.87"
@@ -21,6 +21,8 @@ _AGGREGATES = "2.81"
 #: From here on servers of cells that do not answer are listed too, and hypervisors and migrations have uuids.
 _EVERYWHERE = "2.69"
 _FLAVORS = "2.61"
+#: From here on an event of an accelerator is known.
+_EVENTS = "2.82"
 _PAGE = 500
 
 
@@ -70,23 +72,8 @@ class Aggregate:
     metadata: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class AgentJob:
-    """`payload`: see `moorage.compute.messages.host_job`."""
-
-    id: str
-    kind: str
-    key: str
-    epoch: int
-    attempt: int
-    payload: Mapping[str, Any]
-
-
-class ComputeClient:
+class ComputeClient(HostJobsClient):
     """Needs the credentials of an administrator or a service. Deletions of what is not there are fine."""
-
-    def __init__(self, http: ServiceClient) -> None:
-        self._http = http
 
     # ----------------------------------------------------------------------------------- hypervisors
 
@@ -101,7 +88,7 @@ class ComputeClient:
 
     def hypervisor_ids(self) -> set[str]:
         """Of all: uuids, which are those of their resource providers."""
-        return {str(row["id"]) for row in self._pages("/v2.1/os-hypervisors", "hypervisors")}
+        return {str(row["id"]) for row in self._rows("/v2.1/os-hypervisors", "hypervisors")}
 
     # --------------------------------------------------------------------------------------- flavors
 
@@ -110,7 +97,7 @@ class ComputeClient:
         answer = self._http.answer("GET", f"/v2.1/flavors/{_quoted(name_or_id)}", version=_FLAVORS, accept=(404,))
         if answer.status == 200:
             return _flavor(decode(answer)["flavor"])
-        rows = self._pages("/v2.1/flavors/detail", "flavors", {"is_public": "None"}, version=_FLAVORS)
+        rows = self._rows("/v2.1/flavors/detail", "flavors", {"is_public": "None"}, version=_FLAVORS)
         return next((_flavor(row) for row in rows if row["name"] == name_or_id), None)
 
     def create_flavor(
@@ -159,11 +146,12 @@ class ComputeClient:
 
     def servers_of_flavor(self, flavor_id: str) -> list[Server]:
         """Of all projects."""
-        return [_server(row) for row in self._servers({"flavor": flavor_id})]
+        wanted = {"flavor": flavor_id, "all_tenants": "true"}
+        return [_server(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)]
 
     def server_ids(self) -> set[str]:
         """Of all projects."""
-        return {row["id"] for row in self._pages("/v2.1/servers", "servers", {"all_tenants": "true"})}
+        return {row["id"] for row in self._rows("/v2.1/servers", "servers", {"all_tenants": "true"})}
 
     def server_owner(self, server_id: str) -> tuple[str, str] | None:
         """(project, user); None where there is no such server."""
@@ -174,36 +162,28 @@ class ComputeClient:
         server = decode(answer)["server"]
         return server["tenant_id"], server["user_id"]
 
+    def server_name(self, server_id: str) -> str | None:
+        """None where there is no such server."""
+        path = f"/v2.1/servers/{_quoted(server_id)}"
+        answer = self._http.answer("GET", path, version=_EVERYWHERE, accept=(404,))
+        return None if answer.status == 404 else str(decode(answer)["server"]["name"])
+
     def migration_ids(self) -> set[str]:
         """Migrations are consumers while they last; a compute service that does not migrate has none."""
         try:
-            return {str(row["uuid"]) for row in self._pages("/v2.1/os-migrations", "migrations")}
+            return {str(row["uuid"]) for row in self._rows("/v2.1/os-migrations", "migrations")}
         except NotFound:
             return set()
 
-    def _pages(
+    def _rows(
         self, path: str, key: str, wanted: Mapping[str, str] | None = None, version: str = _EVERYWHERE
     ) -> Iterator[Mapping[str, Any]]:
-        params: dict[str, Any] = {**(wanted or {}), "limit": _PAGE}
-        while True:
-            document = self._http.get(path, params=params, version=version)
-            yield from document[key]
-            if not document.get(f"{key}_links"):
-                return
-            params["marker"] = document[key][-1].get("uuid") or document[key][-1]["id"]
+        params = [*(wanted or {}).items(), ("limit", _PAGE)]
+        return self._http.rows(path, key, params, more=f"{key}_links", version=version)
 
     def delete_server(self, server_id: str) -> None:
         """Answered before it is gone: ask again until it is not found."""
         self._delete(f"/v2.1/servers/{_quoted(server_id)}")
-
-    def _servers(self, wanted: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-        params: dict[str, Any] = {**wanted, "all_tenants": "true", "limit": _PAGE}
-        while True:
-            document = self._http.get("/v2.1/servers/detail", params=params, version=_WITH_FLAVOR_ID)
-            yield from document["servers"]
-            if not document.get("servers_links"):
-                return
-            params["marker"] = document["servers"][-1]["id"]
 
     # ------------------------------------------------------------------------------------ aggregates
 
@@ -245,6 +225,7 @@ class ComputeClient:
         memory_mb: int,
         local_gb: int,
         devices: int,
+        capabilities: Sequence[str] = (),
     ) -> None:
         """Also the heartbeat: the host's service is up for some time after each."""
         body = {
@@ -256,29 +237,34 @@ class ComputeClient:
             "memory_mb": memory_mb,
             "local_gb": local_gb,
             "devices": devices,
+            "capabilities": list(capabilities),
         }
         self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}", json=body)
 
-    def claim_jobs(self, host: str, worker: str, limit: int = 1) -> list[AgentJob]:
-        """Not repeated by itself: a worker whose answer was lost asks again, and gets the same jobs."""
-        body = {"worker": worker, "limit": limit}
-        rows = self._http.request("POST", f"/agent/v1/hosts/{_quoted(host)}/jobs", json=body)["jobs"]
-        return [
-            AgentJob(row["id"], row["kind"], row["key"], row["epoch"], row["attempt"], row["payload"]) for row in rows
-        ]
+    def send_events(self, events: Sequence[Mapping[str, str]]) -> None:
+        """To servers: ``{"name", "server_uuid", "tag", "status"}`` each. Raises `NotFound` where it knows none of them."""
+        body = {"events": [dict(event) for event in events]}
+        self._http.request("POST", "/v2.1/os-server-external-events", json=body, version=_EVENTS)
 
-    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, Any] | None = None) -> None:
-        """`state`: running, done or failed. The same report again is fine.
+    def server_status(self, server_id: str) -> str:
+        """``ACTIVE`` ... Raises `NotFound`."""
+        status: str = self._http.get(f"/v2.1/servers/{_quoted(server_id)}")["server"]["status"]
+        return status
 
-        Raises `Conflict` ``jobs.fenced`` when another worker has the job by now: stop working on it.
-        """
-        body = {"epoch": epoch, "state": state, "result": dict(result or {})}
-        try:
-            self._http.request("PUT", f"/agent/v1/jobs/{_quoted(job_id)}", json=body)
-        except RemoteError as error:
-            if error.status == 409:
-                raise Conflict(error.message, code=FENCED_CODE) from error
-            raise
+    def reboot_hard(self, server_id: str) -> None:
+        """Raises `Conflict` where something else is done to it, `NotFound`."""
+        self._http.request("POST", f"/v2.1/servers/{_quoted(server_id)}/action", json={"reboot": {"type": "HARD"}})
+
+    def expected_servers(self, host: str) -> dict[str, str | None]:
+        """Servers of the host -> a mark that changes when they do; None while something is done to them."""
+        rows = self._http.get(f"/agent/v1/hosts/{_quoted(host)}/servers")["servers"]
+        return {row["id"]: row["mark"] for row in rows}
+
+    def report_domains(self, host: str, looks: Mapping[str, tuple[str, str]], consoles: Mapping[str, str]) -> None:
+        """`looks`: server -> (its mark when it was looked at, its power or ``gone``); `consoles`: server -> text."""
+        domains = {server: {"mark": mark, "power": power} for server, (mark, power) in looks.items()}
+        body = {"domains": domains, "consoles": dict(consoles)}
+        self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}/domains", json=body)
 
     def _delete(self, path: str) -> None:
         self._http.answer("DELETE", path, accept=(404,))

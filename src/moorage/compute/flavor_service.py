@@ -1,21 +1,20 @@
-"""Use cases of flavors, their extra specs and their access lists, and of keypairs."""
+"""Use cases of flavors, their extra specs and their access lists."""
 
-import base64
-import binascii
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 
 from sqlalchemy import Connection, Engine
 
 from moorage.compute import flavor_store as store
-from moorage.compute.model import Flavor, Keypair
+from moorage.compute.model import Flavor
+from moorage.compute.server_request import fields_of, visible_flavor
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
-from moorage.scheduler import flavor_resources
+from moorage.scheduler.flavor_resources import request_for
+from moorage.scheduler.known_specs import check_known
 
 
 class FlavorService:
@@ -69,12 +68,17 @@ class FlavorService:
 
     # ---------------------------------------------------------------------------------- extra specs
 
-    def add_extra_specs(self, flavor_id: str, added: Mapping[str, str]) -> None:
-        """Refused as a whole when no server could be placed with all of them together."""
+    def add_extra_specs(self, flavor_id: str, added: Mapping[str, str], *, known_only: bool = False) -> None:
+        """Refused as a whole when no server could be placed with all of them together, and with `known_only` for
+        keys and values that hypervisors do not know.
+        """
+        if known_only:
+            check_known(added)
 
         def work(connection: Connection) -> None:
-            together = {**_locked(connection, flavor_id).extra_specs, **added}
-            flavor_resources.check(together)
+            flavor = _locked(connection, flavor_id)
+            together = {**flavor.extra_specs, **added}
+            request_for(fields_of(replace(flavor, extra_specs=together)))
             store.set_extra_specs(connection, flavor_id, together)
 
         in_transaction(self._engine, work)
@@ -125,45 +129,6 @@ class FlavorService:
 
         return in_transaction(self._engine, work)
 
-    # ------------------------------------------------------------------------------------- keypairs
-
-    def keypairs(self, user_id: str) -> list[Keypair]:
-        with read(self._engine) as connection:
-            return store.keypairs_of(connection, user_id)
-
-    def keypair(self, user_id: str, name: str) -> Keypair:
-        with read(self._engine) as connection:
-            pair = store.keypair(connection, user_id, name)
-        if pair is None:
-            raise NotFound(f"Keypair {name} not found for user {user_id}")
-        return pair
-
-    def import_keypair(self, user_id: str, name: str, kind: str, public_key: str) -> Keypair:
-        pair = Keypair(user_id, name, kind, public_key, _fingerprint(public_key), self._clock.now())
-
-        def work(connection: Connection) -> None:
-            if store.keypair(connection, user_id, name) is not None:
-                raise Conflict(f"Key pair '{name}' already exists.")
-            store.insert_keypair(connection, pair)
-
-        in_transaction(self._engine, work)
-        return pair
-
-    def delete_keypair(self, user_id: str, name: str) -> None:
-        def work(connection: Connection) -> None:
-            if not store.delete_keypair(connection, user_id, name):
-                raise NotFound(f"Keypair {name} not found for user {user_id}")
-
-        in_transaction(self._engine, work)
-
-
-def visible_flavor(connection: Connection, caller: Caller, flavor_id: str) -> Flavor:
-    """The flavor, if `caller` may know of it. Raises `NotFound`."""
-    flavor = store.flavor(connection, flavor_id, visible_to=None if _sees_all(caller) else caller.project_id)
-    if flavor is None:
-        raise _no_flavor(flavor_id)
-    return flavor
-
 
 def _sees_all(caller: Caller) -> bool:
     return caller.is_admin or caller.is_service
@@ -178,13 +143,3 @@ def _locked(connection: Connection, flavor_id: str) -> Flavor:
 
 def _no_flavor(flavor_id: str) -> NotFound:
     return NotFound(f"Flavor {flavor_id} could not be found.")
-
-
-def _fingerprint(public_key: str) -> str:
-    """MD5 of the key itself in pairs of hex digits: what OpenSSH showed once and the API still does."""
-    try:
-        key = base64.b64decode(public_key.split()[1], validate=True)
-    except (IndexError, binascii.Error, ValueError) as error:
-        raise Invalid("Keypair data is invalid: failed to generate fingerprint") from error
-    digest = hashlib.md5(key, usedforsecurity=False).hexdigest()
-    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))

@@ -1,4 +1,4 @@
-"""Flavors, who may use the private ones, and keypairs, in SQL."""
+"""Flavors, and who may use the private ones, in SQL."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
 
-from moorage.compute.model import Flavor, Keypair
-from moorage.compute.tables import flavor_access, flavors, keypairs
+from moorage.compute.model import Flavor
+from moorage.compute.tables import flavor_access, flavors
 
 _INSERT = insert(flavors)
 _ALL = select(flavors).order_by(flavors.c.id)
@@ -31,13 +31,6 @@ _IS_SHARED = flavors.c.id.in_(
 )
 _VISIBLE = _ALL.where(or_(flavors.c.is_public, _IS_SHARED))
 _VISIBLE_BY_ID = _VISIBLE.where(flavors.c.id == bindparam("of_id"))
-
-_KEYPAIRS = select(keypairs).where(keypairs.c.user_id == bindparam("of_user")).order_by(keypairs.c.name)
-_KEYPAIR = _KEYPAIRS.where(keypairs.c.name == bindparam("of_name"))
-_KEYPAIR_INSERT = insert(keypairs)
-_KEYPAIR_DELETE = delete(keypairs).where(
-    keypairs.c.user_id == bindparam("of_user"), keypairs.c.name == bindparam("of_name")
-)
 
 
 def insert_flavor(connection: Connection, flavor: Flavor, now: datetime) -> None:
@@ -93,28 +86,7 @@ def remove_access(connection: Connection, flavor_id: str, project_id: str) -> bo
     return connection.execute(_ACCESS_DELETE, {"of_id": flavor_id, "of_project": project_id}).rowcount > 0
 
 
-def keypairs_of(connection: Connection, user_id: str) -> list[Keypair]:
-    return [_keypair(row) for row in connection.execute(_KEYPAIRS, {"of_user": user_id})]
-
-
-def keypair(connection: Connection, user_id: str, name: str) -> Keypair | None:
-    row = connection.execute(_KEYPAIR, {"of_user": user_id, "of_name": name}).one_or_none()
-    return None if row is None else _keypair(row)
-
-
-def insert_keypair(connection: Connection, pair: Keypair) -> None:
-    connection.execute(_KEYPAIR_INSERT, asdict(pair))
-
-
-def delete_keypair(connection: Connection, user_id: str, name: str) -> bool:
-    return connection.execute(_KEYPAIR_DELETE, {"of_user": user_id, "of_name": name}).rowcount > 0
-
-
 def _flavor(row: Row[Any]) -> Flavor:
-    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's columns
+    values = dict(row._mapping)
     del values["created_at"]
     return Flavor(**values)
-
-
-def _keypair(row: Row[Any]) -> Keypair:
-    return Keypair(**row._mapping)  # noqa: SLF001 - as above

@@ -7,8 +7,19 @@ from typing import NoReturn
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute import host_store, store
-from moorage.compute.model import BUILD_QUEUE, DEFAULT_ZONE, JOB_PUBLISH_STATUS, Aggregate, Flavor, Host
+from moorage.compute import host_store, move_store, store
+from moorage.compute.aggregate_publishing import enqueue as enqueue_aggregates
+from moorage.compute.model import (
+    BUILD_QUEUE,
+    COMPUTE_BINARY,
+    DEFAULT_ZONE,
+    JOB_FORGET_HOST,
+    JOB_PUBLISH_STATUS,
+    Aggregate,
+    Flavor,
+    Host,
+)
+from moorage.compute.moves import is_evacuated
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids
@@ -86,6 +97,24 @@ class HostService:
         forced_down: bool | None = None,
     ) -> HostDetails:
         """None leaves a value as it is; enabling forgets the reason."""
+        name = next((one.host.name for one in self.hosts() if one.host.service_uuid == service_uuid), None)
+        if name is None:
+            raise NotFound(f"Service {service_uuid} could not be found.")
+        return self.set_service_of(
+            name, is_enabled=is_enabled, disabled_reason=disabled_reason, forced_down=forced_down
+        )
+
+    def set_service_of(
+        self,
+        name: str,
+        *,
+        is_enabled: bool | None = None,
+        disabled_reason: str | None = None,
+        forced_down: bool | None = None,
+    ) -> HostDetails:
+        """As `set_service`, of the host called so. Raises `Invalid` when it is not to be forced down any more, and
+        has not cleaned up what was evacuated from it.
+        """
         changes: dict[str, object] = {}
         if is_enabled is not None:
             changes |= {"is_enabled": is_enabled, "disabled_reason": None if is_enabled else disabled_reason}
@@ -93,18 +122,52 @@ class HostService:
             changes["forced_down"] = forced_down
 
         def work(connection: Connection) -> HostDetails:
-            host = next((one for one in host_store.all_hosts(connection) if one.service_uuid == service_uuid), None)
-            if host is None:
-                raise NotFound(f"Service {service_uuid} could not be found.")
+            if host_store.host(connection, name) is None:
+                raise NotFound(f"Could not find binary {COMPUTE_BINARY} on host {name}.")
+            if forced_down is False and move_store.is_left(connection, name):
+                raise Invalid(
+                    f"Host {name} stays forced down: servers were evacuated from it, and what is left of them there is "
+                    "not cleaned up. Start its agent, which does that, and repeat the request."
+                )
             if changes:
-                host_store.set_service(connection, host.name, **changes)
+                host_store.set_service(connection, name, **changes)
             if is_enabled is not None:
-                self._enqueue_status(connection, host.name)
-            return next(one for one in self._details(connection) if one.host.name == host.name)
+                self._enqueue_status(connection, name)
+            return next(one for one in self._details(connection) if one.host.name == name)
 
         details = in_transaction(self._engine, work)
         self._hints.send(BUILD_QUEUE)
         return details
+
+    def delete_service(self, name: str) -> None:
+        """Forget a host that has no servers; its providers in Placement follow. An agent that still runs comes back.
+
+        One that servers were evacuated from may be gone for good, and is forgotten too: with what their moves hold of
+        it. If it does come back, it cleans up before it is known again.
+        """
+
+        def work(connection: Connection) -> None:
+            host = host_store.lock_host(connection, name)
+            if host is None:
+                raise NotFound(f"Compute host {name} could not be found.")
+            if store.servers_on_hosts(connection).get(name):
+                raise Conflict(
+                    "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
+                )
+            going = [move for move in move_store.open_moves_of_host(connection, name) if not is_evacuated(move)]
+            if going:
+                servers = ", ".join(sorted({move.server_id for move in going}))
+                raise Conflict(
+                    f"Unable to delete compute service of {name}: moves from it or to it are not over, of the servers "
+                    f"{servers}. Wait for them, confirm or revert them, or delete the servers first."
+                )
+            host_store.delete_host(connection, name)
+            payload = {"provider": host.report.provider_uuid, "host": name}
+            job = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_FORGET_HOST, f"host:{name}", payload)
+            store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
+
+        in_transaction(self._engine, work)
+        self._hints.send(BUILD_QUEUE)
 
     def _enqueue_status(self, connection: Connection, host: str) -> None:
         """The trait that keeps Placement's candidates off a disabled host follows; the scheduler's own filter
@@ -173,8 +236,10 @@ class HostService:
             if aggregate.zone:
                 _check_zone(connection, aggregate_id, name, aggregate.zone)
             host_store.add_member(connection, aggregate_id, name)
+            enqueue_aggregates(connection, self._clock, self._ids, name)
 
         in_transaction(self._engine, work)
+        self._hints.send(BUILD_QUEUE)
         return self.aggregate(aggregate_id)
 
     def remove_host(self, aggregate_id: int, name: str) -> Aggregate:
@@ -183,8 +248,10 @@ class HostService:
                 _missing(aggregate_id)
             if not host_store.remove_member(connection, aggregate_id, name):
                 raise NotFound(f"Aggregate {aggregate_id} has no host {name}.")
+            enqueue_aggregates(connection, self._clock, self._ids, name)
 
         in_transaction(self._engine, work)
+        self._hints.send(BUILD_QUEUE)
         return self.aggregate(aggregate_id)
 
 

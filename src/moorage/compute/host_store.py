@@ -1,6 +1,6 @@
 """Compute hosts with their services, and host aggregates, in SQL."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -11,20 +11,31 @@ from sqlalchemy.exc import IntegrityError
 from moorage.compute.model import Aggregate, Host, HostReport
 from moorage.compute.tables import aggregate_hosts, aggregates, hosts
 from moorage.core.errors import Conflict, RetryableConflict
+from moorage.db.rows import inserted_id
 
 _ALL = select(hosts).order_by(hosts.c.number)
 _BY_NAME = select(hosts).where(hosts.c.name == bindparam("of_name"))
 _BY_PROVIDER = select(hosts.c.name).where(hosts.c.provider_uuid == bindparam("of_provider"))
 _INSERT = insert(hosts)
+_BEAT = (
+    update(hosts)
+    .where(hosts.c.name.in_(bindparam("names", expanding=True)))
+    .values(heartbeat_at=bindparam("moment", type_=hosts.c.heartbeat_at.type))
+)
 _UPDATE = update(hosts).where(hosts.c.name == bindparam("of_name"))
+_DELETE = delete(hosts).where(hosts.c.name == bindparam("of_name"))
 
 _AGGREGATES = select(aggregates).order_by(aggregates.c.id)
 _AGGREGATE = select(aggregates).where(aggregates.c.id == bindparam("of_id"))
 _AGGREGATE_INSERT = insert(aggregates)
 _AGGREGATE_UPDATE = update(aggregates).where(aggregates.c.id == bindparam("of_id"))
 _AGGREGATE_DELETE = delete(aggregates).where(aggregates.c.id == bindparam("of_id"))
+_WITH_HOSTS = select(aggregates).where(
+    select(aggregate_hosts.c.host).where(aggregate_hosts.c.aggregate_id == aggregates.c.id).exists()
+)
 _MEMBERS = select(aggregate_hosts).order_by(aggregate_hosts.c.host)
 _MEMBER_INSERT = insert(aggregate_hosts)
+_MEMBERSHIPS_DELETE = delete(aggregate_hosts).where(aggregate_hosts.c.host == bindparam("of_host"))
 _MEMBER_DELETE = delete(aggregate_hosts).where(
     aggregate_hosts.c.aggregate_id == bindparam("of_id"), aggregate_hosts.c.host == bindparam("of_host")
 )
@@ -50,13 +61,36 @@ def register(connection: Connection, report: HostReport, new_service_uuid: str, 
     return True
 
 
+def beat(connection: Connection, names: Sequence[str], moment: datetime) -> int:
+    """Heartbeats of hosts that are there already; how many are."""
+    return connection.execute(_BEAT, {"names": names, "moment": moment}).rowcount
+
+
 def host(connection: Connection, name: str) -> Host | None:
     row = connection.execute(_BY_NAME, {"of_name": name}).one_or_none()
-    return None if row is None else _host(row)
+    return None if row is None else host_of(row)
+
+
+def lock_host(connection: Connection, name: str) -> Host | None:
+    """The host as it is, and as it stays until this transaction ends."""
+    row = connection.execute(_BY_NAME.with_for_update(), {"of_name": name}).one_or_none()
+    return None if row is None else host_of(row)
+
+
+def keep_host(connection: Connection, provider_uuid: str) -> bool:
+    """Whether the host with this root provider is there; then it stays there until this transaction ends."""
+    query = _BY_PROVIDER.with_for_update(read=True)
+    return connection.execute(query, {"of_provider": provider_uuid}).first() is not None
+
+
+def delete_host(connection: Connection, name: str) -> None:
+    """From its aggregates too."""
+    connection.execute(_MEMBERSHIPS_DELETE, {"of_host": name})
+    connection.execute(_DELETE, {"of_name": name})
 
 
 def all_hosts(connection: Connection) -> list[Host]:
-    return [_host(row) for row in connection.execute(_ALL)]
+    return [host_of(row) for row in connection.execute(_ALL)]
 
 
 def set_service(connection: Connection, name: str, **values: Any) -> None:
@@ -83,11 +117,9 @@ def insert_aggregate(connection: Connection, uuid: str, name: str, metadata: Map
     """The new aggregate's id. Raises `Conflict` for a name that is taken."""
     values = {"uuid": uuid, "name": name, "metadata": dict(metadata), "created_at": now}
     try:
-        key = connection.execute(_AGGREGATE_INSERT, values).inserted_primary_key
+        return inserted_id(connection.execute(_AGGREGATE_INSERT, values))
     except IntegrityError as error:
         raise Conflict(f"Aggregate {name} already exists.") from error
-    assert key is not None  # noqa: S101 - one row was inserted
-    return int(key[0])
 
 
 def update_aggregate(
@@ -117,13 +149,18 @@ def zones(connection: Connection) -> dict[str, str]:
     return {name: one.zone for one in all_aggregates(connection) if one.zone for name in one.hosts}
 
 
-def _host(row: Row[Any]) -> Host:
+def has_zone(connection: Connection, zone: str) -> bool:
+    """Whether an aggregate puts a host into it. Reads aggregates, however many hosts they have."""
+    return any(_aggregate(row, []).zone == zone for row in connection.execute(_WITH_HOSTS))
+
+
+def host_of(row: Row[Any]) -> Host:
     return Host(
         number=row.number,
         service_uuid=row.service_uuid,
         report=HostReport(
             row.name, row.provider_uuid, row.hypervisor_type, row.hypervisor_version, row.host_ip, row.vcpus,
-            row.memory_mb, row.local_gb, row.devices, row.cpu_info,
+            row.memory_mb, row.local_gb, row.devices, row.cpu_info, tuple(row.capabilities or ()),
         ),
         is_enabled=row.is_enabled,
         disabled_reason=row.disabled_reason,

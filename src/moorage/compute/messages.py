@@ -1,6 +1,7 @@
 """What compute tells a host: the documents in the payload of its jobs. Pure."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from moorage.compute.lifecycle import Operation, Situation
@@ -8,29 +9,34 @@ from moorage.compute.model import Flavor, Placed, Server
 from moorage.jobs.model import NewJob
 
 
-def host_job(job_id: str, operation: Operation, server: Server, host: str, action_id: str, request_id: str) -> NewJob:
+def host_job(
+    job_id: str,
+    kind: str,
+    server: Server,
+    host: str,
+    ids: Mapping[str, str],
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+) -> NewJob:
     """A job for `host`, after all earlier ones of the same server.
 
-    ``{"server": {...}, "task": "pausing", "action_id": ..., "request_id": ...}``, for a build also `selected_rp`
-    and `allocations` as in `Placed`. The last three are for the report and the logs; a host passes them by.
+    ``{"server": {...}, "action_id": ..., "request_id": ...}``, for a server that was placed also `selected_rp` and
+    `allocations` as in `Placed`, and `arguments`: see `moorage.agent.orders` for what each kind takes. `ids` are
+    ``{"action_id": ..., "request_id": ...}``, for the report and the logs; a host passes them by.
     """
-    payload: dict[str, Any] = {
-        "server": server_document(server),
-        "task": operation.task.value,
-        "action_id": action_id,
-        "request_id": request_id,
-    }
-    if operation.kind == "reboot":
-        payload["type"] = "HARD" if operation.task == "rebooting_hard" else "SOFT"
-    return NewJob(job_id, host, operation.kind, server.id, payload)
+    placed = {} if server.placed is None else placed_document(server.placed)
+    return NewJob(job_id, host, kind, server.id, {"server": server_document(server), **placed, **ids, **arguments})
 
 
 def build_job(server: Server, placed: Placed, host: str, operation: Operation, ids: Mapping[str, str]) -> NewJob:
-    """`ids`: ``{"action_id": ..., "request_id": ...}``."""
-    job = host_job(host_build_id(server.id), operation, server, host, ids["action_id"], ids["request_id"])
-    chosen = {suffix: list(uuids) for suffix, uuids in placed.mappings.items()}
-    taken = {uuid: {"resources": dict(amounts)} for uuid, amounts in placed.allocations.items()}
-    return NewJob(job.id, job.queue, job.kind, job.key, job.payload | {"selected_rp": chosen, "allocations": taken})
+    """`ids`: as for `host_job`."""
+    return host_job(host_build_id(server.id), operation.kind, server, host, ids, placed_document(placed))
+
+
+def placed_document(placed: Placed) -> dict[str, Any]:
+    return {
+        "selected_rp": {suffix: list(uuids) for suffix, uuids in placed.mappings.items()},
+        "allocations": {uuid: {"resources": dict(amounts)} for uuid, amounts in placed.allocations.items()},
+    }
 
 
 def scheduling_id(server_id: str) -> str:
@@ -54,6 +60,21 @@ def server_document(server: Server) -> dict[str, Any]:
         "hostname": server.hostname,
         "metadata": dict(server.metadata),
         "flavor": flavor_document(server.flavor),
+        "guest": guest_document(server) if server.config_drive else None,
+    }
+
+
+def guest_document(server: Server) -> dict[str, Any]:
+    """What the guest is told by its config drive, beside what is in the server's document."""
+    keys = {server.key_name: server.key_data} if server.key_name and server.key_data else {}
+    return {
+        "hostname": server.hostname,
+        "zone": server.wanted_zone,
+        "launch_index": server.launch_index,
+        "reservation_id": server.reservation_id,
+        "metadata": dict(server.metadata),
+        "public_keys": keys,
+        "user_data": server.user_data,
     }
 
 
@@ -71,4 +92,12 @@ def flavor_document(flavor: Flavor) -> dict[str, Any]:
 
 
 def situation(server: Server) -> Situation:
-    return Situation(server.id, server.vm_state, server.task_state, server.host, server.locked_by)
+    return Situation(
+        server.id,
+        server.vm_state,
+        server.task_state,
+        server.host,
+        server.locked_by,
+        server.launched_at is not None,
+        bool(server.devices),
+    )

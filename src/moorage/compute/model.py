@@ -10,9 +10,13 @@ COMPUTE_BINARY = "nova-compute"
 DEFAULT_ZONE = "nova"
 #: Queue of the jobs for `moorage.compute.build`; no host may be called so.
 BUILD_QUEUE = "compute-build"
+#: Queue of the jobs for `moorage.compute.moving`.
+MOVE_QUEUE = "compute-moves"
+FORGET_IMAGE = "forget-image"  #: a job there: the image of a server that is no more goes
 JOB_BUILD = "build"  #: schedule the server, then have its host build it
 JOB_RELEASE = "release"  #: give the server's allocation back
 JOB_PUBLISH_STATUS = "publish-status"  #: tell Placement whether a host is disabled
+JOB_FORGET_HOST = "forget-host"  #: take the providers of a host that is no more out of Placement
 MAX_CONSOLE_BYTES = 64 * 1024
 
 
@@ -22,7 +26,13 @@ class VmState(StrEnum):
     BUILDING = "building"
     ACTIVE = "active"
     PAUSED = "paused"
+    SUSPENDED = "suspended"
     STOPPED = "stopped"
+    RESCUED = "rescued"
+    RESIZED = "resized"  #: moved, and kept at its old place until that is confirmed
+    SHELVED = "shelved"  #: off, with an image of its disk; still on its host
+    SHELVED_OFFLOADED = "shelved_offloaded"  #: an image, and on no host
+    SOFT_DELETED = "soft-delete"
     ERROR = "error"
     DELETED = "deleted"
 
@@ -36,8 +46,27 @@ class TaskState(StrEnum):
     POWERING_OFF = "powering-off"
     PAUSING = "pausing"
     UNPAUSING = "unpausing"
+    SUSPENDING = "suspending"
+    RESUMING = "resuming"
     REBOOTING = "rebooting"
     REBOOTING_HARD = "rebooting_hard"
+    REBUILDING = "rebuilding"
+    REBUILD_SPAWNING = "rebuild_spawning"
+    RESCUING = "rescuing"
+    UNRESCUING = "unrescuing"
+    UPDATING_PASSWORD = "updating_password"  # noqa: S105 - Nova's word
+    IMAGE_SNAPSHOT = "image_snapshot"
+    IMAGE_BACKUP = "image_backup"
+    SHELVING = "shelving"
+    SHELVING_OFFLOADING = "shelving_offloading"
+    UNSHELVING = "unshelving"
+    RESIZE_PREP = "resize_prep"
+    RESIZE_MIGRATING = "resize_migrating"
+    RESIZE_FINISH = "resize_finish"
+    RESIZE_REVERTING = "resize_reverting"
+    MIGRATING = "migrating"
+    SOFT_DELETING = "soft-deleting"
+    RESTORING = "restoring"
     DELETING = "deleting"
 
 
@@ -48,6 +77,7 @@ class PowerState:
     RUNNING = 1
     PAUSED = 3
     SHUTDOWN = 4
+    SUSPENDED = 7
 
 
 class Locker(StrEnum):
@@ -121,10 +151,17 @@ class Server:
     fault: Fault | None
     placed: Placed | None
     devices: tuple[Mapping[str, str], ...]  #: what the host attached: ``{"pci_id": "0000:3b:00.0"}``
+    parked_at: datetime | None  #: since when it is shelved, or deleted softly
+    parked_image_id: str | None  #: the image of its disk, while it is shelved
     created_at: datetime
     updated_at: datetime
     launched_at: datetime | None
     deleted_at: datetime | None
+    access_ipv4: str | None = None  #: where the outside reaches it, as its owner says; nothing here reads it
+    access_ipv6: str | None = None
+    disk_config: str | None = None  #: AUTO or MANUAL, as its owner said
+    image_properties: Mapping[str, str] | None = None  #: the image's, when the server was made
+    key_data: str | None = None  #: of the keypair `key_name`, as it was when the server was made
 
     @property
     def instance_name(self) -> str:
@@ -145,6 +182,8 @@ class HostReport:
     local_gb: int
     devices: int
     cpu_info: Mapping[str, object] = field(default_factory=dict)
+    #: What it can do of what not every hypervisor can: `moorage.agent.virt.driver.Capability`.
+    capabilities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,150 +1,262 @@
-"""From a server to a claimed candidate: what `build` asks of the scheduler and of Placement.
+"""From a server to a claimed candidate: what `build`, and every move of a server, asks of scheduler and Placement.
 
-The good path is two requests: candidates, claim. Only where there is no candidate is a third one made, that
-asks Placement for the reason; and only where something may be held from a former try is it given back first.
+The good path is two requests: candidates, claim. Servers that wait together share both. Only where there is no
+candidate is a further one made, that asks Placement for the reason; and only where something may be held from a former
+try is it given back first.
+
+    asked -> picks (`searching`) -> claim                 the next pick when somebody else was quicker
+    several: their first picks   -> one claim for all     refused as a whole: each claims on its own, as above
 """
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType
+from typing import TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
-from moorage.compute import host_store
+from moorage.compute.asked import Asking, Changes
 from moorage.compute.host_service import HostService
-from moorage.compute.model import DEFAULT_ZONE, Placed, Server
-from moorage.compute.server_request import fields_of
-from moorage.core.errors import Conflict, NotFound, RemoteError
-from moorage.db.transactions import read
-from moorage.placement.client import Candidate, PlacementClient, Step, Summary
-from moorage.scheduler.filters import HostView, Room, Wanted
-from moorage.scheduler.flavor_resources import query_for, request_for
-from moorage.scheduler.select import Ranking, select
+from moorage.compute.model import Flavor, Placed, Server
+from moorage.compute.places import Alternate, NoHost, Place
+from moorage.compute.searching import Pick, Picks, Searcher, Shared
+from moorage.core.errors import Conflict, MoorageError, RemoteError, Unavailable
+from moorage.core.names import RESERVED_HOST_TRAIT
+from moorage.placement.client import Claim, PlacementClient
+from moorage.scheduler.options import SchedulerOptions
 
-#: Candidates that Placement is asked for; all of them where a zone is wanted, for it does not know of zones.
-LIMIT = 1000
-#: Claims of one round before candidates are fetched anew, and how many rounds there are.
-CLAIMS_PER_ROUND = 8
-ROUNDS = 4
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", NoHost, MoorageError, None)
 
 
 @dataclass(frozen=True)
-class Place:
-    host: str
-    placed: Placed
-    claims: int  #: how many were tried, this one included
+class Newcomer:
+    """A new server that holds nothing. `image_properties`, `check_turn`: as of `Placer.place`."""
+
+    server: Server
+    image_properties: Mapping[str, str]
+    check_turn: Callable[[], None]
 
 
-@dataclass(frozen=True)
-class NoHost:
-    """`reason` is for users and names no host; `details`, for administrators, do."""
-
-    reason: str
-    details: str
+#: A place for each of the servers that are placed together or not at all; or why not; or what has gone wrong.
+Outcome = Sequence[Place] | NoHost | MoorageError
 
 
 class Placer:
-    def __init__(self, engine: Engine, placement: PlacementClient, hosts: HostService) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        engine: Engine,
+        placement: PlacementClient,
+        hosts: HostService,
+        options: SchedulerOptions | None = None,
+    ) -> None:
         self._placement = placement
-        self._hosts = hosts
+        self._options = options or SchedulerOptions()
+        self._asking = Asking(engine, self._options)
+        self._searcher = Searcher(engine, placement, hosts, self._options)
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        """Placement refuses a query that names a trait it does not know."""
+        if not self._is_prepared:
+            self._placement.ensure_trait(RESERVED_HOST_TRAIT)
+            self._is_prepared = True
 
     def place(
         self,
         server: Server,
         image_properties: Mapping[str, str],
         *,
-        may_hold_something: bool,
-        check_turn: Callable[[], None],
+        flavor: Flavor | None = None,
+        consumer: str | None = None,
+        only_host: str | None = None,
+        not_hosts: Mapping[str, str] = MappingProxyType({}),
+        alternates: Sequence[Alternate] = (),
+        beside: Sequence[str] = (),
+        may_hold_something: bool = False,
+        check_turn: Callable[[], None] = lambda: None,
+        shared: Shared | None = None,
     ) -> Place | NoHost:
-        """Claim a candidate for `server`. `check_turn` raises when this builder may not go on.
+        """Choose a host for `server` and claim there for `consumer`, or tell why there is none.
 
-        Raises `Invalid` or `RemoteError` for a request that Placement could never fulfil, `Unavailable` when
-        it does not answer.
+        `flavor`, `only_host`, `not_hosts`, `beside`: see `asked.Changes`. `consumer`: who holds the claim, the server
+        itself otherwise; it must hold nothing else, and with `may_hold_something` what it holds of a former try is
+        given back first. `alternates`: of a former selection, tried first. `check_turn` raises when this builder may
+        not go on. `shared`: one for all servers of a batch. `image_properties`: what `image_needs` left of them.
+
+        The members of the server's group are as they are now: whoever writes the host into the server's row asks
+        `group_service.late_check` in that transaction, and places it again where that has an objection.
+
+        Raises `Invalid` or `RemoteError` (status 400) for a request that Placement could never fulfil,
+        `Unavailable` when it does not answer: that is no lack of hosts, try again later.
         """
-        wanted = Wanted(server.id, server.wanted_zone, server.wanted_host)
-        request = request_for(fields_of(server.flavor), image_properties)
-        query = query_for(request, limit=None if wanted.zone else LIMIT, in_tree=self._tree_of(wanted.host))
-        claims = 0
-        for round_number in range(ROUNDS):
-            if may_hold_something or round_number:
-                # A builder that lost its lease between these two lines would take from its successor what that
-                # has just claimed. Both lines are quick and a lease is long; the audit finds the rest.
-                check_turn()
-                self._placement.release(server.id)
-            candidates, summaries = self._placement.candidates(query)
-            if not candidates:
-                return self._no_candidates(query)
-            ranking = select(candidates, self._views(summaries), wanted)
-            if not ranking.selections:
-                return NoHost(f"Placement has room, but: {ranking.reasons()}.", _details(ranking))
-            for host, candidate in _in_order(ranking)[:CLAIMS_PER_ROUND]:
-                claims += 1
-                try:
-                    self._placement.claim(server.id, candidate, server.project_id, server.user_id)
-                except Conflict:
-                    continue  # somebody else was quicker there
-                return Place(host, Placed(candidate.mappings, candidate.allocations), claims)
-        return NoHost(f"All of {claims} claims were overtaken by others; try again.", "")
+        asked = self._asking.asked(server, image_properties, Changes(flavor, only_host, not_hosts, beside))
+        if isinstance(asked, NoHost):
+            return asked
+        claimant = _Claimant(self._placement, server, consumer or server.id, check_turn)
+        if may_hold_something:
+            # A builder that lost its lease between these two lines would take from its successor what that
+            # has just claimed. Both lines are quick and a lease is long; the audit finds the rest.
+            check_turn()
+            claimant.give_back()
+        picks = self._searcher.picks(
+            asked, claimant.refused, alternates=alternates, shared=shared, before_round=claimant.before_round
+        )
+        return self._claimed(claimant, picks, _next(picks))
 
-    def _no_candidates(self, query: Sequence[tuple[str, str]]) -> NoHost:
-        """Why Placement has none; without its extension (a real Placement), as much as is known."""
+    def place_together(
+        self, orders: Sequence[Sequence[Newcomer]], shared: Shared, may_claim: Callable[[], bool]
+    ) -> list[Outcome | None]:
+        """Hosts for the servers of several orders, all claimed in one request; by order. Of one order all get one or
+        none does, and what one of them cannot have does not concern the others.
+
+        None: to be placed by itself afterwards, for what is left depends on what the others get, or `may_claim` said
+        so at the last moment. What `place` would raise is an outcome here.
+        """
+        begun: list[list[_Begun] | NoHost | MoorageError | None] = []
+        for newcomers in orders:
+            away = next((one for one in begun if isinstance(one, Unavailable)), None)
+            begun.append(away or self._begin(newcomers, shared))
+        first = [one for of_order in begun if isinstance(of_order, list) for one in of_order]
+        if not may_claim():
+            return [None] * len(orders)
         try:
-            explanation = self._placement.explain(query)
-        except (NotFound, RemoteError):
-            return NoHost(f"Placement has no candidate for {_text(query)}.", _text(query))
-        lines = [_text(query), explanation.text]
-        for step in explanation.steps:
-            lines += [f"{step.constraint}: {step.before} -> {step.after}", *(f"  {why}" for why in step.removed)]
-        return NoHost(_funnel(explanation.steps), "\n".join(lines))
+            granted = len(first) > 1 and self._claim_together(first)
+        except MoorageError as error:
+            # Granted or not, nobody knows; whoever tries again gives back first.
+            return [error if isinstance(one, list) else one for one in begun]
+        return [self._ended(one, granted=granted) if isinstance(one, list) else one for one in begun]
 
-    def _tree_of(self, host: str | None) -> str | None:
-        if host is None:
-            return None
-        with read(self._engine) as connection:
-            found = host_store.host(connection, host)
-        return None if found is None else found.report.provider_uuid
+    def why(
+        self, server: Server, image_properties: Mapping[str, str], *, not_hosts: Mapping[str, str] | None = None
+    ) -> tuple[tuple[str, ...], NoHost]:
+        """(hosts that would take `server`, the best first; what was counted on the way). Nothing is claimed."""
+        self.prepare()
+        asked = self._asking.asked(server, image_properties, Changes(not_hosts=not_hosts or {}))
+        return ((), asked) if isinstance(asked, NoHost) else self._searcher.why(asked)
 
-    def _views(self, summaries: Mapping[str, Summary]) -> dict[str, HostView]:
-        with read(self._engine) as connection:
-            return {view.root_uuid: view for view in self._all_views(connection, summaries)}
+    def _begin(self, newcomers: Sequence[Newcomer], shared: Shared) -> "list[_Begun] | NoHost | MoorageError | None":
+        """The first pick of each; nothing stays taken where one of them has none."""
+        begun: list[_Begun] = []
+        try:
+            for one in newcomers:
+                claimant = _Claimant(self._placement, one.server, one.server.id, one.check_turn)
+                asked = self._asking.asked(one.server, one.image_properties, Changes())
+                if isinstance(asked, NoHost):
+                    return _returned(begun, asked)
+                offers = shared.offers.get(asked.text)
+                if offers is not None and not offers.has_any():
+                    return _returned(begun, None)
+                picks = self._searcher.picks(asked, claimant.refused, shared=shared, before_round=claimant.before_round)
+                pick = _next(picks)
+                if isinstance(pick, NoHost):
+                    return _returned(begun, pick)
+                begun.append(_Begun(claimant, picks, pick))
+        except MoorageError as error:
+            return _returned(begun, error)
+        except Exception:  # one that always fails must not stand before all others: it fails again in its own turn
+            log.exception("no host was looked for", extra={"servers": [one.server.id for one in newcomers]})
+            return _returned(begun, None)
+        return begun
 
-    def _all_views(self, connection: Connection, summaries: Mapping[str, Summary]) -> list[HostView]:
-        zones = host_store.zones(connection)
-        return [
-            HostView(
-                name=host.name,
-                root_uuid=host.report.provider_uuid,
-                zone=zones.get(host.name, DEFAULT_ZONE),
-                is_up=self._hosts.is_up(host),
-                is_enabled=host.is_enabled,
-                room=_room(summaries.get(host.report.provider_uuid)),
-            )
-            for host in host_store.all_hosts(connection)
-        ]
+    def _claim_together(self, begun: Sequence["_Begun"]) -> bool:
+        """False: somebody was quicker with one of them, or a provider is gone; which one, each finds out by itself."""
+        try:
+            self._placement.claim_together({one.claimant.consumer: one.claimant.claim(one.pick) for one in begun})
+        except Conflict:
+            return False
+        except RemoteError as error:
+            if error.status >= 500:
+                raise
+            return False
+        return True
+
+    def _ended(self, begun: Sequence["_Begun"], *, granted: bool) -> Outcome:
+        places: list[Place] = []
+        try:
+            for one in begun:
+                place = self._place_at(one.claimant, one.pick) if granted else self._claimed(*one.parts)
+                if isinstance(place, NoHost):
+                    return place
+                places.append(place)
+        except MoorageError as error:
+            return error
+        return places
+
+    def _claimed(self, claimant: "_Claimant", picks: Picks, pick: Pick | NoHost) -> Place | NoHost:
+        """The first of `pick` and those that follow which is granted."""
+        while not isinstance(pick, NoHost):
+            if claimant.take(pick):
+                return self._place_at(claimant, pick)
+            pick = _next(picks)
+        return pick
+
+    def _place_at(self, claimant: "_Claimant", pick: Pick) -> Place:
+        target = pick.target
+        placed = Placed(target.candidate.mappings, target.candidate.allocations)
+        further = tuple(islice(pick.further, self._options.max_attempts - 1))
+        return Place(target.host, placed, sum(claimant.refused.values()) + 1, target.root_uuid, further)
 
 
-def _funnel(steps: Sequence[Step]) -> str:
-    """``2 hosts considered; resources:VCPU=4 left 1; resources:CUSTOM_GOLD=1 left 0.``: no host is named."""
-    considered = steps[0].before if steps else 0
-    parts = [f"{considered} {'host' if considered == 1 else 'hosts'} considered"]
-    parts += [f"{step.constraint} left {step.after}" for step in steps if step.after < step.before]
-    return "; ".join(parts) + "."
+class _Claimant:
+    """Who claims for one consumer, until it is granted."""
+
+    def __init__(
+        self, placement: PlacementClient, server: Server, consumer: str, check_turn: Callable[[], None]
+    ) -> None:
+        self._placement = placement
+        self._server = server
+        self._check_turn = check_turn
+        self.consumer = consumer
+        #: {host: claims that others were quicker with}
+        self.refused: Counter[str] = Counter()
+
+    def claim(self, pick: Pick) -> Claim:
+        return Claim(pick.target.candidate, self._server.project_id, self._server.user_id)
+
+    def take(self, pick: Pick) -> bool:
+        try:
+            self._placement.claim(self.consumer, pick.target.candidate, self._server.project_id, self._server.user_id)
+        except Conflict:
+            self.refused[pick.target.host] += 1
+            return False
+        return True
+
+    def before_round(self) -> None:
+        self._check_turn()
+        self.give_back()
+
+    def give_back(self) -> None:
+        self._placement.release(self.consumer)
 
 
-def _room(summary: Summary | None) -> dict[str, Room]:
-    if summary is None:
-        return {}
-    return {name: Room(summary.capacity[name], summary.used.get(name, 0)) for name in summary.capacity}
+@dataclass(frozen=True)
+class _Begun:
+    """A search whose first pick is to be claimed."""
+
+    claimant: _Claimant
+    picks: Picks
+    pick: Pick
+
+    @property
+    def parts(self) -> tuple[_Claimant, Picks, Pick]:
+        return self.claimant, self.picks, self.pick
 
 
-def _in_order(ranking: Ranking[Candidate]) -> list[tuple[str, Candidate]]:
-    """The best host first with all its candidates: a race for one of its devices leaves the others."""
-    return [(selection.host.name, one) for selection in ranking.selections for one in selection.candidates]
+def _next(picks: Picks) -> Pick | NoHost:
+    try:
+        return next(picks)
+    except StopIteration as end:
+        no_host: NoHost = end.value
+        return no_host
 
 
-def _details(ranking: Ranking[Candidate]) -> str:
-    return "\n".join(f"{host}: {reason}" for host, reason in sorted(ranking.rejected.items()))
-
-
-def _text(query: Sequence[tuple[str, str]]) -> str:
-    return "&".join(f"{name}={value}" for name, value in query)
+def _returned(begun: Sequence[_Begun], reason: T) -> T:
+    """The others of its order get nothing either."""
+    for one in begun:
+        one.pick.returned()
+    return reason

@@ -1,25 +1,53 @@
-"""The Compute API's route table and its policy, by Nova's rule names.
+"""The Compute API's route table; who may do what is in `rules`.
 
-A member owns the servers of the project; hosts, aggregates, the making of flavors and everybody else's servers
-are the administrator's (and other services'). Not built, with a message: `server_actions.NOT_BUILT`, server groups,
-setting quotas.
+Not built, with a message: `handlers.absent` and `server_actions.NOT_BUILT`; docs/wire/compute.md lists both.
 """
 
 from collections.abc import Callable
 
-from moorage.compute.handlers import agents, aggregates, flavors, hosts, projects, server_actions, servers, versions
-from moorage.compute.handlers.views import error, word_schema_error
+from moorage.compute.handlers import (
+    absent,
+    agents,
+    aggregates,
+    baremetal,
+    explanations,
+    extensions,
+    external_events,
+    flavors,
+    hypervisors,
+    instance_actions,
+    keypairs,
+    migrations,
+    quotas,
+    server_actions,
+    server_groups,
+    servers,
+    services,
+    usages,
+    versions,
+    zones,
+)
+from moorage.compute.handlers import server_parts as parts
+from moorage.compute.handlers.views import check_query, error, word_schema_error
+from moorage.compute.rules import AGENT_RULE, EXPLAIN_RULE, MIGRATE_RULE, OWN, RULES
+from moorage.compute.schemas import baremetal as baremetal_schemas
+from moorage.compute.schemas import events as event_schemas
+from moorage.compute.schemas import explanations as explanation_schemas
 from moorage.compute.schemas import flavors as flavor_schemas
 from moorage.compute.schemas import hosts as host_schemas
+from moorage.compute.schemas import keypairs as keypair_schemas
+from moorage.compute.schemas import queries
+from moorage.compute.schemas import quotas as quota_schemas
+from moorage.compute.schemas import server_groups as group_schemas
 from moorage.compute.schemas import servers as server_schemas
 from moorage.compute.service import ComputeService
-from moorage.identity.policy import RuleTable, admin, admin_or_service, member, reader
+from moorage.jobs import over_http
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema, Versioned
 from moorage.wire.call import Reply, Route
 from moorage.wire.microversion import Version
 
-_OWN = "os_compute_api:"
+__all__ = ["AGENT_RULE", "API", "RULES"]
 
 
 def _route(
@@ -31,15 +59,18 @@ def _route(
     *,
     since: int | None = None,
     until: int | None = None,
+    query: queries.KnownQuery | None = None,
 ) -> Route[ComputeService]:
+    """`since`, `until`: minor microversions."""
     return Route(
         method,
         f"/v2.1{path}",
         handler,
-        _OWN + rule,
+        OWN + rule,
         schema=schema,
         since=None if since is None else Version(2, since),
         until=None if until is None else Version(2, until),
+        before_schema=None if query is None else check_query(query),
     )
 
 
@@ -71,15 +102,17 @@ _FLAVORS = [
     _route("POST", "/flavors/{flavor_id}/action", flavors.act, "os-flavor-access:change", flavor_schemas.ACCESS),
 ]  # fmt: skip
 
-_METADATA = "/servers/{server_id}/metadata"
+_SERVER = "/servers/{server_id}"
+_METADATA = f"{_SERVER}/metadata"
+_TAGS = f"{_SERVER}/tags"
 _SERVERS = [
-    _route("GET", "/servers", servers.index, "servers:index"),
-    _route("GET", "/servers/detail", servers.detail, "servers:detail"),
+    _route("GET", "/servers", servers.index, "servers:index", query=queries.SERVERS),
+    _route("GET", "/servers/detail", servers.detail, "servers:detail", query=queries.SERVERS),
     _route("POST", "/servers", servers.create, "servers:create", server_schemas.CREATE),
-    _route("GET", "/servers/{server_id}", servers.show, "servers:show"),
-    _route("PUT", "/servers/{server_id}", servers.update, "servers:update", server_schemas.UPDATE),
-    _route("DELETE", "/servers/{server_id}", servers.delete, "servers:delete"),
-    _route("POST", "/servers/{server_id}/action", server_actions.act, "servers:action", server_schemas.ACTION),
+    _route("GET", _SERVER, servers.show, "servers:show"),
+    _route("PUT", _SERVER, servers.update, "servers:update", server_schemas.UPDATE),
+    _route("DELETE", _SERVER, servers.delete, "servers:delete"),
+    _route("POST", f"{_SERVER}/action", server_actions.act, "servers:action", server_schemas.ACTION),
     _route("GET", _METADATA, servers.index_metadata, "server-metadata:index"),
     _route("POST", _METADATA, servers.add_metadata, "server-metadata:create", server_schemas.METADATA),
     _route("PUT", _METADATA, servers.replace_metadata, "server-metadata:update_all", server_schemas.METADATA),
@@ -88,25 +121,54 @@ _SERVERS = [
         "PUT", _METADATA + "/{key}", servers.set_metadata_item, "server-metadata:update", server_schemas.METADATA_ITEM
     ),
     _route("DELETE", _METADATA + "/{key}", servers.delete_metadata_item, "server-metadata:delete"),
-    _route("GET", "/servers/{server_id}/tags", servers.index_tags, "os-server-tags:index", since=26),
-    _route("GET", "/servers/{server_id}/ips", servers.index_addresses, "ips:index"),
-    _route("GET", "/servers/{server_id}/os-instance-actions", server_actions.index, "os-instance-actions:list"),
+    _route("GET", _TAGS, parts.index_tags, "os-server-tags:index", since=26),
+    _route("PUT", _TAGS, parts.replace_tags, "os-server-tags:update_all", server_schemas.TAGS, since=26),
+    _route("DELETE", _TAGS, parts.remove_tags, "os-server-tags:delete_all", since=26),
+    _route("GET", _TAGS + "/{tag}", parts.show_tag, "os-server-tags:show", since=26),
+    _route("PUT", _TAGS + "/{tag}", parts.add_tag, "os-server-tags:update", since=26),
+    _route("DELETE", _TAGS + "/{tag}", parts.remove_tag, "os-server-tags:delete", since=26),
+    _route("GET", f"{_SERVER}/ips", parts.index_addresses, "ips:index"),
+    _route("GET", _SERVER + "/ips/{label}", parts.show_addresses, "ips:show"),
+    _route("GET", f"{_SERVER}/os-interface", parts.index_interfaces, "os-attach-interfaces:list"),
+    _route("GET", _SERVER + "/os-interface/{key}", parts.show_interface, "os-attach-interfaces:show"),
+    _route("GET", f"{_SERVER}/os-volume_attachments", parts.index_volumes, "os-volumes-attachments:index"),
+    _route("GET", _SERVER + "/os-volume_attachments/{key}", parts.show_volume, "os-volumes-attachments:show"),
+    _route("GET", f"{_SERVER}/os-security-groups", parts.index_security_groups, "os-security-groups:list"),
+    _route("GET", f"{_SERVER}/shares", parts.index_shares, "os-server-shares:index", since=97),
+    _route("GET", _SERVER + "/shares/{key}", parts.show_share, "os-server-shares:show", since=97),
+    _route("GET", f"{_SERVER}/migrations", migrations.index_of_server, "servers:migrations:index", since=23),
+    _route("GET", _SERVER + "/migrations/{migration_id}", migrations.show_of_server, "servers:migrations:show", since=23),
+    _route("GET", f"{_SERVER}/topology", parts.topology, "server-topology:index", since=78),
+    _route("GET", f"{_SERVER}/diagnostics", parts.diagnostics, "os-server-diagnostics"),
+    _route("GET", f"{_SERVER}/os-server-password", parts.show_password, "os-server-password:show"),
+    _route("DELETE", f"{_SERVER}/os-server-password", parts.clear_password, "os-server-password:clear"),
     _route(
-        "GET", "/servers/{server_id}/os-instance-actions/{request_id}", server_actions.show, "os-instance-actions:show"
+        "GET", f"{_SERVER}/os-instance-actions", instance_actions.index, "os-instance-actions:list",
+        query=queries.INSTANCE_ACTIONS,
     ),
+    _route("GET", _SERVER + "/os-instance-actions/{request_id}", instance_actions.show, "os-instance-actions:show"),
 ]  # fmt: skip
 
+_HYPERVISOR = "/os-hypervisors/{hypervisor_id}"
 _HOSTS = [
-    _route("GET", "/os-hypervisors", hosts.index_hypervisors, "os-hypervisors:list"),
-    _route("GET", "/os-hypervisors/detail", hosts.detail_hypervisors, "os-hypervisors:list-detail"),
-    _route("GET", "/os-hypervisors/statistics", hosts.statistics, "os-hypervisors:statistics", until=87),
-    _route("GET", "/os-hypervisors/{hypervisor_id}", hosts.show_hypervisor, "os-hypervisors:show"),
-    _route("GET", "/os-hypervisors/{hypervisor_id}/search", hosts.search_hypervisors, "os-hypervisors:search", until=52),
-    _route("GET", "/os-hypervisors/{hypervisor_id}/servers", hosts.servers_of_hypervisors, "os-hypervisors:servers", until=52),
-    _route("GET", "/os-services", hosts.index_services, "os-services:list"),
-    _route("PUT", "/os-services/{service_id}", hosts.update_service, "os-services:update", host_schemas.SERVICE, since=53),
-    _route("GET", "/os-availability-zone", hosts.index_zones, "os-availability-zone:list"),
-    _route("GET", "/os-availability-zone/detail", hosts.detail_zones, "os-availability-zone:detail"),
+    _route("GET", "/os-hypervisors", hypervisors.index, "os-hypervisors:list", query=queries.HYPERVISORS),
+    _route("GET", "/os-hypervisors/detail", hypervisors.detail, "os-hypervisors:list-detail", query=queries.HYPERVISORS),
+    _route("GET", "/os-hypervisors/statistics", hypervisors.statistics, "os-hypervisors:statistics", until=87),
+    _route("GET", _HYPERVISOR, hypervisors.show, "os-hypervisors:show", query=queries.HYPERVISOR),
+    _route("GET", f"{_HYPERVISOR}/search", hypervisors.search, "os-hypervisors:search", until=52),
+    _route("GET", f"{_HYPERVISOR}/servers", hypervisors.servers, "os-hypervisors:servers", until=52),
+    _route("GET", f"{_HYPERVISOR}/uptime", hypervisors.uptime, "os-hypervisors:uptime", until=87),
+    _route("GET", "/os-services", services.index, "os-services:list", query=queries.SERVICES),
+    _route(
+        "PUT", "/os-services/{service_id}", services.update_named, "os-services:update", host_schemas.SERVICE_NAMED,
+        until=52,
+    ),
+    _route("PUT", "/os-services/{service_id}", services.update, "os-services:update", host_schemas.SERVICE, since=53),
+    _route("DELETE", "/os-services/{service_id}", services.delete, "os-services:delete"),
+    _route("GET", "/os-hosts", services.index_hosts, "os-hosts:list", until=42),
+    _route("GET", "/os-hosts/{host}", services.show_host, "os-hosts:show", until=42),
+    _route("GET", "/os-availability-zone", zones.index, "os-availability-zone:list"),
+    _route("GET", "/os-availability-zone/detail", zones.detail, "os-availability-zone:detail"),
     _route("GET", "/os-aggregates", aggregates.index, "os-aggregates:index"),
     _route("POST", "/os-aggregates", aggregates.create, "os-aggregates:create", host_schemas.AGGREGATE_CREATE),
     _route("GET", "/os-aggregates/{aggregate_id}", aggregates.show, "os-aggregates:show"),
@@ -120,77 +182,65 @@ _HOSTS = [
     ),
 ]  # fmt: skip
 
+_QUOTA_SET = "/os-quota-sets/{project_id}"
+_QUOTA_CLASS = "/os-quota-class-sets/{name}"
+_EVENTS = "os-server-external-events:create"
 _PROJECTS = [
-    _route("GET", "/os-keypairs", projects.index_keypairs, "os-keypairs:index"),
-    _route("POST", "/os-keypairs", projects.create_keypair, "os-keypairs:create", flavor_schemas.KEYPAIR),
-    _route("GET", "/os-keypairs/{name}", projects.show_keypair, "os-keypairs:show"),
-    _route("DELETE", "/os-keypairs/{name}", projects.delete_keypair, "os-keypairs:delete"),
-    _route("GET", "/limits", projects.show_limits, "limits"),
-    _route("GET", "/os-quota-sets/{project_id}", projects.show_quota, "os-quota-sets:show"),
-    _route("GET", "/os-quota-sets/{project_id}/defaults", projects.default_quota, "os-quota-sets:defaults"),
-    _route("GET", "/os-quota-sets/{project_id}/detail", projects.detail_quota, "os-quota-sets:detail"),
-    _route("PUT", "/os-quota-sets/{project_id}", projects.no_quota_update, "os-quota-sets:update"),
-    _route("DELETE", "/os-quota-sets/{project_id}", projects.no_quota_update, "os-quota-sets:delete"),
-    _route("GET", "/os-simple-tenant-usage", projects.index_usage, "os-simple-tenant-usage:list"),
-    _route("GET", "/os-simple-tenant-usage/{project_id}", projects.show_usage, "os-simple-tenant-usage:show"),
-    _route("GET", "/os-server-groups", projects.no_server_groups, "os-server-groups:index"),
-    _route("POST", "/os-server-groups", projects.no_server_groups, "os-server-groups:create"),
-    _route("GET", "/os-server-groups/{group_id}", projects.no_server_groups, "os-server-groups:show"),
-    _route("DELETE", "/os-server-groups/{group_id}", projects.no_server_groups, "os-server-groups:delete"),
+    _route("GET", "/os-keypairs", keypairs.index, "os-keypairs:index", query=queries.KEYPAIRS),
+    _route("POST", "/os-keypairs", keypairs.create, "os-keypairs:create", keypair_schemas.KEYPAIR),
+    _route("GET", "/os-keypairs/{name}", keypairs.show, "os-keypairs:show", query=queries.KEYPAIR),
+    _route("DELETE", "/os-keypairs/{name}", keypairs.delete, "os-keypairs:delete", query=queries.KEYPAIR),
+    _route("GET", "/limits", quotas.show_limits, "limits", query=queries.LIMITS),
+    _route("GET", _QUOTA_SET, quotas.show, "os-quota-sets:show", query=queries.QUOTA_SETS),
+    _route("PUT", _QUOTA_SET, quotas.update, "os-quota-sets:update", quota_schemas.QUOTA_SET, query=queries.QUOTA_SETS),
+    _route("DELETE", _QUOTA_SET, quotas.reset, "os-quota-sets:delete", query=queries.QUOTA_SETS),
+    _route("GET", f"{_QUOTA_SET}/defaults", quotas.defaults, "os-quota-sets:defaults"),
+    _route("GET", f"{_QUOTA_SET}/detail", quotas.detail, "os-quota-sets:detail", query=queries.QUOTA_SETS),
+    _route("GET", _QUOTA_CLASS, quotas.show_class, "os-quota-class-sets:show"),
+    _route("PUT", _QUOTA_CLASS, quotas.update_class, "os-quota-class-sets:update", quota_schemas.QUOTA_CLASS_SET),
+    _route("GET", "/os-simple-tenant-usage", usages.index, "os-simple-tenant-usage:list", query=queries.USAGES),
+    _route(
+        "GET", "/os-simple-tenant-usage/{project_id}", usages.show, "os-simple-tenant-usage:show", query=queries.USAGE
+    ),
+    _route("POST", "/os-server-external-events", external_events.create, _EVENTS, event_schemas.EVENTS),
+    _route("GET", "/os-migrations", migrations.index, "os-migrations:index", query=queries.MIGRATIONS),
+    _route("GET", "/extensions", extensions.index, "extensions"),
+    _route("GET", "/extensions/{alias}", extensions.show, "extensions"),
+    _route("GET", "/os-server-groups", server_groups.index, "os-server-groups:index"),
+    _route("POST", "/os-server-groups", server_groups.create, "os-server-groups:create", group_schemas.CREATE),
+    _route("GET", "/os-server-groups/{group_id}", server_groups.show, "os-server-groups:show"),
+    _route("DELETE", "/os-server-groups/{group_id}", server_groups.delete, "os-server-groups:delete"),
 ]
 
-AGENT_RULE = "moorage:agent"
+_ABSENT = [
+    _route(method, row.path, row.handler, "moorage:absent", since=row.since, until=row.until)
+    for row in absent.ROWS
+    for method in row.methods.split()
+]
+
 _AGENTS: list[Route[ComputeService]] = [
     Route("PUT", "/agent/v1/hosts/{host}", agents.register, AGENT_RULE, schema=host_schemas.REGISTER),
-    Route("POST", "/agent/v1/hosts/{host}/jobs", agents.claim, AGENT_RULE, schema=host_schemas.CLAIM),
-    Route("PUT", "/agent/v1/jobs/{job_id}", agents.report, AGENT_RULE, schema=host_schemas.REPORT),
+    Route("POST", "/agent/v1/hosts/{host}/jobs", agents.claim, AGENT_RULE, schema=over_http.CLAIM),
+    Route("GET", "/agent/v1/hosts/{host}/servers", agents.expected, AGENT_RULE),
+    Route("PUT", "/agent/v1/hosts/{host}/domains", agents.seen, AGENT_RULE, schema=host_schemas.SEEN),
+    Route("PUT", "/agent/v1/jobs/{job_id}", agents.report, AGENT_RULE, schema=over_http.REPORT),
 ]
 
-#: Reading one's own, and what everybody may know.
-_FOR_READERS = (
-    "flavors:index", "flavors:show", "os-flavor-extra-specs:index", "os-flavor-extra-specs:show",
-    "servers:index", "servers:detail", "servers:show", "server-metadata:index", "server-metadata:show",
-    "os-server-tags:index", "ips:index", "os-instance-actions:list", "os-instance-actions:show",
-    "os-availability-zone:list", "os-keypairs:index", "os-keypairs:show", "limits", "os-quota-sets:show",
-    "os-quota-sets:defaults", "os-quota-sets:detail", "os-simple-tenant-usage:show", "os-server-groups:index",
-    "os-server-groups:show",
-)  # fmt: skip
-#: Changing one's own.
-_FOR_MEMBERS = (
-    "servers:create", "servers:update", "servers:delete", "servers:action", "servers:start", "servers:stop",
-    "servers:reboot", "os-pause-server:pause", "os-pause-server:unpause", "os-lock-server:lock",
-    "os-lock-server:unlock", "os-console-output", "os-deferred-delete:force", "server-metadata:create",
-    "server-metadata:update", "server-metadata:update_all", "server-metadata:delete", "os-keypairs:create",
-    "os-keypairs:delete", "os-server-groups:create", "os-server-groups:delete",
-)  # fmt: skip
-#: What reservations and accelerators need of compute, besides administrators.
-_FOR_SERVICES = (
-    "servers:index:get_all_tenants", "servers:detail:get_all_tenants", "os-extended-server-attributes",
-    "servers:show:host_status", "os-flavor-manage:create", "os-flavor-manage:update", "os-flavor-manage:delete",
-    "os-flavor-extra-specs:create", "os-flavor-extra-specs:update", "os-flavor-extra-specs:delete", "os-flavor-access",
-    "os-flavor-access:change", "os-hypervisors:list", "os-hypervisors:list-detail", "os-hypervisors:show",
-    "os-hypervisors:search", "os-hypervisors:servers", "os-hypervisors:statistics", "os-services:list",
-    "os-availability-zone:detail", "os-aggregates:index", "os-aggregates:show", "os-aggregates:create",
-    "os-aggregates:update", "os-aggregates:delete", "os-aggregates:action", "os-aggregates:add_host",
-    "os-aggregates:remove_host", "os-aggregates:set_metadata",
-)  # fmt: skip
-_FOR_ADMINS = (
-    "servers:create:forced_host", "os-lock-server:unlock:unlock_override", "os-admin-actions:reset_state",
-    "os-instance-actions:events", "os-services:update", "os-keypairs:others", "limits:other_project",
-    "os-quota-sets:others", "os-quota-sets:update", "os-quota-sets:delete", "os-simple-tenant-usage:list",
-)  # fmt: skip
-
-RULES = RuleTable(
-    {_OWN + name: reader for name in _FOR_READERS}
-    | {_OWN + name: member for name in _FOR_MEMBERS}
-    | {_OWN + name: admin_or_service for name in _FOR_SERVICES}
-    | {_OWN + name: admin for name in _FOR_ADMINS}
-    | {AGENT_RULE: admin_or_service}
-)
+_OWN_ROUTES: list[Route[ComputeService]] = [
+    Route(
+        "POST",
+        "/moorage/v1/explain-server",
+        explanations.of_new_server,
+        EXPLAIN_RULE,
+        schema=explanation_schemas.EXPLAINED,
+    ),
+    Route("POST", "/moorage/v1/migrate-flavors", baremetal.migrate, MIGRATE_RULE, schema=baremetal_schemas.MIGRATE),
+    Route("GET", "/moorage/v1/servers/{server_id}/explanation", explanations.of_server, EXPLAIN_RULE),
+]
 
 API: ServiceApi[ComputeService] = ServiceApi(
     name="compute",
-    routes=[*_VERSIONS, *_FLAVORS, *_SERVERS, *_HOSTS, *_PROJECTS, *_AGENTS],
+    routes=[*_VERSIONS, *_FLAVORS, *_SERVERS, *_HOSTS, *_PROJECTS, *_ABSENT, *_AGENTS, *_OWN_ROUTES],
     error_shape=error,
     versions=versions.VERSIONS,
     word_schema_error=word_schema_error,

@@ -7,12 +7,14 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from moorage.compute import host_store
-from moorage.compute.flavor_service import visible_flavor
+from moorage.compute import flavor_store, host_store
 from moorage.compute.model import DEFAULT_ZONE, Flavor
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, Invalid, NotFound
 from moorage.scheduler.flavor_resources import FlavorFields
+
+#: Of an image: ``required`` where a system in it relies on what was in its accelerators when it was taken.
+SAVED_STATE_PROPERTY = "accel:saved_state"
 
 _NOT_IN_HOSTNAME = re.compile(r"[^a-z0-9.-]+")
 
@@ -27,13 +29,27 @@ class Image(Protocol):
     @property
     def owner(self) -> str: ...
     @property
+    def visibility(self) -> str: ...
+    @property
     def status(self) -> str: ...
     @property
     def properties(self) -> Mapping[str, str]: ...
+    @property
+    def size_bytes(self) -> int | None: ...
+    @property
+    def min_disk_gb(self) -> int: ...
+    @property
+    def min_ram_mb(self) -> int: ...
 
 
 class ImageLookup(Protocol):
     def get(self, image_id: str) -> Image | None: ...
+    def is_shared_with(self, image_id: str, project_id: str) -> bool: ...
+
+
+class ImageWriter(Protocol):
+    def announce(self, image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> None: ...
+    def delete(self, image_id: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,7 @@ class NewServer:
     flavor_id: str
     image_id: str | None
     count: int = 1
+    least: int = 1  #: where `count` is over the project's limits, fewer will do, down to this
     zone: str | None = None
     host: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -54,12 +71,48 @@ class NewServer:
     user_data: str | None = None
     config_drive: bool = False
     scheduler_hints: Mapping[str, object] = field(default_factory=dict)
+    access_ipv4: str | None = None
+    access_ipv6: str | None = None
+    disk_config: str | None = None
+
+
+def usable_image(images: ImageLookup | None, caller: Caller, image_id: str) -> Image | None:
+    """The image; None where no image service is configured. Raises `Invalid` for one that the caller cannot use."""
+    if images is None:
+        return None
+    image = images.get(image_id)
+    if image is None or not _may_use(images, caller, image):
+        raise Invalid(f"Can not find requested image: {image_id}")
+    if image.status != "active":
+        raise Invalid(f"Image {image_id} is not active.")
+    if image.properties.get(SAVED_STATE_PROPERTY) == "required":
+        raise Invalid(
+            f"Image {image_id} says {SAVED_STATE_PROPERTY}=required: it only works with an accelerator in the state "
+            "in which the image was taken, and a server gets a clean one."
+        )
+    return image
+
+
+def _may_use(images: ImageLookup, caller: Caller, image: Image) -> bool:
+    """The lookup sees with the eyes of this service, which may see everything; Glance's default is "shared"."""
+    if image.is_for_everybody or (image.owner and caller.may_see(image.owner)):
+        return True
+    return image.visibility == "shared" and images.is_shared_with(image.id, caller.project_id)
 
 
 def fields_of(flavor: Flavor) -> FlavorFields:
     return FlavorFields(
         flavor.vcpus, flavor.ram_mb, flavor.disk_gb, flavor.ephemeral_gb, flavor.swap_mb, flavor.extra_specs
     )
+
+
+def visible_flavor(connection: Connection, caller: Caller, flavor_id: str) -> Flavor:
+    """The flavor, if `caller` may know of it. Raises `NotFound`."""
+    sees_all = caller.is_admin or caller.is_service
+    flavor = flavor_store.flavor(connection, flavor_id, visible_to=None if sees_all else caller.project_id)
+    if flavor is None:
+        raise NotFound(f"Flavor {flavor_id} could not be found.")
+    return flavor
 
 
 def usable_flavor(connection: Connection, caller: Caller, flavor_id: str) -> Flavor:
@@ -77,8 +130,7 @@ def wanted_place(connection: Connection, new: NewServer, *, may_force_host: bool
         raise Forbidden("Policy doesn't allow os_compute_api:servers:create:forced_host to be performed.")
     if host is not None and host_store.host(connection, host) is None:
         raise Invalid(f"Compute host {host} could not be found.")
-    zones = {host_store.zones(connection).get(one.name, DEFAULT_ZONE) for one in host_store.all_hosts(connection)}
-    if zone and zone not in zones | {DEFAULT_ZONE}:
+    if zone not in ("", DEFAULT_ZONE) and not host_store.has_zone(connection, zone):
         raise Invalid("The requested availability zone is not available")
     return zone or None, host
 

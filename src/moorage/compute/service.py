@@ -1,21 +1,39 @@
 """The compute service: its use cases, grouped by what they are about."""
 
+from collections.abc import Mapping
+
 from sqlalchemy import Engine
 
 from moorage.compute.agent_service import JOB_LEASE_S, AgentService
+from moorage.compute.baremetal import BareMetal
+from moorage.compute.create_service import CreateService
+from moorage.compute.domain_service import DomainService
+from moorage.compute.explain_service import ExplainService
 from moorage.compute.flavor_service import FlavorService
+from moorage.compute.group_service import GroupService
 from moorage.compute.host_service import UP_WINDOW_S, HostService
-from moorage.compute.server_request import Image, ImageLookup
+from moorage.compute.keypair_service import KeypairService
+from moorage.compute.known_names import KnownNames
+from moorage.compute.move_service import MoveService
+from moorage.compute.operate_service import OperateService
+from moorage.compute.placeable import ProfileLookup
+from moorage.compute.placing import Placer
+from moorage.compute.quota import DEFAULTS
+from moorage.compute.quota_service import QuotaService, UsageLookup
+from moorage.compute.server_request import Image, ImageLookup, ImageWriter
 from moorage.compute.server_service import ServerService
+from moorage.compute.tag_service import TagService
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.jobs.hints import Hints
+from moorage.placement.client import PlacementClient
+from moorage.scheduler.options import SchedulerOptions
 
-__all__ = ["ComputeService", "Image", "ImageLookup"]
+__all__ = ["ComputeService", "Image", "ImageLookup", "ImageWriter"]
 
 
 class ComputeService:
-    """`images` None: image ids are taken as they come. Seconds: see the services that they are passed to."""
+    """`images` None: image ids are taken as they come. The rest: see the services that they are passed to."""
 
     def __init__(
         self,
@@ -25,11 +43,40 @@ class ComputeService:
         hints: Hints,
         *,
         images: ImageLookup | None = None,
+        image_writer: ImageWriter | None = None,
+        reclaim_after_s: float = 0,
+        quotas: Mapping[str, int] = DEFAULTS,
+        usages: UsageLookup | None = None,
+        placement: PlacementClient | None = None,
+        scheduler: SchedulerOptions | None = None,
+        profiles: ProfileLookup | None = None,
+        offload_after_s: float = 0,
         up_window_s: float = UP_WINDOW_S,
         job_lease_s: float = JOB_LEASE_S,
+        allow_resize_to_same_host: bool = False,
     ) -> None:
         self.clock = clock
+        self.quotas = QuotaService(engine, defaults=quotas, placement=usages)
+        self.keypairs = KeypairService(engine, clock, self.quotas)
         self.flavors = FlavorService(engine, clock, ids)
         self.hosts = HostService(engine, clock, ids, hints, up_window_s=up_window_s)
-        self.servers = ServerService(engine, clock, ids, hints, images=images)
-        self.agents = AgentService(engine, clock, ids, hints, job_lease_s=job_lease_s)
+        self.servers = ServerService(engine, clock, ids, self.quotas)
+        self.groups = GroupService(engine, clock, ids, self.quotas)
+        known = None if placement is None else KnownNames(placement)
+        self.creation = CreateService(
+            engine, clock, ids, hints, self.quotas, self.groups, images=images, names=known, profiles=profiles
+        )
+        placer = None if placement is None else Placer(engine, placement, self.hosts, scheduler)
+        self.bare_metal = None if placement is None else BareMetal(engine, clock, placement)
+        self.explanations = ExplainService(engine, self.creation, placer)
+        self.tags = TagService(engine, clock)
+        self.operations = OperateService(
+            engine, clock, ids, hints, self.hosts,
+            images=images, image_writer=image_writer, reclaim_after_s=reclaim_after_s, placement=placement,
+        )  # fmt: skip
+        self.moves = MoveService(
+            engine, clock, ids, hints, self.hosts, self.quotas, names=known, profiles=profiles,
+            stays_on_host=allow_resize_to_same_host,
+        )  # fmt: skip
+        self.agents = AgentService(engine, clock, ids, hints, job_lease_s=job_lease_s, offload_after_s=offload_after_s)
+        self.domains = DomainService(engine, clock)

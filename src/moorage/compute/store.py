@@ -6,7 +6,7 @@ hold until the commit, on SQLite as well (a writing transaction is the only one 
 Not here: flavors and keypairs (`flavor_store`), hosts and aggregates (`host_store`), actions (`action_store`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -51,14 +51,22 @@ SORT_COLUMNS = {
 
 _INSERT = insert(servers)
 _BY_ID = select(servers).where(servers.c.id == bindparam("of_id"))
+_BY_IDS = select(servers).where(servers.c.id.in_(bindparam("ids", expanding=True)))
 _LOCK = _BY_ID.with_for_update()
+_LOCK_ALL = _BY_IDS.order_by(servers.c.id).with_for_update()
 _UPDATE = update(servers).where(servers.c.id == bindparam("of_id"))
+_ASSIGN = _UPDATE.values(
+    host=bindparam("at"),
+    task_state=bindparam("task"),
+    placed=bindparam("what", type_=servers.c.placed.type),
+    updated_at=bindparam("now", type_=servers.c.updated_at.type),
+)
 _PRESENT = servers.c.vm_state != VmState.DELETED
 _ON_HOSTS = select(servers.c.host, servers.c.id, servers.c.name, servers.c.flavor).where(
     _PRESENT, servers.c.host.is_not(None)
 )
-_FLAVORS_IN_USE = select(servers.c.project_id, servers.c.flavor).where(
-    _PRESENT, servers.c.project_id == bindparam("of_project")
+_HOSTS_OF = select(servers.c.host).where(
+    servers.c.id.in_(bindparam("ids", expanding=True)), _PRESENT, servers.c.host.is_not(None)
 )
 _RUNNING_IN = select(servers).where(
     servers.c.launched_at < bindparam("until", type_=servers.c.launched_at.type),
@@ -66,6 +74,11 @@ _RUNNING_IN = select(servers).where(
         servers.c.deleted_at.is_(None),
         servers.c.deleted_at > bindparam("since", type_=servers.c.deleted_at.type),
     ),
+)
+_PARKED = select(servers.c.id).where(
+    servers.c.vm_state == bindparam("in_state"),
+    servers.c.task_state.is_(None),
+    servers.c.parked_at <= bindparam("until", type_=servers.c.parked_at.type),
 )
 _CONSOLE = select(consoles.c.text).where(consoles.c.server_id == bindparam("of_id"))
 _CONSOLE_INSERT = insert(consoles)
@@ -84,6 +97,7 @@ class ServerQuery:
     uuids: Sequence[str] | None = None
     vm_states: Sequence[VmState] | None = None
     deleted: bool = False
+    softly_deleted: bool = False  #: those too that can be restored
     changed_since: datetime | None = None
     changed_before: datetime | None = None
     sort: Sequence[tuple[str, bool]] = ()  #: (key of SORT_COLUMNS, descending?)
@@ -103,10 +117,36 @@ def server(connection: Connection, server_id: str) -> Server | None:
     return None if row is None else _server(row)
 
 
+def servers_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Server]:
+    """{id: server}, of those that there are."""
+    return {row.id: _server(row) for row in connection.execute(_BY_IDS, {"ids": list(ids)})}
+
+
+def hosts_of_servers(connection: Connection, ids: Collection[str]) -> set[str]:
+    """Where those of them are that are anywhere."""
+    return set(connection.execute(_HOSTS_OF, {"ids": list(ids)}).scalars())
+
+
 def lock_server(connection: Connection, server_id: str) -> Server | None:
     """The server as it is, and as it stays until this transaction ends."""
     row = connection.execute(_LOCK, {"of_id": server_id}).one_or_none()
     return None if row is None else _server(row)
+
+
+def lock_servers(connection: Connection, ids: Collection[str]) -> dict[str, Server]:
+    """As `lock_server`, {id: server}; locked in one order whoever asks."""
+    return {row.id: _server(row) for row in connection.execute(_LOCK_ALL, {"ids": list(ids)})}
+
+
+def assign_servers(
+    connection: Connection, places: Mapping[str, tuple[str, Placed]], task_state: TaskState | None, now: datetime
+) -> None:
+    """{server id: (host, what was claimed there)} of servers that the caller has locked."""
+    values = [
+        {"of_id": server_id, "at": host, "task": task_state, "what": _document(placed), "now": now}
+        for server_id, (host, placed) in places.items()
+    ]
+    connection.execute(_ASSIGN, values)
 
 
 def update_server(connection: Connection, server_id: str, now: datetime, **values: Any) -> None:
@@ -138,6 +178,8 @@ def find_servers(connection: Connection, query: ServerQuery) -> Iterator[Server]
         conditions.append(servers.c.updated_at >= query.changed_since)
     if query.changed_before is not None:
         conditions.append(servers.c.updated_at <= query.changed_before)
+    if not (query.softly_deleted or query.deleted):
+        conditions.append(servers.c.vm_state != VmState.SOFT_DELETED)
     # Who asks for changes wants to hear of deletions too.
     if query.deleted:
         conditions.append(servers.c.vm_state == VmState.DELETED)
@@ -157,15 +199,15 @@ def servers_on_hosts(connection: Connection) -> dict[str, list[tuple[str, str, F
     return found
 
 
-def flavors_in_use(connection: Connection, project_id: str) -> list[Flavor]:
-    """One entry for each server of the project that is there."""
-    return [Flavor(**row.flavor) for row in connection.execute(_FLAVORS_IN_USE, {"of_project": project_id})]
-
-
 def servers_running_in(connection: Connection, since: datetime, until: datetime) -> Iterator[Server]:
     """Servers that were there at some time in ``[since, until)``, deleted ones too."""
     for row in connection.execute(_RUNNING_IN, {"since": since, "until": until}):
         yield _server(row)
+
+
+def parked_until(connection: Connection, vm_state: VmState, until: datetime) -> list[str]:
+    """Ids of servers that have been in `vm_state` since that moment or longer, and with which nothing is done."""
+    return [row.id for row in connection.execute(_PARKED, {"in_state": vm_state, "until": until})]
 
 
 def save_console(connection: Connection, server_id: str, text: str, now: datetime) -> None:
@@ -179,6 +221,12 @@ def console(connection: Connection, server_id: str) -> str:
     return str(connection.execute(_CONSOLE, {"of_id": server_id}).scalar() or "")
 
 
+def placed_of(document: Mapping[str, Any] | None) -> Placed | None:
+    if not document:
+        return None
+    return Placed({suffix: tuple(uuids) for suffix, uuids in document["mappings"].items()}, document["allocations"])
+
+
 def _document(value: Fault | Placed) -> Mapping[str, Any]:
     document = asdict(value)
     if isinstance(value, Fault):
@@ -187,7 +235,7 @@ def _document(value: Fault | Placed) -> Mapping[str, Any]:
 
 
 def _server(row: Row[Any]) -> Server:
-    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's columns
+    values = dict(row._mapping)
     del values["flavor_id"]
     fault, placed = values["fault"], values["placed"]
     values |= {
@@ -198,7 +246,6 @@ def _server(row: Row[Any]) -> Server:
         "tags": tuple(values["tags"]),
         "devices": tuple(values["devices"]),
         "fault": fault and Fault(**fault | {"created_at": datetime.fromisoformat(fault["created_at"])}),
-        "placed": placed
-        and Placed({suffix: tuple(uuids) for suffix, uuids in placed["mappings"].items()}, placed["allocations"]),
+        "placed": placed_of(placed),
     }
     return Server(**values)

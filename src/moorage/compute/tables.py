@@ -84,10 +84,17 @@ servers = Table(
     Column("fault", Json),  # {"code", "message", "details", "created_at"}
     Column("placed", Json),  # {"mappings", "allocations"} as in model.Placed
     Column("devices", Json, nullable=False),
+    Column("parked_at", UtcDateTime),
+    Column("parked_image_id", _NAME),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     Column("launched_at", UtcDateTime),
     Column("deleted_at", UtcDateTime),
+    Column("access_ipv4", String(64)),
+    Column("access_ipv6", String(64)),
+    Column("disk_config", String(16)),
+    Column("image_properties", Json),  # of servers made since they are kept
+    Column("key_data", Text),
     Index(None, "project_id", "vm_state"),
     Index(None, "host", "vm_state"),
     Index(None, "flavor_id"),
@@ -154,6 +161,36 @@ hosts = Table(
     Column("disabled_reason", _NAME),
     Column("forced_down", Boolean, nullable=False),
     Column("heartbeat_at", UtcDateTime, nullable=False),
+    Column("capabilities", Json),  # of hosts that registered since there are capabilities
+    **TABLE_OPTIONS,
+)
+
+#: model.Move: a server on its way from one host to another.
+moves = Table(
+    "moves",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    Column("id", Uuid, nullable=False, unique=True),
+    Column("server_id", Uuid, ForeignKey("servers.id", ondelete="CASCADE"), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("step", String(32)),
+    Column("is_open", Boolean, nullable=False),
+    Column("source_host", _NAME, nullable=False),
+    Column("dest_host", _NAME),
+    Column("wanted_host", _NAME),
+    Column("old_state", String(32), nullable=False),
+    Column("old_flavor", Json, nullable=False),
+    Column("new_flavor", Json, nullable=False),
+    Column("old_placed", Json),
+    Column("new_placed", Json),
+    Column("details", Json, nullable=False),
+    Column("user_id", _NAME, nullable=False),
+    Column("project_id", _NAME, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    Index(None, "server_id"),
+    Index(None, "source_host", "is_open"),
     **TABLE_OPTIONS,
 )
 
@@ -178,6 +215,20 @@ aggregate_hosts = Table(
     **TABLE_OPTIONS,
 )
 
+#: Limits that were set; of the empty project: those of all that have none of their own.
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("project_id", _NAME, nullable=False),
+    Column("name", _NAME, nullable=False),
+    Column("units", BigInteger, nullable=False),
+    PrimaryKeyConstraint("project_id", "name"),
+    **TABLE_OPTIONS,
+)
+
+#: One row for each project that ever asked for something limited: who holds its lock may count and add.
+quota_locks = Table("quota_locks", metadata, Column("project_id", _NAME, primary_key=True), **TABLE_OPTIONS)
+
 keypairs = Table(
     "keypairs",
     metadata,
@@ -192,3 +243,38 @@ keypairs = Table(
 )
 
 jobs = jobs_table(metadata)
+
+server_groups = Table(
+    "server_groups",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    Column("id", Uuid, nullable=False, unique=True),
+    Column("name", _NAME, nullable=False),
+    Column("project_id", _NAME, nullable=False),
+    Column("user_id", _NAME, nullable=False),
+    Column("policy", String(32), nullable=False),
+    Column("rules", Json, nullable=False),  # {"max_server_per_host": 2}
+    Column("created_at", UtcDateTime, nullable=False),
+    Index(None, "project_id"),
+    **TABLE_OPTIONS,
+)
+
+#: A server is in one group at most, and stays there.
+server_group_members = Table(
+    "server_group_members",
+    metadata,
+    Column("server_id", Uuid, ForeignKey("servers.id", ondelete="CASCADE"), primary_key=True),
+    Column("group_id", Uuid, ForeignKey("server_groups.id", ondelete="CASCADE"), nullable=False),
+    Index(None, "group_id"),
+    **TABLE_OPTIONS,
+)
+
+#: Builds that failed on a host since one succeeded there; no row where none did.
+build_failures = Table(
+    "build_failures",
+    metadata,
+    Column("host", _NAME, primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("failed_at", UtcDateTime, nullable=False),
+    **TABLE_OPTIONS,
+)

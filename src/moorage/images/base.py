@@ -37,6 +37,9 @@ class ImageRecord:
     hash_value: str | None
     properties: Mapping[str, str]
     tags: frozenset[str]
+    disk_format: str = ""  #: ``raw``, ``qcow2``, ``aki`` ...; empty where the record does not say
+    min_disk_gb: int = 0  #: what a server of it must have at least
+    min_ram_mb: int = 0
 
     @property
     def is_for_everybody(self) -> bool:

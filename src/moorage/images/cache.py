@@ -167,7 +167,7 @@ class DigestCache:
     def _complete(self) -> list[tuple[int, int, str]]:
         """(last use, size, digest) of each complete file, least recently used first."""
         rows = []
-        for name in os.listdir(self._dir):  # noqa: PTH208 - by descriptor: the path may be replaced
+        for name in self._names():
             if _DIGEST.match(name):
                 with contextlib.suppress(FileNotFoundError):
                     status = os.stat(name, dir_fd=self._dir, follow_symlinks=False)
@@ -175,10 +175,13 @@ class DigestCache:
         return sorted(rows)
 
     def _remove_abandoned_parts(self) -> None:
-        for name in os.listdir(self._dir):  # noqa: PTH208 - by descriptor: the path may be replaced
+        for name in self._names():
             if name.endswith(".part"):
                 with contextlib.suppress(BlockingIOError, FileNotFoundError), self._stripes.hold(name, wait=False):
                     os.unlink(name, dir_fd=self._dir)
+
+    def _names(self) -> list[str]:
+        return os.listdir(self._dir)  # noqa: PTH208 - by descriptor: the path may be replaced
 
 
 def _digest_of(image: ImageRecord) -> str:

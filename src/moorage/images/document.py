@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moorage.core.errors import Forbidden
-from moorage.images.model import Image, ImageStatus, Visibility
+from moorage.images.model import Image, ImageStatus, Member, MemberStatus, Visibility
 
 #: Attributes that clients may set, by their name on the wire.
 WRITABLE = frozenset(
@@ -101,6 +101,14 @@ def kept(image: Image) -> dict[str, Any]:
         "tags": sorted(image.tags),
         "properties": dict(image.properties),
         "upload_id": image.upload_id,
+        "members": {
+            project: {
+                "status": one.status.value,
+                "created_at": one.created_at.isoformat(),
+                "updated_at": one.updated_at.isoformat(),
+            }
+            for project, one in image.members.items()
+        },
     }
 
 
@@ -116,7 +124,29 @@ def from_kept(document: Mapping[str, Any]) -> Image:
         md5=document["md5"],
         sha512=document["sha512"],
         upload_id=document["upload_id"],
+        # Images of before there were members have none.
+        members={project: _member(one) for project, one in document.get("members", {}).items()},
         **arguments,
+    )
+
+
+def shown_member(image: Image, project_id: str) -> dict[str, Any]:
+    member = image.members[project_id]
+    return {
+        "image_id": image.id,
+        "member_id": project_id,
+        "status": member.status.value,
+        "created_at": _time(member.created_at),
+        "updated_at": _time(member.updated_at),
+        "schema": "/v2/schemas/member",
+    }
+
+
+def _member(document: Mapping[str, str]) -> Member:
+    return Member(
+        MemberStatus(document["status"]),
+        datetime.fromisoformat(document["created_at"]),
+        datetime.fromisoformat(document["updated_at"]),
     )
 
 

@@ -10,9 +10,6 @@ from moorage.images.base import ImageRecord
 from moorage.images.document import BASE
 from moorage.wire.client import ServiceClient
 
-#: Pages asked for at most: a list that never ends would be somebody's mistake.
-_MAX_PAGES = 1000
-
 
 class GlanceImages:
     """An `ImageSource`. `http` leads to the endpoint of the catalogue, without ``/v2``."""
@@ -24,13 +21,22 @@ class GlanceImages:
     def find(self, properties: Mapping[str, str]) -> list[ImageRecord]:
         asked = [("status", "active"), ("visibility", "all"), ("sort", "created_at:asc")]
         asked.append(("limit", str(self._page_size)))
-        return [record_of(row) for row in self._pages([*asked, *properties.items()])]
+        rows = self._http.rows("/v2/images", "images", [*asked, *properties.items()], more="next")
+        return [record_of(row) for row in rows]
 
     def get(self, image_id: str) -> ImageRecord | None:
         try:
             return record_of(self._http.get(_path(image_id)))
         except NotFound:
             return None
+
+    def is_shared_with(self, image_id: str, project_id: str) -> bool:
+        """Whether the project is a member of the image, whatever it said to that: by its id it may use it."""
+        try:
+            rows = self._http.get(f"{_path(image_id)}/members")["members"]
+        except (NotFound, RemoteError):
+            return False  # private after all, or gone: who asks has no claim to it
+        return any(row["member_id"] == project_id for row in rows)
 
     @contextmanager
     def open(self, image_id: str) -> Iterator[Iterator[bytes]]:
@@ -42,16 +48,6 @@ class GlanceImages:
                     raise NotFound(f"No image data found for image {image_id}", code="images.no_data") from error
                 raise
             yield chunks
-
-    def _pages(self, asked: list[tuple[str, str]]) -> Iterator[Mapping[str, Any]]:
-        """The pages' markers are taken from the rows: the ``next`` link of a Glance behind a prefix lacks the prefix."""
-        marker: list[tuple[str, str]] = []
-        for _ in range(_MAX_PAGES):
-            page = self._http.get("/v2/images", params=[*asked, *marker])
-            yield from page["images"]
-            if not page.get("next"):
-                return
-            marker = [("marker", page["images"][-1]["id"])]
 
 
 def record_of(document: Mapping[str, Any]) -> ImageRecord:
@@ -67,6 +63,9 @@ def record_of(document: Mapping[str, Any]) -> ImageRecord:
         hash_value=document.get("os_hash_value"),
         properties={name: value for name, value in document.items() if name not in BASE and isinstance(value, str)},
         tags=frozenset(document.get("tags", ())),
+        disk_format=document.get("disk_format") or "",
+        min_disk_gb=document.get("min_disk") or 0,
+        min_ram_mb=document.get("min_ram") or 0,
     )
 
 

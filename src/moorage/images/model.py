@@ -20,7 +20,7 @@ class ImageStatus(StrEnum):
 class Visibility(StrEnum):
     PUBLIC = "public"  #: everybody lists and uses it
     COMMUNITY = "community"  #: everybody may use it, who knows of it
-    SHARED = "shared"  #: as private, until it had members (which are not built)
+    SHARED = "shared"  #: as private, but for its members
     PRIVATE = "private"
 
 
@@ -34,6 +34,23 @@ TRANSITIONS = states.table(
         ImageStatus.DEACTIVATED: [ImageStatus.ACTIVE],
     },
 )
+
+
+class MemberStatus(StrEnum):
+    """What a project says to an image that is shared with it: it may be used in any case, and is listed when accepted."""
+
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A project that an image is shared with."""
+
+    status: MemberStatus
+    created_at: datetime
+    updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +76,7 @@ class Image:
     tags: frozenset[str] = frozenset()
     properties: Mapping[str, str] = field(default_factory=dict)
     upload_id: str | None = None
+    members: Mapping[str, Member] = field(default_factory=dict)  #: by project
 
     def record(self) -> ImageRecord:
         return ImageRecord(
@@ -72,6 +90,9 @@ class Image:
             hash_value=self.sha512,
             properties=self.properties,
             tags=self.tags,
+            disk_format=self.disk_format or "",
+            min_disk_gb=self.min_disk_gb,
+            min_ram_mb=self.min_ram_mb,
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Invalid
-from moorage.images.model import Image, Visibility
+from moorage.images.model import Image, MemberStatus, Visibility
 
 DEFAULT_LIMIT = 25
 MAX_LIMIT = 1000
@@ -97,12 +97,19 @@ def may_see(image: Image, caller: Caller) -> bool:
         or caller.is_admin
         or caller.is_service
         or (bool(image.owner) and image.owner == caller.project_id)
+        or is_member(image, caller)
     )
 
 
+def is_member(image: Image, caller: Caller) -> bool:
+    return image.visibility == Visibility.SHARED and caller.project_id in image.members
+
+
 def listed_for(image: Image, visibility: str | None, caller: Caller) -> bool:
-    """Others' community images are listed only when somebody asks for them."""
+    """Others' community images are listed only when somebody asks for them, shared ones when they were accepted."""
     if not may_see(image, caller):
+        return False
+    if is_member(image, caller) and image.members[caller.project_id].status is not MemberStatus.ACCEPTED:
         return False
     if visibility in (None, "all"):
         foreign = image.visibility == Visibility.COMMUNITY and image.owner != caller.project_id

@@ -1,13 +1,14 @@
 """The part of the Image API v2 that clients and bitstream uploads need, and who may use it.
 
-Not here: import, tasks, stores, caches, locations, metadata definitions; members answer 501.
+Not here: import, tasks, stores, caches, locations, metadata definitions.
 """
 
 import html
 
 from moorage.identity.policy import RuleTable, admin, member, reader
-from moorage.images.handlers import files, images, versions
+from moorage.images.handlers import files, images, members, versions
 from moorage.images.schemas.image import IMAGE, worded
+from moorage.images.schemas.member import MEMBER_ANSWER, NEW_MEMBER
 from moorage.images.service import ImageService
 from moorage.wire.app import ServiceApi
 from moorage.wire.call import Reply, Route
@@ -52,10 +53,11 @@ API: ServiceApi[ImageService] = ServiceApi(
         Route("DELETE", f"{_IMAGE}/tags/{{tag}}", images.remove_tag, "modify_image", reads="none"),
         Route("POST", f"{_IMAGE}/actions/deactivate", images.deactivate, "deactivate", reads="none"),
         Route("POST", f"{_IMAGE}/actions/reactivate", images.reactivate, "reactivate", reads="none"),
-        Route("GET", f"{_IMAGE}/members", images.members, "get_members"),
-        Route("POST", f"{_IMAGE}/members", images.members, "add_member"),
-        Route("PUT", f"{_IMAGE}/members/{{member_id}}", images.members, "modify_member"),
-        Route("DELETE", f"{_IMAGE}/members/{{member_id}}", images.members, "delete_member"),
+        Route("GET", f"{_IMAGE}/members", members.index, "get_members"),
+        Route("POST", f"{_IMAGE}/members", members.add, "add_member", schema=NEW_MEMBER),
+        Route("GET", f"{_IMAGE}/members/{{member_id}}", members.show, "get_members"),
+        Route("PUT", f"{_IMAGE}/members/{{member_id}}", members.answer, "modify_member", schema=MEMBER_ANSWER),
+        Route("DELETE", f"{_IMAGE}/members/{{member_id}}", members.remove, "delete_member"),
     ),
 )
 

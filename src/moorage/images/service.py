@@ -10,7 +10,7 @@ from moorage.core.errors import Conflict, Forbidden, Invalid, NotFound
 from moorage.core.ids import Ids
 from moorage.images import document, patch, query
 from moorage.images.directory import ImageDirectory
-from moorage.images.model import TRANSITIONS, Image, ImageStatus, Visibility
+from moorage.images.model import TRANSITIONS, Image, ImageStatus, Member, MemberStatus, Visibility
 from moorage.images.query import Listing
 
 #: Asks the policy; True for a rule that allows the caller.
@@ -129,6 +129,44 @@ class ImageService:
 
         self._directory.change(image_id, decide)
 
+    def members(self, caller: Caller, image_id: str) -> tuple[Image, Sequence[str]]:
+        """(the image, its members in order). A member sees itself alone."""
+        image = _shared(self.get(caller, image_id))
+        sees_all = caller.is_admin or caller.is_service or image.owner == caller.project_id
+        return image, sorted(image.members if sees_all else {caller.project_id} & image.members.keys())
+
+    def add_member(self, caller: Caller, image_id: str, project_id: str) -> Image:
+        def decide(image: Image) -> Image:
+            _owned(_shared(image), caller, "share")
+            if project_id in image.members:
+                raise Conflict(f"Project {project_id} is a member of image {image_id} already.")
+            now = self._clock.now()
+            added = Member(MemberStatus.PENDING, now, now)
+            return dataclasses.replace(image, members={**image.members, project_id: added})
+
+        return self._directory.change(image_id, decide)
+
+    def answer_sharing(self, caller: Caller, image_id: str, project_id: str, status: MemberStatus) -> Image:
+        """What the member says to it, which its owner cannot say."""
+
+        def decide(image: Image) -> Image:
+            member = _member(_seen(image, image_id, caller), project_id)
+            if not caller.is_admin and caller.project_id != project_id:
+                raise Forbidden("Only the member itself says whether it accepts the image.")
+            changed = dataclasses.replace(member, status=status, updated_at=self._clock.now())
+            return dataclasses.replace(image, members={**image.members, project_id: changed})
+
+        return self._directory.change(image_id, decide)
+
+    def remove_member(self, caller: Caller, image_id: str, project_id: str) -> None:
+        def decide(image: Image) -> Image:
+            _owned(_shared(image), caller, "share")
+            _member(image, project_id)
+            left = {project: member for project, member in image.members.items() if project != project_id}
+            return dataclasses.replace(image, members=left)
+
+        self._directory.change(image_id, decide)
+
     def _with_tags(self, image: Image, caller: Caller, tags: frozenset[str]) -> Image:
         _owned(image, caller, "modify")
         return dataclasses.replace(image, tags=tags, updated_at=self._clock.now())
@@ -145,6 +183,18 @@ def _owned(image: Image, caller: Caller, verb: str) -> None:
     _seen(image, image.id, caller)
     if not caller.is_admin and image.owner != caller.project_id:
         raise Forbidden(f"You are not permitted to {verb} this image.", code="images.not_owner")
+
+
+def _shared(image: Image) -> Image:
+    if image.visibility is not Visibility.SHARED:
+        raise Forbidden("Only shared images have members.", code="images.not_shared")
+    return image
+
+
+def _member(image: Image, project_id: str) -> Member:
+    if project_id not in image.members:
+        raise NotFound(f"Project {project_id} is no member of image {image.id}.")
+    return image.members[project_id]
 
 
 def _may_show(image: Image, allowed: Allowed) -> None:

@@ -3,70 +3,72 @@
 Reasons name no host: they are counted, and the counts are shown to users.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
-
-@dataclass(frozen=True)
-class Room:
-    """One resource class on the root provider of a host, before the claim."""
-
-    capacity: int
-    used: int
-
-    @property
-    def free_share(self) -> float:
-        return (self.capacity - self.used) / self.capacity if self.capacity else 0.0
-
-
-@dataclass(frozen=True)
-class HostView:
-    """A compute host as the scheduler sees it."""
-
-    name: str
-    root_uuid: str  #: of its provider tree
-    zone: str  #: availability zone
-    is_up: bool  #: its service reported lately and nobody forced it down
-    is_enabled: bool
-    room: Mapping[str, Room] = field(default_factory=dict)  #: by resource class, of the root provider
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the user asked of the host itself."""
-
-    server_id: str
-    zone: str | None = None
-    host: str | None = None
-
+from moorage.scheduler.hosts import HostView, Wanted
+from moorage.scheduler.server_groups import objection
 
 Filter = Callable[[HostView, Wanted], str | None]
 
+#: The reason against a tree of Placement that is no host of this compute service.
+UNKNOWN_HOST = "no compute service has registered it"
 
-def service_is_up(host: HostView, wanted: Wanted) -> str | None:
-    return None if host.is_up else "its compute service is down"
+
+def is_wanted_host(host: HostView, wanted: Wanted) -> str | None:
+    return None if wanted.host in (None, host.name) else "another host was asked for"
+
+
+def is_not_ruled_out(host: HostView, wanted: Wanted) -> str | None:
+    return wanted.not_hosts.get(host.name)
+
+
+def is_beside_wanted_servers(host: HostView, wanted: Wanted) -> str | None:
+    if wanted.beside is None or host.name in wanted.beside:
+        return None
+    return "none of the servers of same_host is there"
+
+
+def in_wanted_zone(host: HostView, wanted: Wanted) -> str | None:
+    return None if wanted.zone in (None, host.zone) else f"not in availability zone {wanted.zone}"
 
 
 def service_is_enabled(host: HostView, wanted: Wanted) -> str | None:
     return None if host.is_enabled else "its compute service is disabled"
 
 
-def in_wanted_zone(host: HostView, wanted: Wanted) -> str | None:
-    if wanted.zone is None or host.zone == wanted.zone:
-        return None
-    return f"not in availability zone {wanted.zone}"
+def service_is_up(host: HostView, wanted: Wanted) -> str | None:
+    return None if host.is_up else "its compute service is down"
 
 
-def is_wanted_host(host: HostView, wanted: Wanted) -> str | None:
-    if wanted.host is None or host.name == wanted.host:
-        return None
-    return "another host was asked for"
+def runs_the_image(host: HostView, wanted: Wanted) -> str | None:
+    """A host that does not say what it is takes any image: its hypervisor will say no if it must."""
+    if wanted.architecture and host.architecture and wanted.architecture != host.architecture:
+        return f"the image is for {wanted.architecture} processors"
+    if wanted.hypervisor_type and host.hypervisor_type and wanted.hypervisor_type != host.hypervisor_type.lower():
+        return f"the image is for the hypervisor {wanted.hypervisor_type}"
+    return None
+
+
+def keeps_the_group(host: HostView, wanted: Wanted) -> str | None:
+    return None if wanted.group is None else objection(wanted.group, host.root_uuid)
 
 
 #: In the order in which their reasons are most use to a reader.
-FILTERS: tuple[Filter, ...] = (is_wanted_host, in_wanted_zone, service_is_enabled, service_is_up)
+FILTERS: tuple[Filter, ...] = (
+    is_wanted_host,
+    is_not_ruled_out,
+    is_beside_wanted_servers,
+    in_wanted_zone,
+    service_is_enabled,
+    service_is_up,
+    runs_the_image,
+    keeps_the_group,
+)
 
 
-def rejects(host: HostView, wanted: Wanted, filters: tuple[Filter, ...] = FILTERS) -> str | None:
-    """The first reason against `host`."""
-    return next((reason for passes in filters if (reason := passes(host, wanted))), None)
+def rejects(host: HostView, wanted: Wanted, filters: Sequence[Filter] = FILTERS) -> tuple[str, str] | None:
+    """The first reason against `host`, and the name of the filter that gives it."""
+    for passes in filters:
+        if reason := passes(host, wanted):
+            return passes.__name__, reason
+    return None

@@ -1,59 +1,105 @@
-"""From candidates to an order of hosts, with the reason for each host that is not in it."""
+"""From candidates to an order of hosts: those of one answer of Placement, weighed together.
 
+    Contest(candidates) . order(...) -> roots, the best first . taken(...) -> order again, for the next server
+
+One answer may serve several servers that ask for the same: what was claimed for the first is subtracted here, and
+whether it is still there for the second Placement says when it is claimed.
+"""
+
+import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from moorage.scheduler.filters import HostView, Wanted, rejects
-from moorage.scheduler.weighers import tie_break, weight
+import numpy as np
 
-UNKNOWN_HOST = "no compute service has registered it"
+from moorage.scheduler.server_groups import Group, Policy, preference
+from moorage.scheduler.weighers import WEIGHERS, Facts, Numbers, Task, normalised
 
-
-class OfTree(Protocol):
-    """A candidate, as far as it matters here: the tree it takes from."""
-
-    @property
-    def root_uuid(self) -> str: ...
+Multipliers = Mapping[str, float]
 
 
-C = TypeVar("C", bound=OfTree)
+class Contest:
+    """`roots`: of each candidate the root of its tree. `facts_of`: asked once for each root, and again when changed.
+
+    `multipliers`: {weigher: number}; `special`: {root: {weigher: number}}, of hosts in aggregates that say so.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[str],
+        facts_of: Callable[[str], Facts],
+        task: Task,
+        multipliers: Multipliers | None = None,
+        special: Mapping[str, Multipliers] | None = None,
+    ) -> None:
+        by_root: dict[str, list[int]] = defaultdict(list)
+        for at, root in enumerate(roots):
+            by_root[root].append(at)
+        #: {root: positions of its candidates, in Placement's order}
+        self.candidates: Mapping[str, Sequence[int]] = by_root
+        self.roots = list(by_root)
+        self._position = {root: at for at, root in enumerate(self.roots)}
+        self._facts_of = facts_of
+        self._task = task
+        self._special = special or {}
+        self._multipliers = {name: usual for name, (_, usual) in WEIGHERS.items()} | dict(multipliers or {})
+        #: {weigher: its row in `_numbers`}
+        self._rows = {
+            name: row
+            for row, name in enumerate(
+                name for name, (weigher, _) in WEIGHERS.items() if weigher is not None and self._matters(name)
+            )
+        }
+        facts = [self._measured(root) for root in self.roots]
+        self._numbers = np.array(facts, np.float64).reshape(len(facts), len(self._rows)).T.copy()
+        self._factors = np.array([self._factors_of(name) for name in self._rows]).reshape(self._numbers.shape)
+
+    def order(self, seed: str, group: Group | None = None, *, subset: int = 1) -> Iterator[str]:
+        """Roots, the best first. Equals, and the first `subset` among themselves, come in an order of `seed` alone:
+        different servers do not all run to the same host, and the same server comes to the same answer again.
+        """
+        if not self.roots:
+            return
+        weights = self.weights(group)
+        chance = np.random.default_rng(int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest()))
+        order = np.lexsort((chance.permutation(len(weights)), -weights))
+        first = min(subset, len(order))
+        order[:first] = chance.permutation(order[:first])
+        for at in order.tolist():
+            yield self.roots[at]
+
+    def weights(self, group: Group | None = None) -> Numbers:
+        """Of each root, in the order of `roots`."""
+        total: Numbers = (normalised(self._numbers) * self._factors).sum(axis=0)
+        if group is not None and group.policy in (Policy.SOFT_AFFINITY, Policy.SOFT_ANTI_AFFINITY):
+            name = group.policy.value.replace("-", "_")
+            numbers = np.fromiter((preference(group, root) for root in self.roots), np.float64, len(self.roots))
+            total += normalised(numbers) * self._factors_of(name)
+        return total
+
+    def changed(self, root: str) -> None:
+        """Something of it was claimed: its facts are asked again."""
+        self._numbers[:, self._position[root]] = self._measured(root)
+
+    def _measured(self, root: str) -> list[float]:
+        """What each weigher says of it."""
+        facts = self._facts_of(root)
+        weighers = [WEIGHERS[name][0] for name in self._rows]
+        return [weigher(facts, self._task) for weigher in weighers if weigher is not None]
+
+    def _matters(self, name: str) -> bool:
+        return bool(self._multipliers[name] or any(name in special for special in self._special.values()))
+
+    def _factors_of(self, name: str) -> Numbers:
+        """The multiplier of one weigher, by root."""
+        factors = np.full(len(self.roots), self._multipliers[name])
+        for root, special in self._special.items():
+            if name in special and root in self._position:
+                factors[self._position[root]] = special[name]
+        return factors
 
 
-@dataclass(frozen=True)
-class Selection(Generic[C]):
-    """A host and its candidates, in Placement's order: each of them may be claimed."""
-
-    host: HostView
-    candidates: tuple[C, ...]
-
-
-@dataclass(frozen=True)
-class Ranking(Generic[C]):
-    selections: tuple[Selection[C], ...]  #: best first
-    rejected: Mapping[str, str]  #: {host name, or root uuid of an unknown one: reason}
-
-    def reasons(self) -> str:
-        """The reasons, counted and without host names: ``2 hosts: its compute service is down``."""
-        counts = Counter(self.rejected.values())
-        return "; ".join(f"{count} {'host' if count == 1 else 'hosts'}: {why}" for why, count in sorted(counts.items()))
-
-
-def select(candidates: Sequence[C], hosts: Mapping[str, HostView], wanted: Wanted) -> Ranking[C]:
-    """`hosts` by root provider uuid. Every host of a candidate is either selected or rejected with a reason."""
-    by_root: dict[str, list[C]] = defaultdict(list)
-    for candidate in candidates:
-        by_root[candidate.root_uuid].append(candidate)
-    rejected: dict[str, str] = {}
-    possible: list[Selection[C]] = []
-    for root_uuid, of_host in by_root.items():
-        host = hosts.get(root_uuid)
-        if host is None:
-            rejected[root_uuid] = UNKNOWN_HOST
-        elif reason := rejects(host, wanted):
-            rejected[host.name] = reason
-        else:
-            possible.append(Selection(host, tuple(of_host)))
-    possible.sort(key=lambda one: (-weight(one.host, wanted), tie_break(one.host, wanted)))
-    return Ranking(tuple(possible), rejected)
+def counted(reasons: Mapping[str, str]) -> str:
+    """The reasons, counted and without host names: ``2 hosts: its compute service is down``."""
+    counts = Counter(reasons.values())
+    return "; ".join(f"{count} {'host' if count == 1 else 'hosts'}: {why}" for why, count in sorted(counts.items()))

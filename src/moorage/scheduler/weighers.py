@@ -1,41 +1,121 @@
-"""Which of the possible hosts is the better one: numbers, more is better."""
+"""Which of the possible hosts is the better one: each weigher gives a host a number, more is better.
 
-import hashlib
-from collections.abc import Callable
+As in Nova the numbers of one weigher are brought to 0..1 over the hosts that are compared, multiplied and added. A
+multiplier is an option, and an aggregate's metadata may have another one for its hosts (`multipliers_in`).
+"""
 
-from moorage.scheduler.filters import HostView, Wanted
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-Weigher = Callable[[HostView, Wanted], float]
+import numpy as np
+from numpy.typing import NDArray
 
+Numbers = NDArray[np.float64]
 
-def free_memory(host: HostView, wanted: Wanted) -> float:
-    """Spread: the host with the larger free share of its memory."""
-    return _free_share(host, "MEMORY_MB")
-
-
-def free_processors(host: HostView, wanted: Wanted) -> float:
-    return _free_share(host, "VCPU")
-
-
-def free_disk(host: HostView, wanted: Wanted) -> float:
-    return _free_share(host, "DISK_GB")
-
-
-def _free_share(host: HostView, resource_class: str) -> float:
-    room = host.room.get(resource_class)
-    return 0.0 if room is None else room.free_share
+#: Classes of devices whose number on a host counts for the weigher of accelerators.
+_DEVICE = re.compile(r"CUSTOM_ACCELERATOR_|(FPGA|PGPU|VGPU)\Z")
+_FUNCTION_KEY = re.compile(r"(?:accel|function)[A-Za-z0-9_-]{0,64}:(.+)\Z|function[A-Za-z0-9_-]{0,64}\Z")
+_JOINERS = re.compile(r"[^A-Z0-9]+")
 
 
-#: Weigher and multiplier, as Nova weighs memory, processors and disk: all alike.
-WEIGHERS: tuple[tuple[Weigher, float], ...] = ((free_memory, 1.0), (free_processors, 1.0), (free_disk, 1.0))
+@dataclass(frozen=True)
+class Facts:
+    """Of one host, what weighers go by."""
+
+    free_memory_mb: float = 0.0
+    free_processors: float = 0.0
+    free_disk_gb: float = 0.0
+    free_accelerators: float = 0.0
+    has_function: bool = False  #: a device carries the wanted function already
+    jobs: int = 0  #: under way on the host
+    failed_builds: int = 0  #: since one succeeded
 
 
-def weight(host: HostView, wanted: Wanted, weighers: tuple[tuple[Weigher, float], ...] = WEIGHERS) -> float:
-    return sum(multiplier * weigher(host, wanted) for weigher, multiplier in weighers)
+@dataclass(frozen=True)
+class Task:
+    """Of one server, what weighers go by."""
+
+    wants_accelerators: bool = False
 
 
-def tie_break(host: HostView, wanted: Wanted) -> bytes:
-    """An order among equals that differs from server to server: they do not all run to the same host, and a
-    server that is scheduled again under the same circumstances comes to the same answer.
+Weigher = Callable[[Facts, Task], float]
+
+
+def _accelerators(facts: Facts, task: Task) -> float:
+    """Most free ones for who wants some, fewest for who wants none: those are kept for who needs them."""
+    return facts.free_accelerators if task.wants_accelerators else -facts.free_accelerators
+
+
+#: By the name that options and metadata have before ``_weight_multiplier``, with the multiplier that holds without.
+#: `soft_affinity` and `soft_anti_affinity` come from the server group (`server_groups.preference`).
+WEIGHERS: Mapping[str, tuple[Weigher | None, float]] = {
+    "ram": (lambda facts, task: facts.free_memory_mb, 1.0),
+    "cpu": (lambda facts, task: facts.free_processors, 1.0),
+    "disk": (lambda facts, task: facts.free_disk_gb, 1.0),
+    "io_ops": (lambda facts, task: facts.jobs, -1.0),
+    "build_failure": (lambda facts, task: -facts.failed_builds, 1_000_000.0),
+    "accelerator": (_accelerators, 1.0),
+    "function": (lambda facts, task: float(facts.has_function), 2.0),
+    "soft_affinity": (None, 1.0),
+    "soft_anti_affinity": (None, 1.0),
+}
+SUFFIX = "_weight_multiplier"
+
+
+def multipliers_in(metadata: Mapping[str, str]) -> dict[str, float]:
+    """Multipliers in an aggregate's metadata: ``{"ram_weight_multiplier": "-1.0"}``. What is no number is passed by."""
+    found = {}
+    for key, value in metadata.items():
+        name = key.removesuffix(SUFFIX)
+        if name != key and name in WEIGHERS:
+            try:
+                found[name] = float(value)
+            except ValueError:
+                continue
+    return found
+
+
+def prefers_room(multipliers: Mapping[str, float], special: Collection[Mapping[str, float]]) -> bool:
+    """Whether more room is better, as usual: then the best of a fair sample is nearly as good as the best of all hosts.
+    Who fills one host after the other is drawn to few of them, and who favours the hosts of an aggregate to those.
     """
-    return hashlib.blake2b(f"{wanted.server_id}/{host.name}".encode(), digest_size=8).digest()
+    return not special and all(multipliers.get(name, 1.0) >= 0 for name in ("ram", "cpu", "disk"))
+
+
+def normalised(numbers: Numbers) -> Numbers:
+    """Each row to 0..1: its least becomes 0, its most 1; all 0 where they are equal."""
+    least = numbers.min(axis=-1, keepdims=True)
+    span = numbers.max(axis=-1, keepdims=True) - least
+    span[span == 0] = 1.0
+    scaled: Numbers = (numbers - least) / span
+    return scaled
+
+
+@cache
+def is_accelerator(resource_class: str) -> bool:
+    return _DEVICE.match(resource_class) is not None
+
+
+def wanted_functions(extra_specs: Mapping[str, str]) -> frozenset[str]:
+    """Functions and bitstreams that a flavor wants programmed, as `carries` compares them: letters and digits."""
+    found = set()
+    for key, value in extra_specs.items():
+        match = _FUNCTION_KEY.match(key)
+        if match is None or key == "accel:device_profile":
+            continue
+        named = match[1] if match[1] and not key.startswith("accel") else value
+        found.add(_comparable(named))
+    return frozenset(found - {""})
+
+
+def carries(traits: Any, functions: frozenset[str]) -> bool:
+    """Whether one of a provider's traits names one of `functions`: ``CUSTOM_FPGA_INTEL_FUNCTION_<ID>``."""
+    names = [_comparable(trait) for trait in traits if "_FUNCTION_" in trait]
+    return any(name.endswith(function) for name in names for function in functions)
+
+
+def _comparable(text: str) -> str:
+    return _JOINERS.sub("", text.upper())

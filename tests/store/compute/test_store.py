@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.compute import action_store, flavor_store, host_store, store
+from moorage.compute import action_store, flavor_store, host_store, keypair_store, store
 from moorage.compute.model import (
     Action,
     Fault,
@@ -43,7 +43,7 @@ def a_server(server_id, **more):
         "metadata": {"a": "ä"}, "tags": ("t",), "description": None, "hostname": "vm", "key_name": None,
         "user_data": None, "config_drive": False, "reservation_id": "r-1", "launch_index": 0,
         "scheduler_hints": {}, "locked_by": None, "locked_reason": None, "fault": None, "placed": None,
-        "devices": (), "created_at": START, "updated_at": START, "launched_at": None, "deleted_at": None,
+        "devices": (), "parked_at": None, "parked_image_id": None, "created_at": START, "updated_at": START, "launched_at": None, "deleted_at": None,
     }  # fmt: skip
     return Server(**values | more)
 
@@ -132,6 +132,52 @@ def test_an_event_begun_twice_is_one(compute, ids):
         assert [one.id for one in action_store.actions_of(connection, server.id)] == [action_id]
 
 
+def test_several_actions_pass_from_one_event_to_the_next(compute, ids):
+    """One of them had begun the second event before: its job was run again."""
+    servers_of = {ids.uuid(): ids.uuid() for _ in range(3)}
+    again, later = list(servers_of)[1], START + timedelta(seconds=1)
+    with write(compute) as connection:
+        for action_id, server_id in servers_of.items():
+            store.insert_server(connection, a_server(server_id))
+            action = Action(action_id, server_id, "req", "create", "alice", "red", START, START, None)
+            action_store.begin_action(connection, action)
+            action_store.begin_event(connection, action_id, "schedule", None, START)
+        action_store.begin_event(connection, again, "build", "compute-0", START)
+        hosts = dict.fromkeys(list(servers_of)[:2], "compute-1")
+        action_store.pass_on(connection, hosts, "schedule", "build", later)
+    with read(compute) as connection:
+        first, second, third = (action_store.action(connection, one, "req") for one in servers_of.values())
+    assert [(one.name, one.host, one.finished_at, one.result) for one in first.events] == [
+        ("schedule", None, later, "Success"), ("build", "compute-1", None, None),
+    ]  # fmt: skip
+    assert [(one.name, one.host, one.finished_at) for one in second.events] == [
+        ("schedule", None, later), ("build", "compute-0", None),
+    ]  # fmt: skip
+    assert (first.updated_at, third.updated_at) == (later, START)
+    assert [(one.name, one.finished_at) for one in third.events] == [("schedule", None)]
+
+
+def test_several_servers_are_locked_and_get_their_hosts(compute, ids):
+    first, second, third = (ids.uuid() for _ in range(3))
+    later = START + timedelta(seconds=1)
+    places = {
+        first: ("compute-1", Placed({"": ("p",)}, {"p": {"VCPU": 1}})),
+        second: ("compute-2", Placed({"": ("q",)}, {"q": {"VCPU": 2}})),
+    }
+    with write(compute) as connection:
+        for server_id in (first, second, third):
+            store.insert_server(connection, a_server(server_id))
+        assert store.lock_servers(connection, [first, second, ids.uuid()]).keys() == {first, second}
+        store.assign_servers(connection, places, TaskState.SPAWNING, later)
+    with read(compute) as connection:
+        found = store.servers_by_id(connection, [first, second, third])
+        assert store.hosts_of_servers(connection, [second, third]) == {"compute-2"}
+        assert store.hosts_of_servers(connection, []) == set()
+    assert {one: (found[one].host, found[one].placed) for one in places} == places
+    assert (found[first].task_state, found[first].updated_at) == (TaskState.SPAWNING, later)
+    assert found[third].host is None
+
+
 def test_a_flavor_with_its_access_list(compute):
     private = replace(FLAVOR, is_public=False)
     with write(compute) as connection:
@@ -149,12 +195,11 @@ def test_a_flavor_with_its_access_list(compute):
 def test_a_keypair(compute):
     pair = Keypair("alice", "k", "ssh", "key", "aa:bb", START)
     with write(compute) as connection:
-        flavor_store.insert_keypair(connection, pair)
-        assert (
-            flavor_store.keypairs_of(connection, "alice") == [flavor_store.keypair(connection, "alice", "k")] == [pair]
-        )
-        assert flavor_store.delete_keypair(connection, "alice", "k")
-        assert not flavor_store.delete_keypair(connection, "alice", "k")
+        keypair_store.insert_keypair(connection, pair)
+        assert keypair_store.keypairs_of(connection, "alice") == [pair]
+        assert keypair_store.keypair(connection, "alice", "k") == pair
+        assert keypair_store.delete_keypair(connection, "alice", "k")
+        assert not keypair_store.delete_keypair(connection, "alice", "k")
 
 
 def test_a_host_registers_once_and_then_beats(compute, ids):
@@ -172,7 +217,9 @@ def test_aggregates_and_the_zones_they_make(compute, ids):
     with write(compute) as connection:
         first = host_store.insert_aggregate(connection, ids.uuid(), "first", {"availability_zone": "az1"}, START)
         host_store.insert_aggregate(connection, ids.uuid(), "second", {}, START)
+        assert not host_store.has_zone(connection, "az1")
         host_store.add_member(connection, first, "compute-1")
+        assert (host_store.has_zone(connection, "az1"), host_store.has_zone(connection, "az2")) == (True, False)
         assert host_store.zones(connection) == {"compute-1": "az1"}
         host_store.update_aggregate(connection, first, "first", {}, START)
         assert host_store.zones(connection) == {}

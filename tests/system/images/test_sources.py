@@ -23,7 +23,7 @@ from moorage.images.service import ImageService
 from moorage.wire.app import Surroundings, build
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport, SocketTransport
-from tests.system.identity.processes import cloud, free_port, python_of, running
+from tests.processes import cloud, free_port, python_of, running
 
 DATA = bytes(range(256)) * 5000
 
@@ -72,7 +72,7 @@ def glance(tmp, *arguments):
     params=[
         "directory",
         "own service",
-        pytest.param("own service over granian", marks=pytest.mark.slow),
+        pytest.param("own service over a socket", marks=pytest.mark.slow),
         pytest.param("glance", marks=[pytest.mark.slow, pytest.mark.glance]),
         pytest.param("glance with our identity", marks=[pytest.mark.slow, pytest.mark.glance]),
     ],

@@ -1,4 +1,4 @@
-"""``openstack image ...`` and openstacksdk, unmodified, against our own service over a socket and granian."""
+"""``openstack image ...`` and openstacksdk, unmodified, against our own service over a socket."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from tests.system.identity.processes import cloud, openstack, sdk
+from tests.processes import cloud, openstack, sdk
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 

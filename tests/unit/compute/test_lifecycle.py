@@ -16,15 +16,36 @@ def server(vm_state, task_state=None, **more):
     return Situation("u", vm_state, task_state, **({"host": "compute-1"} | more))
 
 
+_DISK = {"active", "stopped", "paused", "suspended"}
 #: From reference/compute.md 4.3: operation -> states it may begin in.
 ALLOWED = {
     lifecycle.START: {"stopped"},
     lifecycle.STOP: {"active", "error"},
     lifecycle.PAUSE: {"active"},
     lifecycle.UNPAUSE: {"paused"},
+    lifecycle.SUSPEND: {"active"},
+    lifecycle.RESUME: {"suspended"},
     lifecycle.REBOOT: {"active"},
-    lifecycle.REBOOT_HARD: {"active", "stopped", "paused", "error"},
-    lifecycle.DELETE: {"building", "active", "stopped", "paused", "error"},
+    lifecycle.REBOOT_HARD: _DISK | {"error"},
+    lifecycle.REBUILD: {"active", "stopped", "error"},
+    lifecycle.RESCUE: {"active", "stopped", "error"},
+    lifecycle.UNRESCUE: {"rescued"},
+    lifecycle.CHANGE_PASSWORD: {"active"},
+    lifecycle.CRASH_DUMP: {"active", "paused", "rescued", "resized", "error"},
+    lifecycle.SNAPSHOT: _DISK,
+    lifecycle.BACKUP: _DISK,
+    lifecycle.RESTORE: {"soft-delete"},
+    lifecycle.SHELVE: _DISK,
+    lifecycle.SHELVE_OFFLOAD: {"shelved"},
+    lifecycle.UNSHELVE: {"shelved"},
+    lifecycle.UNSHELVE_OFFLOADED: {"shelved_offloaded"},
+    lifecycle.RESIZE: {"active", "stopped"},
+    lifecycle.MIGRATE: {"active", "stopped"},
+    lifecycle.CONFIRM_RESIZE: {"resized"},
+    lifecycle.REVERT_RESIZE: {"resized"},
+    lifecycle.LIVE_MIGRATE: {"active", "paused"},
+    lifecycle.EVACUATE: {"active", "stopped", "error"},
+    lifecycle.DELETE: {state.value for state in VmState} - {"deleted"},
 }
 
 
@@ -90,18 +111,57 @@ def test_a_report_that_comes_too_late_changes_nothing():
 def test_status_is_one_word_of_both_states():
     assert lifecycle.status(VmState.ACTIVE, TaskState.REBOOTING_HARD) == "HARD_REBOOT"
     assert lifecycle.status(VmState.STOPPED, TaskState.POWERING_ON) == "SHUTOFF"
+    assert lifecycle.status(VmState.RESIZED, TaskState.RESIZE_REVERTING) == "REVERT_RESIZE"
+    assert lifecycle.status(VmState.ERROR, TaskState.REBUILDING) == "REBUILD"
     assert {lifecycle.status(state, None) for state in VmState} == {
-        "BUILD", "ACTIVE", "PAUSED", "SHUTOFF", "ERROR", "DELETED",
+        "BUILD", "ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "RESCUE", "VERIFY_RESIZE", "SHELVED", "SHELVED_OFFLOADED",
+        "SOFT_DELETED", "ERROR", "DELETED",
     }  # fmt: skip
 
 
+def test_locked_its_disk_can_still_be_copied():
+    locked = server(VmState.ACTIVE, locked_by=Locker.OWNER)
+    lifecycle.check(lifecycle.SNAPSHOT, locked, OWNER)
+    lifecycle.check(lifecycle.BACKUP, locked, OWNER)
+
+
+def test_what_was_never_built_can_only_be_deleted():
+    failed = server(VmState.ERROR, is_launched=False)
+    with pytest.raises(Conflict, match="Cannot 'rebuild' instance u while it is in launched_at None"):
+        lifecycle.check(lifecycle.REBUILD, failed, OWNER)
+    lifecycle.check(lifecycle.DELETE, failed, OWNER)
+
+
+def test_some_operations_end_where_they_began():
+    assert lifecycle.REBUILD.after(VmState.STOPPED) is VmState.STOPPED
+    assert lifecycle.REBUILD.after(VmState.ERROR) is VmState.ACTIVE
+    assert lifecycle.SNAPSHOT.after(VmState.PAUSED) is VmState.PAUSED
+
+
+def test_a_crash_dump_changes_nothing():
+    """R48, A6 (accelerator-attach): the devices are not asked, and nobody waits for them."""
+    assert lifecycle.CRASH_DUMP.accelerators is Accelerators.KEPT
+    assert lifecycle.after_report(lifecycle.CRASH_DUMP, server(VmState.ACTIVE), succeeded=False) is None
+
+
+def test_with_accelerators_it_does_not_go_live():
+    """R50 (accelerator-attach)."""
+    with pytest.raises(Forbidden, match="what is in them cannot go along"):
+        lifecycle.check(lifecycle.LIVE_MIGRATE, server(VmState.ACTIVE, has_accelerators=True), ADMIN)
+    lifecycle.check(lifecycle.MIGRATE, server(VmState.ACTIVE, has_accelerators=True), ADMIN)
+
+
+def test_each_kind_of_job_is_of_one_operation():
+    assert len(lifecycle.BY_KIND) == sum(operation.kind != "" for operation in lifecycle.OPERATIONS)
+
+
 def test_accelerators_come_with_the_build_and_go_with_the_deletion_only():
-    """R33, R34, R35, R36, R42 (accelerator-attach): attached at creation, kept over stop, pause and reboot, then released."""
+    """R33, R34, R35, R36, R37, R42, R43 (accelerator-attach): kept by all that leaves the server where it is."""
     by_effect = {effect: set() for effect in Accelerators}
     for operation in lifecycle.OPERATIONS:
-        by_effect[operation.accelerators].add(operation.name)
-    assert by_effect == {
-        Accelerators.ATTACHED: {"create"},
-        Accelerators.RELEASED: {"delete"},
-        Accelerators.KEPT: {"start", "stop", "pause", "unpause", "reboot"},
-    }
+        by_effect[operation.accelerators].add(operation.kind)
+    assert by_effect[Accelerators.ATTACHED] == {"build", ""}  # a move has no kind: unshelve
+    assert by_effect[Accelerators.RELEASED] == {"destroy", "offload"}
+    assert {"start", "stop", "pause", "unpause", "suspend", "resume", "reboot", "reboot-hard", "rebuild"} <= by_effect[
+        Accelerators.KEPT
+    ]

@@ -3,7 +3,8 @@
 import pytest
 
 from moorage.core.errors import Invalid
-from moorage.scheduler.flavor_resources import FlavorFields, Group, check, query_for, request_for
+from moorage.scheduler.candidate_query import Narrowing, query_for
+from moorage.scheduler.flavor_resources import FlavorFields, Group, check, request_for
 
 
 def flavor(specs=None, **fields):
@@ -88,8 +89,7 @@ def test_keys_of_others_are_left_alone():
         "bitstream:8f7c3f5e": "required",
         "function_name": "gzip",
         "function_nameS:gzip": "required",
-        "accel:device_profile": "dp",
-        "hw:cpu_policy": "dedicated",
+        "hw:numa_nodes": "2",
         "resource:VCPU": "nonsense",
         "a:b": "c",
     }
@@ -120,6 +120,15 @@ def test_keys_of_others_are_left_alone():
         ({"group_policy": "spread"}, "group_policy=spread: use none or isolate"),
         (ZEROS, "all 0 and nothing else is asked for"),
         ({"resources:VCPU": "1", "resources:PCPU": "1"}, "exclude each other"),
+        (
+            {"resources_A:CUSTOM_A": "1", "same_subtree": "_A,_B"},
+            "same_subtree: there is no group with the suffix '_B'",
+        ),
+        ({"same_subtree": ""}, "there is no group with the suffix ''"),
+        ({"resources_A:CUSTOM_A": "0", "same_subtree": "_A"}, "the group '_A' asks for nothing"),
+        ({"root_required": "NO_SUCH"}, "root_required=NO_SUCH: there is no trait 'NO_SUCH'"),
+        ({"root_required": "in:CUSTOM_A,CUSTOM_B"}, "name single traits"),
+        ({"root_required": "CUSTOM_A,!CUSTOM_A"}, "CUSTOM_A is required and forbidden"),
     ],
 )
 def test_what_no_server_could_be_placed_with_is_refused_by_name(specs, said):
@@ -144,6 +153,13 @@ def test_traits_of_the_image_are_required_too():
         request_for(flavor(), {"trait:CUSTOM_U": "forbidden"})
 
 
+def test_with_a_device_profile_the_hypervisor_must_be_able_to_attach_accelerators():
+    specs = {"accel:device_profile": "dp", "root_required": "HW_CPU_X86_AVX2"}
+    assert request_for(flavor(specs)).root_required == ("HW_CPU_X86_AVX2", "COMPUTE_ACCELERATORS")
+    again = {"accel:device_profile": "dp", "root_required": "COMPUTE_ACCELERATORS"}
+    assert request_for(flavor(again)).root_required == ("COMPUTE_ACCELERATORS",)
+
+
 def test_the_query_has_all_parts_in_a_stable_order():
     specs = {
         "resources_N:CUSTOM_X": "1",
@@ -153,7 +169,7 @@ def test_the_query_has_all_parts_in_a_stable_order():
         "trait:HW_CPU_X86_AVX2": "required",
         "trait:in:CUSTOM_C,CUSTOM_D": "required",
     }
-    assert query_for(request_for(flavor(specs)), limit=1000) == [
+    assert query_for(request_for(flavor(specs))) == [
         ("resources", "DISK_GB:10,MEMORY_MB:512,VCPU:2"),
         ("required", "HW_CPU_X86_AVX2,!CUSTOM_B"),
         ("required", "in:CUSTOM_C,CUSTOM_D"),
@@ -161,13 +177,53 @@ def test_the_query_has_all_parts_in_a_stable_order():
         ("resources_N", "CUSTOM_X:1"),
         ("group_policy", "isolate"),
         ("root_required", "!CUSTOM_RESERVATION_HOST,!COMPUTE_STATUS_DISABLED"),
-        ("limit", "1000"),
     ]
 
 
 def test_a_forced_host_is_a_tree_for_each_group():
-    query = query_for(request_for(flavor({"resources1:CUSTOM_X": "1"})), in_tree="tree")
+    query = query_for(request_for(flavor({"resources1:CUSTOM_X": "1"})), Narrowing(in_tree="tree"))
     assert [pair for pair in query if pair[0].startswith("in_tree")] == [("in_tree", "tree"), ("in_tree1", "tree")]
+
+
+def test_groups_below_one_provider_and_traits_of_the_host():
+    """A group of a `same_subtree` may be traits only: it names the provider that the others hang below."""
+    specs = {
+        "resources_A:CUSTOM_A": "1",
+        "resources_B:CUSTOM_B": "1",
+        "trait_N:HW_NUMA_ROOT": "required",
+        "group_policy": "none",
+        "same_subtree": "_A,_N;_B,_N",
+        "root_required": "CUSTOM_RACK_1,!CUSTOM_OLD",
+    }
+    query = query_for(request_for(flavor(specs)), Narrowing(in_tree="tree", member_of=("in:x,y", "!in:z")))
+    assert [pair for pair in query if not pair[0].startswith("resources")] == [
+        ("in_tree", "tree"),
+        ("member_of", "in:x,y"),
+        ("member_of", "!in:z"),
+        ("in_tree_A", "tree"),
+        ("in_tree_B", "tree"),
+        ("required_N", "HW_NUMA_ROOT"),
+        ("group_policy", "none"),
+        ("same_subtree", "_A,_N"),
+        ("same_subtree", "_B,_N"),
+        ("root_required", "CUSTOM_RACK_1,!CUSTOM_OLD,!CUSTOM_RESERVATION_HOST,!COMPUTE_STATUS_DISABLED"),
+    ]
+
+
+def test_an_aggregate_is_asked_for_with_whatever_group_there_is():
+    request = request_for(
+        flavor(ZEROS | {"resources_B:CUSTOM_A": "1", "resources_C:CUSTOM_A": "1", "group_policy": "none"})
+    )
+    query = query_for(request, Narrowing(member_of=("in:x",)))
+    assert [pair for pair in query if pair[0].startswith("member_of")] == [("member_of_B", "in:x")]
+
+
+def test_the_names_that_placement_must_know():
+    specs = {"resources:CUSTOM_A": "1", "trait:in:CUSTOM_T,CUSTOM_U": "required", "root_required": "!CUSTOM_R"}
+    assert request_for(flavor(specs)).names == (
+        {"CUSTOM_A", "DISK_GB", "MEMORY_MB", "VCPU"},
+        {"CUSTOM_T", "CUSTOM_U", "CUSTOM_R"},
+    )
 
 
 def test_who_takes_from_a_reservation_may_land_on_a_reserved_host():

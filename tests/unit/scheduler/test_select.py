@@ -1,72 +1,188 @@
-"""Filters with reasons, weighers, and the order that comes of them."""
+"""Filters with reasons, weighers, the order that comes of them, and the words for what was left out."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from moorage.scheduler.filters import HostView, Room, Wanted, rejects
-from moorage.scheduler.select import select
-from moorage.scheduler.weighers import weight
+import pytest
 
+from moorage.scheduler.filters import FILTERS, rejects
+from moorage.scheduler.hosts import HostView, Wanted
+from moorage.scheduler.reasons import Count, Reasons
+from moorage.scheduler.select import Contest
+from moorage.scheduler.server_groups import Group, Policy, objection, only_host, preference
+from moorage.scheduler.weighers import Facts, Task, carries, multipliers_in, wanted_functions
 
-@dataclass(frozen=True)
-class Candidate:
-    root_uuid: str
-    number: int = 0
-
-
-GOOD = HostView("h", "r", "nova", is_up=True, is_enabled=True)
+GOOD = HostView("h", "r", "nova", is_up=True, is_enabled=True, hypervisor_type="QEMU", architecture="x86_64")
 ANY = Wanted("server")
+ROOTS = ["a", "b", "c"]
 
 
-def test_each_filter_has_its_reason():
-    assert rejects(GOOD, ANY) is None
-    assert rejects(replace(GOOD, is_up=False), ANY) == "its compute service is down"
-    assert rejects(replace(GOOD, is_enabled=False), ANY) == "its compute service is disabled"
-    assert rejects(GOOD, Wanted("server", zone="east")) == "not in availability zone east"
-    assert rejects(GOOD, Wanted("server", host="other")) == "another host was asked for"
-    assert rejects(GOOD, Wanted("server", zone="nova", host="h")) is None
+@pytest.mark.parametrize(
+    ("host", "wanted", "verdict"),
+    [
+        (GOOD, ANY, None),
+        (replace(GOOD, is_up=False), ANY, ("service_is_up", "its compute service is down")),
+        (replace(GOOD, is_enabled=False), ANY, ("service_is_enabled", "its compute service is disabled")),
+        (GOOD, Wanted("server", zone="east"), ("in_wanted_zone", "not in availability zone east")),
+        (GOOD, Wanted("server", host="other"), ("is_wanted_host", "another host was asked for")),
+        (GOOD, Wanted("server", zone="nova", host="h"), None),
+        (GOOD, Wanted("server", not_hosts={"h": "it is there"}), ("is_not_ruled_out", "it is there")),
+        (GOOD, Wanted("server", beside=frozenset({"h", "i"})), None),
+        (
+            GOOD,
+            Wanted("server", beside=frozenset({"i"})),
+            ("is_beside_wanted_servers", "none of the servers of same_host is there"),
+        ),
+        (GOOD, Wanted("server", architecture="aarch64"), ("runs_the_image", "the image is for aarch64 processors")),
+        (replace(GOOD, architecture=None), Wanted("server", architecture="aarch64"), None),
+        (GOOD, Wanted("server", hypervisor_type="xen"), ("runs_the_image", "the image is for the hypervisor xen")),
+        (GOOD, Wanted("server", hypervisor_type="qemu"), None),
+        (
+            GOOD,
+            Wanted("server", group=Group(Policy.ANTI_AFFINITY, {"r": 1})),
+            ("keeps_the_group", "its server group allows 1 server on a host"),
+        ),
+    ],
+)
+def test_each_filter_has_its_reason(host, wanted, verdict):
+    assert rejects(host, wanted) == verdict
 
 
-def room(used):
-    return {name: Room(10, used) for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+def test_every_filter_is_tried_here():
+    assert {passes.__name__ for passes in FILTERS} == {
+        "is_wanted_host", "is_not_ruled_out", "is_beside_wanted_servers", "in_wanted_zone", "service_is_enabled",
+        "service_is_up", "runs_the_image", "keeps_the_group",
+    }  # fmt: skip
 
 
-def test_the_emptier_host_weighs_more():
-    assert weight(replace(GOOD, room=room(1)), ANY) > weight(replace(GOOD, room=room(2)), ANY)
-    assert weight(replace(GOOD, room={"VCPU": Room(0, 0)}), ANY) == 0.0
+def contest(facts, *, task=None, multipliers=None, special=None, roots=ROOTS):
+    return Contest(roots, lambda root: facts[root], task or Task(), multipliers, special)
 
 
-def test_hosts_keep_all_their_candidates_in_order():
-    hosts = {name: replace(GOOD, name=name, root_uuid=name, room=room(used)) for name, used in (("a", 5), ("b", 1))}
-    candidates = [Candidate("a", 1), Candidate("b", 2), Candidate("a", 3)]
-    ranking = select(candidates, hosts, ANY)
-    assert [(one.host.name, [c.number for c in one.candidates]) for one in ranking.selections] == [
-        ("b", [2]),
-        ("a", [1, 3]),
-    ]
+def order(made, server="server", group=None):
+    return list(made.order(server, group))
 
 
-def test_every_host_is_selected_or_has_a_reason():
-    hosts = {"a": replace(GOOD, name="a", root_uuid="a"), "b": replace(GOOD, name="b", root_uuid="b", is_up=False)}
-    ranking = select([Candidate("a"), Candidate("b"), Candidate("stranger")], hosts, ANY)
-    assert [one.host.name for one in ranking.selections] == ["a"]
-    assert ranking.rejected == {
-        "b": "its compute service is down",
-        "stranger": "no compute service has registered it",
-    }
+@pytest.mark.parametrize(
+    ("field", "best_first"),
+    [
+        ("free_memory_mb", "cba"),
+        ("free_processors", "cba"),
+        ("free_disk_gb", "cba"),
+        ("jobs", "abc"),
+        ("failed_builds", "abc"),
+    ],
+)
+def test_each_weigher_orders_hosts(field, best_first):
+    facts = {root: Facts(**{field: number}) for number, root in enumerate(ROOTS)}
+    assert order(contest(facts)) == list(best_first)
 
 
-def test_reasons_are_counted():
-    hosts = {name: replace(GOOD, name=name, root_uuid=name, is_up=name == "c") for name in "abc"}
-    ranking = select([Candidate(name) for name in "abc"], hosts, Wanted("server", zone="east"))
-    assert ranking.reasons() == "3 hosts: not in availability zone east"
+def test_devices_go_to_who_wants_them_and_are_kept_from_others():
+    """R10 (accelerator-attach): hosts are ranked by available accelerators; 0, 1 and 4 free: 4 first."""
+    facts = {"a": Facts(free_accelerators=0), "b": Facts(free_accelerators=1), "c": Facts(free_accelerators=4)}
+    assert order(contest(facts, task=Task(wants_accelerators=True))) == ["c", "b", "a"]
+    assert order(contest(facts)) == ["a", "b", "c"]
+
+
+def test_a_device_that_carries_the_function_already_is_preferred():
+    facts = {"a": Facts(free_accelerators=4), "b": Facts(free_accelerators=1, has_function=True), "c": Facts()}
+    assert order(contest(facts, task=Task(wants_accelerators=True)))[0] == "b"
+
+
+def test_a_failed_build_weighs_more_than_any_room():
+    facts = {"a": Facts(free_memory_mb=1e6, failed_builds=1), "b": Facts(), "c": Facts(free_memory_mb=1)}
+    assert order(contest(facts)) == ["c", "b", "a"]
+
+
+def test_multipliers_come_from_options_and_from_aggregates():
+    facts = {root: Facts(free_memory_mb=number) for number, root in enumerate(ROOTS)}
+    assert order(contest(facts, multipliers={"ram": -1.0})) == ["a", "b", "c"]
+    packed = multipliers_in({"ram_weight_multiplier": "-2", "other": "x", "cpu_weight_multiplier": "many"})
+    assert packed == {"ram": -2.0}
+    weights = dict(zip(ROOTS, contest(facts, special={"c": packed}).weights(), strict=True))
+    assert weights == {"a": 0.0, "b": 0.5, "c": -2.0}
+    assert order(contest(facts, multipliers={"ram": 0.0}, special={"c": packed}))[-1] == "c"
+
+
+def test_soft_policies_order_and_hard_ones_close():
+    members = {"a": 2, "b": 1}
+    facts = {root: Facts() for root in ROOTS}
+    together, apart = (Group(policy, members) for policy in (Policy.SOFT_AFFINITY, Policy.SOFT_ANTI_AFFINITY))
+    assert order(contest(facts), group=together) == ["a", "b", "c"]
+    assert order(contest(facts), group=apart) == ["c", "b", "a"]
+    hard = Group(Policy.AFFINITY, members)
+    assert (only_host(hard), only_host(apart), only_host(Group(Policy.AFFINITY))) == ("a", None, None)
+    assert [objection(hard, root) is None for root in ROOTS] == [True, True, False]
+    two = Group(Policy.ANTI_AFFINITY, members, max_server_per_host=2)
+    assert [objection(two, root) is None for root in ROOTS] == [False, True, True]
+    assert preference(two, "a") == 0.0
+    assert objection(Group(Policy.AFFINITY), "a") is None
+
+
+def test_what_was_claimed_is_weighed_anew():
+    facts = {"a": Facts(free_memory_mb=10), "b": Facts(free_memory_mb=9), "c": Facts()}
+    made = contest(facts)
+    assert order(made)[0] == "a"
+    facts["a"] = Facts(free_memory_mb=8)
+    made.changed("a")
+    assert order(made)[0] == "b"
 
 
 def test_equal_hosts_are_ordered_differently_for_different_servers_and_alike_for_one():
-    hosts = {name: replace(GOOD, name=name, root_uuid=name) for name in "abcdef"}
-    candidates = [Candidate(name) for name in "abcdef"]
+    roots = list("abcdef")
+    made = contest({root: Facts() for root in roots}, roots=roots)
+    firsts = [order(made, f"server-{number}")[0] for number in range(50)]
+    assert len(set(firsts)) > 3
+    assert order(made, "server-1") == order(made, "server-1")
 
-    def first(server):
-        return select(candidates, hosts, Wanted(server)).selections[0].host.name
 
-    assert len({first(f"server-{number}") for number in range(50)}) > 3
-    assert first("server-1") == first("server-1")
+def test_one_of_the_best_few_is_taken_at_random():
+    facts = {root: Facts(free_memory_mb=-number) for number, root in enumerate(ROOTS)}
+    made = contest(facts)
+    firsts = {next(made.order(f"server-{number}", subset=2)) for number in range(40)}
+    assert firsts == {"a", "b"}
+    assert list(made.order("server", subset=100)) != []
+    assert list(contest({}, roots=[]).order("server")) == []
+
+
+def test_functions_are_found_however_they_are_spelt():
+    specs = {
+        "function_A:9aff01-02": "required",
+        "functionB": "CUSTOM_FPGA_INTEL_FUNCTION_GZIP",
+        "accel_C:function_id": "beef",
+        "function_name_D:sha": "required",
+        "accel:device_profile": "dp",
+        "hw:cpu_policy": "shared",
+    }
+    assert wanted_functions(specs) == {"9AFF0102", "CUSTOMFPGAINTELFUNCTIONGZIP", "BEEF", "SHA"}
+    assert carries(["CUSTOM_FPGA_INTEL_FUNCTION_9AFF_0102"], frozenset({"9AFF0102"}))
+    assert not carries(["CUSTOM_FPGA_INTEL_REGION_9AFF_0102", "HW_CPU_X86_AVX"], frozenset({"9AFF0102"}))
+
+
+def test_reasons_are_counted_and_name_no_host_for_users():
+    down, zone = ("service_is_up", "its compute service is down"), ("in_wanted_zone", "not in availability zone x")
+    reasons = Reasons(
+        "resources=VCPU:1",
+        (Count("resources:VCPU=1", 5, 3, ("node-1 has 0",)),),
+        rejected={"node-2": down, "node-3": down, "node-4": zone},
+    )
+    assert reasons.for_users() == (
+        "5 hosts considered; resources:VCPU=1 left 3. Placement has room, but: 2 hosts: its compute service is down; "
+        "1 host: not in availability zone x."
+    )
+    assert "node" not in reasons.for_users()
+    assert reasons.filter_counts() == [("in_wanted_zone", 3, 2), ("service_is_up", 2, 0)]
+    text = reasons.for_administrators()
+    assert "node-1 has 0" in text
+    assert "node-2: its compute service is down" in text
+
+
+def test_refused_claims_and_notes_are_reasons_too():
+    assert Reasons("q", refused_claims={"h": 2}).for_users() == "all of 2 claims were overtaken by others; try again."
+    assert Reasons("q", note="there is no host").for_users() == "there is no host."
+    full = Reasons("q", closest=("h: lacks 1 VCPU",), change="1 VCPU less on h", refused_claims={"h": 2})
+    assert full.for_administrators().splitlines()[1:] == [
+        "h: 2 claims refused",
+        "closest: h: lacks 1 VCPU",
+        "would fit: 1 VCPU less on h",
+    ]

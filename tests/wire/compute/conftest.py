@@ -3,15 +3,14 @@
 import json
 
 import pytest
-from sqlalchemy import create_engine
 
+from moorage.agent.virt.driver import Capability
 from moorage.compute.build import BuildDuty
 from moorage.compute.client import ComputeClient
+from moorage.compute.quota import DEFAULTS
 from moorage.compute.routes import API, RULES
 from moorage.compute.service import ComputeService
 from moorage.core.ids import SeededIds
-from moorage.db import migrations
-from moorage.db.engine import open_engine
 from moorage.identity.authenticators import TestTokens
 from moorage.images.base import ImageRecord
 from moorage.jobs.duties import Wakeups
@@ -22,10 +21,15 @@ from moorage.placement.service import PlacementService
 from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport
+from tests.migrated import open_migrated
 
 BASE = "http://cloud.example:8778"
 IMAGE = "37531581-53b1-408a-b6d0-8218e054ce19"
 SECRET_IMAGE = "37531581-53b1-408a-b6d0-8218e054ce20"
+
+
+#: For tests that are not about limits of projects.
+NO_LIMITS = DEFAULTS | {"instances": -1, "cores": -1, "ram": -1}
 
 
 class Killed(BaseException):
@@ -82,6 +86,19 @@ class Images:
             tags=frozenset(),
         )
 
+    def is_shared_with(self, image_id, project_id):
+        return (image_id, project_id) == (SECRET_IMAGE, "friends")
+
+
+class Later:
+    """The plane's client of Placement, for a service that is made before it."""
+
+    def __init__(self, plane):
+        self._plane = plane
+
+    def __getattr__(self, name):
+        return getattr(self._plane.placement, name)
+
 
 class Host:
     """A host agent over the agents' API. `fails` makes it refuse the next job of a kind with that sentence."""
@@ -105,6 +122,7 @@ class Host:
             memory_mb=32768,
             local_gb=500,
             devices=0,
+            capabilities=[capability.value for capability in Capability],
         )
 
     def offer(self, **totals):
@@ -141,13 +159,12 @@ class Plane:
         self.ids = SeededIds(seed)
         self.wakeups = Wakeups()
         hints = InProcessHints(self.wakeups)
-        placement_engine = open_engine(f"sqlite:///{directory}/placement.sqlite")
-        self.engine = open_engine(f"sqlite:///{directory}/compute.sqlite")
-        migrations.upgrade(placement_engine, "placement")
-        migrations.upgrade(self.engine, "compute")
-        placement_service = PlacementService(placement_engine, clock, self.ids)
+        self.engine = open_migrated("compute", directory)
+        placement_service = PlacementService(open_migrated("placement", directory), clock, self.ids)
         placement_service.start()
-        self.service = ComputeService(self.engine, clock, self.ids, hints, images=Images())
+        self.service = ComputeService(
+            self.engine, clock, self.ids, hints, quotas=NO_LIMITS, images=Images(), placement=Later(self)
+        )
 
         def app(api, service, rules):
             return build(api, service, Surroundings(TestTokens(), rules, self.ids))
@@ -170,7 +187,7 @@ class Plane:
             transport, service_type=service, credentials=Token("nova:service", "admin,service"), clock=self.clock
         )
 
-    def new_builder(self, worker="builder"):
+    def new_builder(self, worker="builder", options=None):
         return BuildDuty(
             self.engine,
             self.clock,
@@ -180,6 +197,7 @@ class Plane:
             self._hints,
             worker=worker,
             poll_s=None,
+            options=options,
         )
 
     def send(self, method, path, body=None, *, who="alice:red", roles="member", version="2.96", **headers):
@@ -230,30 +248,8 @@ class Plane:
                 host.work()
 
 
-@pytest.fixture(scope="session")
-def _empty_databases(tmp_path_factory):
-    """Migrated and filled with the standard names once: copying a file is quicker than 377 traits."""
-    directory = tmp_path_factory.mktemp("empty")
-    from datetime import UTC, datetime
-
-    from moorage.core.clock import VirtualClock
-
-    plane = Plane(directory, VirtualClock(datetime(2026, 3, 1, tzinfo=UTC)))
-    plane.engine.dispose()
-    for name in ("placement", "compute"):
-        engine = create_engine(f"sqlite:///{directory}/{name}.sqlite")
-        with engine.connect() as connection:
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-        engine.dispose()
-    return directory
-
-
 @pytest.fixture
-def plane(tmp_path, clock, _empty_databases):
-    import shutil
-
-    for name in ("placement", "compute"):
-        shutil.copy(_empty_databases / f"{name}.sqlite", tmp_path)
+def plane(tmp_path, clock):
     return Plane(tmp_path, clock)
 
 

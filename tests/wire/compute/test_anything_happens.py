@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from moorage.compute import store
-from moorage.compute.build import LEASE_S
 from moorage.compute.model import TaskState, VmState
+from moorage.compute.own_jobs import LEASE_S
 from moorage.core.errors import Conflict, NotFound
 from moorage.db.transactions import read
 from tests.wire.compute.conftest import Killed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.compute.build import LEASE_S, MAX_ATTEMPTS
+from moorage.compute.own_jobs import LEASE_S, MAX_ATTEMPTS
 from moorage.core.errors import Conflict, RemoteError, Unavailable
 from moorage.placement.client import Candidate
 from tests.wire.compute.conftest import Host, Killed
@@ -46,7 +46,7 @@ def test_a_build_that_was_killed_is_built_once(plane, host, index, when):
 
 def test_killed_after_the_commit_only_the_hint_is_lost(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder._hints = DyingHints()
+    plane.builder._scheduling._assigning._hints = DyingHints()
     with pytest.raises(Killed):
         plane.builder.tick()
     host.work()
@@ -160,7 +160,7 @@ def test_placement_being_away_is_no_lack_of_hosts(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     candidates = plane.placement.candidates
 
-    def away(query):
+    def away(query, **options):
         raise Unavailable("placement does not answer")
 
     plane.placement.candidates = away
@@ -201,7 +201,7 @@ def test_placement_being_away_for_long_ends_in_an_error_that_says_so(plane, host
     server_id = plane.boot(plane.flavor("small"))
     candidates = plane.placement.candidates
 
-    def away(query):
+    def away(query, **options):
         raise Unavailable("placement does not answer")
 
     plane.placement.candidates = away
@@ -217,9 +217,9 @@ def overtake_once(plane, rival_takes):
     """The next answer about candidates is out of date when it arrives: a rival has claimed the first of them."""
     fetched = plane.placement.candidates
 
-    def candidates(query):
+    def candidates(query, **options):
         plane.placement.candidates = fetched
-        found, summaries = fetched(query)
+        found, summaries = fetched(query, **options)
         first = min(found, key=lambda candidate: candidate.root_uuid != rival_takes.provider.uuid)
         plane.placement.claim(plane.ids.uuid(), first, "red", "rival")
         return found, summaries

@@ -1,6 +1,4 @@
-"""Flavors, their extra specs and access lists; keypairs."""
-
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINq58IlCWeEZskehFJsXerpeqXANAIKO2SOIJWaMJ2VT"
+"""Flavors, their extra specs and access lists."""
 
 
 def test_a_flavor_is_made_shown_described_and_deleted(plane):
@@ -105,20 +103,3 @@ def test_flavors_come_in_pages(plane):
     assert "marker=b" in first["flavors_links"][0]["href"]
     assert [row["id"] for row in plane.send("GET", "/v2.1/flavors?marker=b")[2]["flavors"]] == ["c"]
     assert plane.send("GET", "/v2.1/flavors?marker=nope")[0] == 400
-
-
-def test_keypairs_belong_to_a_user(plane):
-    body = {"keypair": {"name": "k1", "public_key": KEY}}
-    status, _, document = plane.send("POST", "/v2.1/os-keypairs", body, version="2.10")
-    assert (status, document["keypair"]["name"], document["keypair"]["type"]) == (201, "k1", "ssh")
-    assert document["keypair"]["fingerprint"].count(":") == 15
-    assert plane.send("POST", "/v2.1/os-keypairs", body)[0] == 409
-    assert [row["keypair"]["name"] for row in plane.send("GET", "/v2.1/os-keypairs")[2]["keypairs"]] == ["k1"]
-    assert plane.send("GET", "/v2.1/os-keypairs/k1", who="bob:red")[0] == 404
-    assert plane.send("GET", "/v2.1/os-keypairs?user_id=alice", who="bob:red")[0] == 403
-    assert plane.admin("GET", "/v2.1/os-keypairs/k1?user_id=alice")[0] == 200
-    assert plane.send("POST", "/v2.1/os-keypairs", {"keypair": {"name": "k2"}})[0] == 501
-    bad = {"keypair": {"name": "k2", "public_key": "no key"}}
-    assert plane.send("POST", "/v2.1/os-keypairs", bad)[0] == 400
-    assert plane.send("DELETE", "/v2.1/os-keypairs/k1", version="2.10")[0] == 204
-    assert plane.send("DELETE", "/v2.1/os-keypairs/k1")[0] == 404

@@ -54,13 +54,16 @@ def test_a_service_that_is_forced_down_is_down(plane, host):
     assert plane.admin("PUT", path, {"forced_down": True})[2]["service"]["state"] == "down"
     assert plane.admin("PUT", path, {"forced_down": False})[2]["service"]["state"] == "up"
     assert plane.admin("PUT", path, {})[0] == 400
-    assert plane.admin("PUT", "/v2.1/os-services/nope", {"status": "enabled"})[0] == 404
+    assert plane.admin("PUT", "/v2.1/os-services/nope", {"status": "enabled"})[0] == 400
+    nobody = "00000000-0000-4000-8000-000000000000"
+    assert plane.admin("PUT", f"/v2.1/os-services/{nobody}", {"status": "enabled"})[0] == 404
     assert plane.send("PUT", path, {"status": "disabled"})[0] == 403
 
 
 def test_a_hypervisor_is_found_by_name_in_two_steps(plane, host):
-    """As the command line does: by name is 404, then the list, then by id."""
-    assert plane.admin("GET", "/v2.1/os-hypervisors/compute-1", version="2.88")[0] == 404
+    """As the command line does: by name is no id, then the list, then by id."""
+    assert plane.admin("GET", "/v2.1/os-hypervisors/compute-1", version="2.88")[0] == 400
+    assert plane.admin("GET", "/v2.1/os-hypervisors/compute-1", version="2.52")[0] == 404
     listed = plane.admin("GET", "/v2.1/os-hypervisors", version="2.88")[2]["hypervisors"]
     assert [row["hypervisor_hostname"] for row in listed] == ["compute-1"]
     shown = plane.admin("GET", f"/v2.1/os-hypervisors/{listed[0]['id']}", version="2.88")[2]["hypervisor"]
@@ -79,6 +82,73 @@ def test_a_hypervisor_tells_its_servers_and_what_they_use(plane, host):
     total = plane.admin("GET", "/v2.1/os-hypervisors/statistics", version="2.87")[2]["hypervisor_statistics"]
     assert (total["count"], total["vcpus"], total["vcpus_used"]) == (1, 16, 1)
     assert plane.admin("GET", "/v2.1/os-hypervisors/statistics", version="2.88")[0] == 404
+
+
+def test_hypervisors_come_in_pages(plane, host):
+    Host(plane, "compute-2")
+    first = plane.admin("GET", "/v2.1/os-hypervisors?limit=1", version="2.53")[2]
+    assert [row["hypervisor_hostname"] for row in first["hypervisors"]] == ["compute-1"]
+    rest = first["hypervisors_links"][0]["href"].partition("/compute")[2]
+    assert [row["hypervisor_hostname"] for row in plane.admin("GET", rest, version="2.53")[2]["hypervisors"]] == [
+        "compute-2"
+    ]
+    assert "hypervisors_links" in plane.admin("GET", "/v2.1/os-hypervisors?limit=1", version="2.33")[2]
+    both = "/v2.1/os-hypervisors?limit=1&hypervisor_hostname_pattern=comp"
+    assert plane.admin("GET", both, version="2.53")[0] == 400
+    assert plane.admin("GET", "/v2.1/os-hypervisors?marker=nope", version="2.53")[0] == 400
+    assert plane.admin("GET", "/v2.1/os-hypervisors?colour=red", version="2.53")[0] == 400
+    assert plane.admin("GET", "/v2.1/os-hypervisors?colour=red", version="2.52")[0] == 200
+
+
+def test_before_ids_a_service_is_changed_by_what_is_done_to_it(plane, host):
+    def put(action, **more):
+        body = {"host": "compute-1", "binary": "nova-compute", **more}
+        status, _, document = plane.admin("PUT", f"/v2.1/os-services/{action}", body, version="2.52")
+        return document.get("service", status)
+
+    assert put("disable") == {"host": "compute-1", "binary": "nova-compute", "status": "disabled"}
+    assert plane.admin("PUT", "/v2.1/os-services/disable-log-reason", {"host": "compute-1", "binary": "nova-compute"},
+                       version="2.52")[0] == 400  # fmt: skip
+    assert put("disable-log-reason", disabled_reason="why")["disabled_reason"] == "why"
+    assert services(plane, "2.52")[0]["disabled_reason"] == "why"
+    assert put("enable")["status"] == "enabled"
+    assert put("force-down", forced_down=True)["forced_down"] is True
+    assert services(plane, "2.52")[0]["state"] == "down"
+    assert (
+        plane.admin("PUT", "/v2.1/os-services/explode", {"host": "a", "binary": "nova-compute"}, version="2.1")[0]
+        == 404
+    )
+    assert (
+        plane.admin("PUT", "/v2.1/os-services/enable", {"host": "a", "binary": "nova-compute"}, version="2.1")[0] == 404
+    )
+    assert plane.admin("PUT", "/v2.1/os-services/enable", {"host": "a", "binary": "nova-api"}, version="2.1")[0] == 400
+
+
+def test_a_deleted_service_takes_its_host_out_of_aggregates_and_placement(plane, host):
+    server_id = plane.boot(plane.flavor("small"))
+    plane.settle(host)
+    made = plane.admin("POST", "/v2.1/os-aggregates", {"aggregate": {"name": "ag"}})[2]["aggregate"]
+    plane.admin("POST", f"/v2.1/os-aggregates/{made['id']}/action", {"add_host": {"host": "compute-1"}})
+    child = plane.placement.create_provider("child", parent_uuid=host.provider.uuid)
+    path = f"/v2.1/os-services/{services(plane)[0]['id']}"
+    assert plane.admin("DELETE", path)[0] == 409
+    plane.send("DELETE", f"/v2.1/servers/{server_id}")
+    plane.settle(host)
+    assert plane.admin("DELETE", "/v2.1/os-services/nope")[0] == 400
+    assert plane.admin("DELETE", path)[0] == 204
+    plane.builder.tick()
+    assert plane.admin("DELETE", path)[0] == 404
+    assert services(plane) == []
+    assert plane.admin("GET", f"/v2.1/os-aggregates/{made['id']}")[2]["aggregate"]["hosts"] == []
+    assert plane.placement.provider(child.uuid) is plane.placement.provider(host.provider.uuid) is None
+
+
+def test_a_host_that_comes_back_before_it_is_forgotten_keeps_its_provider(plane, host):
+    plane.admin("DELETE", f"/v2.1/os-services/{services(plane)[0]['id']}")
+    plane.clock.sleep(4)  # signs of life are written together; then it is seen that the host is gone
+    host.register()
+    plane.builder.tick()
+    assert plane.placement.provider(host.provider.uuid) is not None
 
 
 def test_zones_come_from_aggregates(plane, host):
@@ -151,3 +221,4 @@ def test_limits_quotas_and_usage_count_what_is_there(plane, host):
     assert [(row["tenant_id"], row["total_hours"], row["total_vcpus_usage"]) for row in usage] == [("red", 1.0, 2.0)]
     own = plane.send("GET", "/v2.1/os-simple-tenant-usage/red")[2]["tenant_usage"]
     assert own["server_usages"][0]["hours"] == 1.0
+    assert plane.admin("GET", "/v2.1/os-simple-tenant-usage/")[0] == 404

@@ -41,7 +41,7 @@ def test_version_documents_need_no_token(plane):
     for path in ("/", "/v2.1", "/v2.1/"):
         assert plane.send("GET", path, who=None, version=None)[0] == 200
     root = plane.send("GET", "/", who=None)[2]["versions"][0]
-    assert (root["id"], root["version"], root["min_version"]) == ("v2.1", "2.96", "2.1")
+    assert (root["id"], root["version"], root["min_version"]) == ("v2.1", "2.100", "2.1")
     assert root["links"] == [{"rel": "self", "href": f"{BASE}/compute/v2.1/"}]
     assert plane.send("GET", "/v2.1/servers", who=None)[0] == 401
 
@@ -54,7 +54,7 @@ def test_both_version_headers_are_understood_and_repeated(plane):
     assert headers["openstack-api-version"] == "compute 2.60"
     assert headers["x-openstack-nova-api-version"] == "2.60"
     assert headers["vary"] == "OpenStack-API-Version, X-OpenStack-Nova-API-Version"
-    status, _, document = plane.send("GET", "/v2.1/flavors", version="2.97")
+    status, _, document = plane.send("GET", "/v2.1/flavors", version="2.101")
     assert (status, next(iter(document))) == (406, "computeFault")
     status, _, document = plane.send("GET", "/v2.1/flavors", version="two")
     assert (status, next(iter(document))) == (400, "badRequest")
@@ -72,7 +72,8 @@ def test_errors_have_novas_names(plane):
     assert name("GET", "/v2.1/os-hypervisors") == (403, "forbidden")
     assert name("DELETE", "/v2.1/servers") == (405, "badMethod")
     assert name("POST", "/v2.1/servers", {"server": {}}) == (400, "badRequest")
-    assert name("GET", "/v2.1/os-server-groups") == (501, "notImplemented")
+    volume = {"name": "v", "flavorRef": "small", "imageRef": IMAGE, "networks": [{"uuid": IMAGE}]}
+    assert name("POST", "/v2.1/servers", {"server": volume}) == (501, "notImplemented")
     assert name("GET", "/v2.1/servers", who=None) == (401, "unauthorized")
 
 

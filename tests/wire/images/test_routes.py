@@ -382,12 +382,33 @@ def test_a_deactivated_image_gives_its_data_to_admins_only(wire):
     assert wire.send("GET", f"{path}/file")[0] == 200
 
 
-def test_members_are_honestly_not_built(wire):
-    path = f"/v2/images/{wire.create()['id']}/members"
-    for method, at in (("GET", path), ("POST", path), ("PUT", f"{path}/p"), ("DELETE", f"{path}/p")):
-        status, _, document = wire.send(method, at, {} if method in ("POST", "PUT") else None)
-        assert status == 501
-        assert "community" in document["message"]
+def test_a_shared_image_is_for_its_members(wire):
+    """By its id at once, in lists when they have accepted it; nobody else learns of it."""
+    image = wire.create()["id"]
+    path = f"/v2/images/{image}/members"
+    assert wire.send("GET", f"/v2/images/{image}", **OTHER)[0] == 404
+    member = wire.send("POST", path, {"member": "blue"})[2]
+    assert (member["member_id"], member["status"], member["image_id"]) == ("blue", "pending", image)
+    assert wire.send("POST", path, {"member": "blue"})[0] == 409
+    assert wire.send("GET", f"/v2/images/{image}", **OTHER)[0] == 200
+    assert wire.send("GET", "/v2/images", **OTHER)[2]["images"] == []
+    at = f"{path}/blue"
+    assert wire.send("PUT", at, {"status": "accepted"})[0] == 403
+    assert wire.send("PUT", at, {"status": "perhaps"}, **OTHER)[0] == 400
+    assert wire.send("PUT", at, {"status": "accepted"}, **OTHER)[2]["status"] == "accepted"
+    assert [one["id"] for one in wire.send("GET", "/v2/images", **OTHER)[2]["images"]] == [image]
+    assert [one["member_id"] for one in wire.send("GET", path, **OTHER)[2]["members"]] == ["blue"]
+    assert wire.send("PATCH", f"/v2/images/{image}", **OTHER)[0] != 200
+    assert wire.send("DELETE", at, **OTHER)[0] == 403
+    assert wire.send("DELETE", at)[0] == 204
+    assert wire.send("DELETE", at)[0] == 404
+    assert wire.send("GET", f"/v2/images/{image}", **OTHER)[0] == 404
+
+
+def test_only_shared_images_have_members(wire):
+    image = wire.create(visibility="private")["id"]
+    assert wire.send("POST", f"/v2/images/{image}/members", {"member": "p"})[0] == 403
+    assert wire.send("GET", f"/v2/images/{image}/members")[0] == 403
 
 
 def test_schemas_are_served(wire):

@@ -8,6 +8,9 @@ from moorage.compute.model import Flavor
 from moorage.core.errors import Invalid, NotFound
 from moorage.wire.call import Reply
 
+#: From here on Nova refuses extra specs of its own namespaces that it does not know.
+KNOWN_ONLY_SINCE = (2, 86)
+
 
 def index(call: ComputeCall) -> Reply:
     return _list(call, [_brief(call, flavor) for flavor in _wanted(call)])
@@ -56,7 +59,7 @@ def index_specs(call: ComputeCall, flavor_id: str) -> Reply:
 
 def create_specs(call: ComputeCall, flavor_id: str) -> Reply:
     specs = _texts(call.json["extra_specs"])
-    call.service.flavors.add_extra_specs(flavor_id, specs)
+    call.service.flavors.add_extra_specs(flavor_id, specs, known_only=call.version >= KNOWN_ONLY_SINCE)
     return Reply(body={"extra_specs": specs})
 
 
@@ -71,7 +74,7 @@ def update_spec(call: ComputeCall, flavor_id: str, key: str) -> Reply:
     if key not in call.json:
         raise Invalid("Request body and URI mismatch")
     specs = _texts(call.json)
-    call.service.flavors.add_extra_specs(flavor_id, specs)
+    call.service.flavors.add_extra_specs(flavor_id, specs, known_only=call.version >= KNOWN_ONLY_SINCE)
     return Reply(body=specs)
 
 

@@ -1,34 +1,34 @@
-"""``POST /servers/{id}/action``, and what is noted of actions."""
+"""``POST /servers/{id}/action``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from moorage.compute import lifecycle
-from moorage.compute.handlers.server_view import host_id
-from moorage.compute.handlers.views import ComputeCall, microseconds, require, word_schema_error
+from moorage.compute.handlers import moves, operations
+from moorage.compute.handlers.views import ComputeCall, require, word_schema_error
 from moorage.compute.lifecycle import Operation
-from moorage.compute.model import Action, ActionEvent, VmState
-from moorage.compute.schemas.servers import ACTION_ARGUMENTS
-from moorage.core.errors import Invalid, NotBuilt
+from moorage.compute.model import VmState
+from moorage.compute.schemas.actions import ARGUMENTS
+from moorage.core.errors import Gone, Invalid, NotBuilt, NotFound
 from moorage.wire.call import Reply
 
-#: What Nova does and this service does not, or not yet.
+#: What Nova does and this service does not.
 NOT_BUILT = frozenset(
     {
-        "addFixedIp", "addFloatingIp", "addSecurityGroup", "changePassword", "confirmResize", "createBackup",
-        "createImage", "evacuate", "injectNetworkInfo", "migrate", "os-getSPICEConsole", "os-getVNCConsole",
-        "os-migrateLive", "rebuild", "removeFixedIp", "removeFloatingIp", "removeSecurityGroup", "rescue",
-        "resetNetwork", "resize", "restore", "resume", "revertResize", "shelve", "shelveOffload", "suspend",
-        "trigger_crash_dump", "unrescue", "unshelve",
+        "addFixedIp", "addFloatingIp", "addSecurityGroup", "injectNetworkInfo", "os-getSPICEConsole",
+        "os-getSerialConsole", "os-getVNCConsole", "removeFixedIp", "removeFloatingIp", "removeSecurityGroup",
     }
 )  # fmt: skip
+#: What Nova itself took away.
+GONE = frozenset({"os-getRDPConsole", "resetNetwork"})
 
 
 @dataclass(frozen=True)
 class ActionRow:
     rule: str
     handler: Callable[[ComputeCall, str, Any], Reply]
+    since: int = 1  #: minor microversion
 
 
 def act(call: ComputeCall, server_id: str) -> Reply:
@@ -38,17 +38,21 @@ def act(call: ComputeCall, server_id: str) -> Reply:
     row = ACTIONS.get(key)
     if row is None and key in NOT_BUILT:
         raise NotBuilt(f"The action {key} is not offered by this service.")
+    if row is None and key in GONE:
+        raise Gone(f"The peer removed the action {key}; nothing took its place here.")
     if row is None:
         raise Invalid(f"There is no such action: {key}")
-    require(call, row.rule)
-    if key in ACTION_ARGUMENTS:
-        ACTION_ARGUMENTS[key].check(argument, word_schema_error)
+    if call.version < (2, row.since):
+        raise NotFound(f"The action {key} came with microversion 2.{row.since}.")
+    require(call, f"os_compute_api:{row.rule}")
+    if (schemas := ARGUMENTS.get(key)) and (schema := schemas.at(call.version)):
+        schema.check(argument, word_schema_error)
     return row.handler(call, server_id, argument)
 
 
 def _operate(operation: Operation) -> Callable[[ComputeCall, str, Any], Reply]:
     def handler(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-        call.service.servers.operate(call.caller, call.request_id, server_id, operation)
+        call.service.operations.operate(call.caller, call.request_id, server_id, operation)
         return Reply(202)
 
     return handler
@@ -60,10 +64,7 @@ def _reboot(call: ComputeCall, server_id: str, argument: Any) -> Reply:
 
 
 def _lock(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    reason = (argument or {}).get("locked_reason")
-    if reason is not None and call.version < (2, 73):
-        raise Invalid("locked_reason needs microversion 2.73")
-    call.service.servers.lock(call.caller, call.request_id, server_id, reason)
+    call.service.servers.lock(call.caller, call.request_id, server_id, (argument or {}).get("locked_reason"))
     return Reply(202)
 
 
@@ -77,77 +78,51 @@ def _console(call: ComputeCall, server_id: str, argument: Any) -> Reply:
     text = call.service.servers.console(call.caller, server_id)
     length = argument.get("length")
     if length is not None and int(length) >= 0:
-        lines = text.splitlines(keepends=True)
-        text = "".join(lines[len(lines) - int(length) :]) if int(length) < len(lines) else text
+        # As the peer counts: what follows the last line break is a line too, though it is empty.
+        lines = text.split("\n")
+        text = "\n".join(lines[max(0, len(lines) - int(length)) :])
     return Reply(body={"output": text})
 
 
 def _reset_state(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.servers.reset_state(call.caller, server_id, VmState(argument["state"]))
+    call.service.operations.reset_state(call.caller, server_id, VmState(argument["state"]))
     return Reply(202)
 
 
 def _force_delete(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.servers.delete(call.caller, call.request_id, server_id)
+    call.service.operations.delete(call.caller, call.request_id, server_id, at_once=True)
     return Reply(202)
 
 
 #: By the key in the body.
 ACTIONS: Mapping[str, ActionRow] = {
-    "os-start": ActionRow("os_compute_api:servers:start", _operate(lifecycle.START)),
-    "os-stop": ActionRow("os_compute_api:servers:stop", _operate(lifecycle.STOP)),
-    "reboot": ActionRow("os_compute_api:servers:reboot", _reboot),
-    "pause": ActionRow("os_compute_api:os-pause-server:pause", _operate(lifecycle.PAUSE)),
-    "unpause": ActionRow("os_compute_api:os-pause-server:unpause", _operate(lifecycle.UNPAUSE)),
-    "lock": ActionRow("os_compute_api:os-lock-server:lock", _lock),
-    "unlock": ActionRow("os_compute_api:os-lock-server:unlock", _unlock),
-    "os-getConsoleOutput": ActionRow("os_compute_api:os-console-output", _console),
-    "os-resetState": ActionRow("os_compute_api:os-admin-actions:reset_state", _reset_state),
-    "forceDelete": ActionRow("os_compute_api:os-deferred-delete:force", _force_delete),
+    "os-start": ActionRow("servers:start", _operate(lifecycle.START)),
+    "os-stop": ActionRow("servers:stop", _operate(lifecycle.STOP)),
+    "reboot": ActionRow("servers:reboot", _reboot),
+    "pause": ActionRow("os-pause-server:pause", _operate(lifecycle.PAUSE)),
+    "unpause": ActionRow("os-pause-server:unpause", _operate(lifecycle.UNPAUSE)),
+    "suspend": ActionRow("os-suspend-server:suspend", _operate(lifecycle.SUSPEND)),
+    "resume": ActionRow("os-suspend-server:resume", _operate(lifecycle.RESUME)),
+    "rebuild": ActionRow("servers:rebuild", operations.rebuild),
+    "rescue": ActionRow("os-rescue", operations.rescue),
+    "unrescue": ActionRow("os-unrescue", _operate(lifecycle.UNRESCUE)),
+    "changePassword": ActionRow("os-admin-password", operations.change_password),
+    "trigger_crash_dump": ActionRow("servers:trigger_crash_dump", _operate(lifecycle.CRASH_DUMP), since=17),
+    "createImage": ActionRow("servers:create_image", operations.create_image),
+    "createBackup": ActionRow("os-create-backup", operations.create_backup),
+    "shelve": ActionRow("os-shelve:shelve", moves.shelve),
+    "shelveOffload": ActionRow("os-shelve:shelve_offload", _operate(lifecycle.SHELVE_OFFLOAD)),
+    "unshelve": ActionRow("os-shelve:unshelve", moves.unshelve),
+    "resize": ActionRow("servers:resize", moves.resize),
+    "confirmResize": ActionRow("servers:confirm_resize", moves.confirm),
+    "revertResize": ActionRow("servers:revert_resize", moves.revert),
+    "migrate": ActionRow("os-migrate-server:migrate", moves.migrate),
+    "os-migrateLive": ActionRow("os-migrate-server:migrate_live", moves.migrate_live),
+    "evacuate": ActionRow("os-evacuate", moves.evacuate),
+    "lock": ActionRow("os-lock-server:lock", _lock),
+    "unlock": ActionRow("os-lock-server:unlock", _unlock),
+    "os-getConsoleOutput": ActionRow("os-console-output", _console),
+    "os-resetState": ActionRow("os-admin-actions:reset_state", _reset_state),
+    "forceDelete": ActionRow("os-deferred-delete:force", _force_delete),
+    "restore": ActionRow("os-deferred-delete:restore", _operate(lifecycle.RESTORE)),
 }
-
-
-def index(call: ComputeCall, server_id: str) -> Reply:
-    actions = call.service.servers.actions(call.caller, server_id)
-    return Reply(body={"instanceActions": [_view(call, action) for action in actions]})
-
-
-def show(call: ComputeCall, server_id: str, request_id: str) -> Reply:
-    action = call.service.servers.action(call.caller, server_id, request_id)
-    view = _view(call, action)
-    if call.allowed("os_compute_api:os-instance-actions:events") or call.version >= (2, 51):
-        view["events"] = [_event(call, action, event) for event in action.events]
-    return Reply(body={"instanceAction": view})
-
-
-def _view(call: ComputeCall, action: Action) -> dict[str, Any]:
-    view: dict[str, Any] = {
-        "action": action.name,
-        "instance_uuid": action.server_id,
-        "request_id": action.request_id,
-        "user_id": action.user_id,
-        "project_id": action.project_id,
-        "start_time": microseconds(action.started_at),
-        "message": action.message,
-    }
-    if call.version >= (2, 58):
-        view["updated_at"] = microseconds(action.updated_at)
-    return view
-
-
-def _event(call: ComputeCall, action: Action, event: ActionEvent) -> dict[str, Any]:
-    view: dict[str, Any] = {
-        "event": event.name,
-        "start_time": microseconds(event.started_at),
-        "finish_time": microseconds(event.finished_at),
-        "result": event.result,
-    }
-    if call.allowed("os_compute_api:os-instance-actions:events"):
-        view["traceback"] = None
-    if call.version >= (2, 62):
-        view["hostId"] = host_id(action.project_id, event.host)
-        if call.allowed("os_compute_api:os-instance-actions:events"):
-            view["host"] = event.host
-    if call.version >= (2, 84):
-        view["details"] = event.details
-    return view

@@ -40,6 +40,7 @@ def wanted_servers(call: ComputeCall, list_rule: str) -> Wanted:
         uuids=call.query.every("uuid") or None,
         vm_states=_vm_states(call),
         deleted=is_admin and flag(first("deleted") or False),
+        softly_deleted="SOFT_DELETED" in _statuses(call) or first("vm_state") == VmState.SOFT_DELETED,
         changed_since=_moment(call, "changes-since"),
         changed_before=_moment(call, "changes-before"),
         sort=_sort(call),
@@ -88,12 +89,15 @@ def _sort(call: ComputeCall) -> list[tuple[str, bool]]:
     return [(key, (directions[at] if at < len(directions) else "desc") == "desc") for at, key in enumerate(keys)]
 
 
+def _statuses(call: ComputeCall) -> set[str]:
+    return {status.upper() for status in call.query.every("status") if status != "None"}
+
+
 def _predicate(call: ComputeCall) -> Callable[[Server], bool]:
     """What SQL does not decide."""
     first = call.query.first
     tests: list[Callable[[Server], bool]] = []
-    statuses = {status.upper() for status in call.query.every("status") if status != "None"}
-    if statuses:
+    if statuses := _statuses(call):
         tests.append(lambda server: lifecycle.status(server.vm_state, server.task_state) in statuses)
     if (pattern := first("name")) is not None:
         matches = name_matches(pattern)
@@ -109,7 +113,23 @@ def _predicate(call: ComputeCall) -> Callable[[Server], bool]:
     if (locked := first("locked")) is not None and call.version >= (2, 73):
         is_wanted = flag(locked)
         tests.append(lambda server: (server.locked_by is not None) == is_wanted)
-    if (tags := first("tags")) is not None and call.version >= (2, 26):
-        wanted_tags = set(tags.split(","))
-        tests.append(lambda server: wanted_tags <= set(server.tags))
+    if call.version >= (2, 26):
+        tests += _tag_tests(call)
     return lambda server: all(test(server) for test in tests)
+
+
+def _tag_tests(call: ComputeCall) -> list[Callable[[Server], bool]]:
+    def named(parameter: str) -> frozenset[str] | None:
+        text = call.query.first(parameter)
+        return None if text is None else frozenset(text.split(","))
+
+    tests: list[Callable[[Server], bool]] = []
+    if (every := named("tags")) is not None:
+        tests.append(lambda server: every <= set(server.tags))
+    if (some := named("tags-any")) is not None:
+        tests.append(lambda server: not some.isdisjoint(server.tags))
+    if (not_all := named("not-tags")) is not None:
+        tests.append(lambda server: not not_all <= set(server.tags))
+    if (none := named("not-tags-any")) is not None:
+        tests.append(lambda server: none.isdisjoint(server.tags))
+    return tests

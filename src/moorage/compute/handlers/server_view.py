@@ -42,9 +42,9 @@ def full(call: ComputeCall, server: Server, shown: Shown) -> dict[str, Any]:
         "created": seconds(server.created_at),
         "updated": seconds(server.updated_at),
         "addresses": {},
-        "accessIPv4": "",
-        "accessIPv6": "",
-        "OS-DCF:diskConfig": "MANUAL",
+        "accessIPv4": server.access_ipv4 or "",
+        "accessIPv6": server.access_ipv6 or "",
+        "OS-DCF:diskConfig": server.disk_config or "MANUAL",
         "OS-EXT-AZ:availability_zone": "" if details is None else details.zone,
         "config_drive": "True" if server.config_drive else "",
         "key_name": server.key_name,
@@ -64,6 +64,38 @@ def full(call: ComputeCall, server: Server, shown: Shown) -> dict[str, Any]:
     return view | _added(call, server, details)
 
 
+def whole(call: ComputeCall, server: Server) -> dict[str, Any]:
+    """One server: lists do not name groups."""
+    view = full(call, server, Shown.of(call))
+    if call.version >= (2, 71):
+        view["server_groups"] = call.service.groups.ids_of(server.id)
+    return view
+
+
+def changed(call: ComputeCall, server: Server) -> dict[str, Any]:
+    """In the answer to a change: below 2.75 without what were extensions once."""
+    view = whole(call, server)
+    if call.version < (2, 75):
+        for name in [name for name in view if name in _NOT_IN_CHANGES or name.startswith(_EXTENDED)]:
+            del view[name]
+    return view
+
+
+def rebuilt(call: ComputeCall, server: Server) -> dict[str, Any]:
+    """In the answer to a rebuild: the user data have a name of their own there."""
+    view = changed(call, server)
+    if call.version >= (2, 54):
+        view["key_name"] = server.key_name
+    if call.version >= (2, 57):
+        view.pop("OS-EXT-SRV-ATTR:user_data", None)
+        view["user_data"] = server.user_data
+    return view
+
+
+_EXTENDED = ("OS-EXT-", "OS-SRV-USG:")
+_NOT_IN_CHANGES = frozenset({"config_drive", "key_name", "host_status", "os-extended-volumes:volumes_attached"})
+
+
 def host_id(project_id: str, host: str | None) -> str:
     """The same for servers of one project on one host, and saying nothing about which."""
     return "" if host is None else hashlib.sha224(f"{project_id}{host}".encode()).hexdigest()
@@ -76,9 +108,9 @@ def _added(call: ComputeCall, server: Server, details: HostDetails | None) -> di
         (19, "description", server.description),
         (26, "tags", list(server.tags)),
         (63, "trusted_image_certificates", None),
-        (71, "server_groups", []),
         (73, "locked_reason", server.locked_reason),
         (96, "pinned_availability_zone", server.wanted_zone),
+        (100, "scheduler_hints", dict(server.scheduler_hints)),
     ]
     view = {name: value for minor, name, value in rows if call.version >= (2, minor)}
     if call.version >= (2, 16) and call.allowed("os_compute_api:servers:show:host_status"):
@@ -109,9 +141,11 @@ def _host_attributes(call: ComputeCall, server: Server) -> dict[str, Any]:
 def _host_status(details: HostDetails | None) -> str:
     if details is None:
         return ""
-    if not details.is_up:
-        return "DOWN"
-    return "UP" if details.host.is_enabled else "MAINTENANCE"
+    if not details.host.is_enabled:
+        return "MAINTENANCE"
+    if details.is_up:
+        return "UP"
+    return "DOWN" if details.host.forced_down else "UNKNOWN"
 
 
 def _image(call: ComputeCall, server: Server) -> dict[str, Any] | str:
@@ -120,6 +154,7 @@ def _image(call: ComputeCall, server: Server) -> dict[str, Any] | str:
     return {
         "id": server.image_id,
         "links": [{"rel": "bookmark", "href": f"{call.base_url}/images/{server.image_id}"}],
+        **({"properties": dict(server.image_properties or {})} if call.version >= (2, 98) else {}),
     }
 
 

@@ -1,9 +1,10 @@
-"""Servers: create, list, show, rename, delete; their metadata, tags and addresses."""
+"""Servers: create, list, show, rename, delete; their metadata. What else hangs on them: `server_parts`."""
 
+from ipaddress import ip_address
 from typing import Any
 
 from moorage.compute.handlers.server_query import wanted_servers
-from moorage.compute.handlers.server_view import Shown, brief, full
+from moorage.compute.handlers.server_view import Shown, brief, changed, full, whole
 from moorage.compute.handlers.views import ComputeCall, flag, links, next_link, page_size
 from moorage.compute.model import Server
 from moorage.compute.server_request import NewServer
@@ -11,9 +12,16 @@ from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.wire.call import Reply
 
 #: Hints that Nova's filters read; others mean nothing there either.
-_HINTS_NOT_BUILT = frozenset(
-    {"group", "same_host", "different_host", "query", "target_cell", "different_cell", "build_near_host_ip"}
-)
+_HINTS_NOT_BUILT = frozenset({"query", "target_cell", "different_cell", "build_near_host_ip"})
+#: What a server is described by, and the column behind it.
+_DESCRIBED = {
+    "name": "name",
+    "description": "description",
+    "hostname": "hostname",
+    "accessIPv4": "access_ipv4",
+    "accessIPv6": "access_ipv6",
+    "OS-DCF:diskConfig": "disk_config",
+}
 _HINT_KEYS = ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints")
 
 
@@ -30,15 +38,15 @@ def detail(call: ComputeCall) -> Reply:
 
 def show(call: ComputeCall, server_id: str) -> Reply:
     server = call.service.servers.get(call.caller, server_id)
-    return Reply(body={"server": full(call, server, Shown.of(call))})
+    return Reply(body={"server": whole(call, server)})
 
 
 def create(call: ComputeCall) -> Reply:
     body = call.json["server"]
-    servers = call.service.servers.create(
+    servers = call.service.creation.create(
         call.caller,
         call.request_id,
-        _new_server(call, body),
+        new_server(call, body),
         may_force_host=call.allowed("os_compute_api:servers:create:forced_host"),
     )
     if flag(body.get("return_reservation_id", False)):
@@ -49,20 +57,22 @@ def create(call: ComputeCall) -> Reply:
         "links": links(call, "servers", first.id),
         "OS-DCF:diskConfig": body.get("OS-DCF:diskConfig", "MANUAL"),
         "security_groups": [{"name": "default"}],
-        "adminPass": body.get("adminPass") or call.service.servers.new_password(),
+        "adminPass": body.get("adminPass") or call.service.operations.new_password(),
     }
     return Reply(202, {"server": view}, {"location": f"{call.base_url}/v2.1/servers/{first.id}"})
 
 
 def update(call: ComputeCall, server_id: str) -> Reply:
     body = call.json["server"]
-    values = {name: body[name] for name in ("name", "description", "hostname") if name in body}
+    values = {column: body[name] for name, column in _DESCRIBED.items() if name in body}
+    if values.get("access_ipv6"):
+        values["access_ipv6"] = ip_address(values["access_ipv6"]).compressed
     server = call.service.servers.describe(call.caller, server_id, **values)
-    return Reply(body={"server": full(call, server, Shown.of(call))})
+    return Reply(body={"server": changed(call, server)})
 
 
 def delete(call: ComputeCall, server_id: str) -> Reply:
-    call.service.servers.delete(call.caller, call.request_id, server_id)
+    call.service.operations.delete(call.caller, call.request_id, server_id)
     return Reply(204)
 
 
@@ -99,15 +109,6 @@ def delete_metadata_item(call: ComputeCall, server_id: str, key: str) -> Reply:
     return Reply(204)
 
 
-def index_tags(call: ComputeCall, server_id: str) -> Reply:
-    return Reply(body={"tags": list(call.service.servers.get(call.caller, server_id).tags)})
-
-
-def index_addresses(call: ComputeCall, server_id: str) -> Reply:
-    call.service.servers.get(call.caller, server_id)
-    return Reply(body={"addresses": {}})
-
-
 def _page(call: ComputeCall, rule: str) -> tuple[list[Server], bool]:
     wanted = wanted_servers(call, rule)
     return call.service.servers.find(
@@ -122,9 +123,10 @@ def _list(call: ComputeCall, rows: list[dict[str, Any]], *, more: bool) -> Reply
     return Reply(body=body)
 
 
-def _new_server(call: ComputeCall, body: dict[str, Any]) -> NewServer:
+def new_server(call: ComputeCall, body: dict[str, Any]) -> NewServer:
     _check_networks(body.get("networks"))
     _check_host_name(body)
+    least, most = _counts(body)
     hints: dict[str, Any] = next((call.json[key] for key in _HINT_KEYS if key in call.json), {})
     if unread := sorted(_HINTS_NOT_BUILT & hints.keys()):
         raise NotBuilt(f"The scheduler hint {unread[0]} is not offered here.")
@@ -132,7 +134,8 @@ def _new_server(call: ComputeCall, body: dict[str, Any]) -> NewServer:
         name=body["name"].strip(),
         flavor_id=str(body["flavorRef"]).rpartition("/")[2],
         image_id=_image_id(body),
-        count=_count(body),
+        count=most,
+        least=least,
         zone=body.get("availability_zone"),
         host=body.get("host") or body.get("hypervisor_hostname"),
         metadata=body.get("metadata", {}),
@@ -143,15 +146,19 @@ def _new_server(call: ComputeCall, body: dict[str, Any]) -> NewServer:
         user_data=body.get("user_data"),
         config_drive=flag(body.get("config_drive") or False),
         scheduler_hints=hints,
+        access_ipv4=body.get("accessIPv4") or None,
+        access_ipv6=ip_address(body["accessIPv6"]).compressed if body.get("accessIPv6") else None,
+        disk_config=body.get("OS-DCF:diskConfig"),
     )
 
 
-def _count(body: dict[str, Any]) -> int:
+def _counts(body: dict[str, Any]) -> tuple[int, int]:
+    """Servers to make: at least, at most."""
     least = int(body.get("min_count", 1))
     most = int(body.get("max_count", least))
     if least > most:
         raise Invalid("min_count must be <= max_count")
-    return most
+    return least, most
 
 
 def _image_id(body: dict[str, Any]) -> str | None:

@@ -1,10 +1,11 @@
 """Shapes that several handlers share: links, times, flags, errors, and pages of lists."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from moorage.compute.schemas.queries import KnownQuery
 from moorage.compute.service import ComputeService
 from moorage.core.errors import Forbidden, Invalid
 from moorage.wire.call import Call, Reply
@@ -21,6 +22,7 @@ _ERROR_NAMES = {
     405: "badMethod",
     409: "conflictingRequest",
     413: "overLimit",
+    429: "overLimit",
     415: "badMediaType",
     501: "notImplemented",
 }
@@ -83,6 +85,17 @@ def moment(text: str, name: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+def period(call: ComputeCall, *, before_since: tuple[int, int]) -> tuple[datetime | None, datetime | None]:
+    """``changes-since`` and ``changes-before``; the second is read from microversion `before_since` on."""
+    first = call.query.first
+    since, before = first("changes-since"), first("changes-before") if call.version >= before_since else None
+    after = None if since is None else moment(since, "changes-since")
+    until = None if before is None else moment(before, "changes-before")
+    if after is not None and until is not None and after > until:
+        raise Invalid("The value of changes-since must be less than or equal to changes-before.")
+    return after, until
+
+
 def page_size(call: ComputeCall) -> int:
     text = call.query.first("limit")
     if text is None:
@@ -96,12 +109,24 @@ def page(rows: Sequence[dict[str, Any]], call: ComputeCall, key: str = "id") -> 
     """The page of `rows` that ``marker`` and ``limit`` ask for, and whether more follow."""
     start = 0
     if (marker := call.query.first("marker")) is not None:
-        positions = [at for at, row in enumerate(rows) if row[key] == marker]
+        positions = [at for at, row in enumerate(rows) if str(row[key]) == marker]
         if not positions:
             raise Invalid(f"marker [{marker}] not found")
         start = positions[0] + 1
     size = page_size(call)
     return list(rows[start : start + size]), len(rows) > start + size
+
+
+def check_query(known: KnownQuery) -> Callable[..., None]:
+    """A check before the handler: refuses what the list does not know, where its version is strict about that."""
+
+    def check(call: ComputeCall, **_path: str) -> None:
+        if call.version >= (2, known.strict_since) and (unknown := sorted(call.query.names() - known.names)):
+            were = "were" if len(unknown) > 1 else "was"
+            names = ", ".join(repr(name) for name in unknown)
+            raise Invalid(f"Additional properties are not allowed ({names} {were} unexpected)")
+
+    return check
 
 
 def require(call: ComputeCall, rule: str) -> None:

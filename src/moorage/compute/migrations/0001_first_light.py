@@ -12,19 +12,31 @@ _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    op.create_table(
-        "aggregates",
-        sa.Column("id", _NUMBER, autoincrement=True, nullable=False),
-        sa.Column("uuid", Uuid(), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("metadata", Json(), nullable=False),
-        sa.Column("created_at", UtcDateTime(), nullable=False),
-        sa.Column("updated_at", UtcDateTime(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_aggregates")),
-        sa.UniqueConstraint("name", name=op.f("uq_aggregates_name")),
-        sa.UniqueConstraint("uuid", name=op.f("uq_aggregates_uuid")),
-        **TABLE_OPTIONS,
-    )
+    _create_flavors()
+    _create_hosts()
+    _create_aggregates()
+    _create_jobs()
+    _create_keypairs()
+    _create_servers()
+    _create_actions()
+    _create_consoles()
+
+
+def downgrade() -> None:
+    op.drop_table("action_events")
+    op.drop_table("flavor_access")
+    op.drop_table("consoles")
+    op.drop_table("aggregate_hosts")
+    op.drop_table("actions")
+    op.drop_table("servers")
+    op.drop_table("keypairs")
+    op.drop_table("jobs")
+    op.drop_table("hosts")
+    op.drop_table("flavors")
+    op.drop_table("aggregates")
+
+
+def _create_flavors() -> None:
     op.create_table(
         "flavors",
         sa.Column("id", sa.String(length=255), nullable=False),
@@ -43,6 +55,19 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", name=op.f("uq_flavors_name")),
         **TABLE_OPTIONS,
     )
+    op.create_table(
+        "flavor_access",
+        sa.Column("flavor_id", sa.String(length=255), nullable=False),
+        sa.Column("project_id", sa.String(length=255), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["flavor_id"], ["flavors.id"], name=op.f("fk_flavor_access_flavor_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("flavor_id", "project_id", name=op.f("pk_flavor_access")),
+        **TABLE_OPTIONS,
+    )
+
+
+def _create_hosts() -> None:
     op.create_table(
         "hosts",
         sa.Column("number", _NUMBER, autoincrement=True, nullable=False),
@@ -67,6 +92,35 @@ def upgrade() -> None:
         sa.UniqueConstraint("service_uuid", name=op.f("uq_hosts_service_uuid")),
         **TABLE_OPTIONS,
     )
+
+
+def _create_aggregates() -> None:
+    op.create_table(
+        "aggregates",
+        sa.Column("id", _NUMBER, autoincrement=True, nullable=False),
+        sa.Column("uuid", Uuid(), nullable=False),
+        sa.Column("name", sa.String(length=255), nullable=False),
+        sa.Column("metadata", Json(), nullable=False),
+        sa.Column("created_at", UtcDateTime(), nullable=False),
+        sa.Column("updated_at", UtcDateTime(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_aggregates")),
+        sa.UniqueConstraint("name", name=op.f("uq_aggregates_name")),
+        sa.UniqueConstraint("uuid", name=op.f("uq_aggregates_uuid")),
+        **TABLE_OPTIONS,
+    )
+    op.create_table(
+        "aggregate_hosts",
+        sa.Column("aggregate_id", _NUMBER, nullable=False),
+        sa.Column("host", sa.String(length=255), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["aggregate_id"], ["aggregates.id"], name=op.f("fk_aggregate_hosts_aggregate_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("aggregate_id", "host", name=op.f("pk_aggregate_hosts")),
+        **TABLE_OPTIONS,
+    )
+
+
+def _create_jobs() -> None:
     op.create_table(
         "jobs",
         sa.Column("position", _NUMBER, autoincrement=True, nullable=False),
@@ -95,6 +149,9 @@ def upgrade() -> None:
     op.create_index(
         op.f("ix_jobs_serial_key_state_position"), "jobs", ["serial_key", "state", "position"], unique=False
     )
+
+
+def _create_keypairs() -> None:
     op.create_table(
         "keypairs",
         sa.Column("user_id", sa.String(length=255), nullable=False),
@@ -106,6 +163,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("user_id", "name", name=op.f("pk_keypairs")),
         **TABLE_OPTIONS,
     )
+
+
+def _create_servers() -> None:
     op.create_table(
         "servers",
         sa.Column("number", _NUMBER, autoincrement=True, nullable=False),
@@ -148,6 +208,9 @@ def upgrade() -> None:
     op.create_index(op.f("ix_servers_flavor_id"), "servers", ["flavor_id"], unique=False)
     op.create_index(op.f("ix_servers_host_vm_state"), "servers", ["host", "vm_state"], unique=False)
     op.create_index(op.f("ix_servers_project_id_vm_state"), "servers", ["project_id", "vm_state"], unique=False)
+
+
+def _create_actions() -> None:
     op.create_table(
         "actions",
         sa.Column("number", _NUMBER, autoincrement=True, nullable=False),
@@ -167,35 +230,6 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_actions_server_id"), "actions", ["server_id"], unique=False)
     op.create_table(
-        "aggregate_hosts",
-        sa.Column("aggregate_id", _NUMBER, nullable=False),
-        sa.Column("host", sa.String(length=255), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["aggregate_id"], ["aggregates.id"], name=op.f("fk_aggregate_hosts_aggregate_id"), ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("aggregate_id", "host", name=op.f("pk_aggregate_hosts")),
-        **TABLE_OPTIONS,
-    )
-    op.create_table(
-        "consoles",
-        sa.Column("server_id", Uuid(), nullable=False),
-        sa.Column("text", Json(), nullable=False),
-        sa.Column("updated_at", UtcDateTime(), nullable=False),
-        sa.ForeignKeyConstraint(["server_id"], ["servers.id"], name=op.f("fk_consoles_server_id"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("server_id", name=op.f("pk_consoles")),
-        **TABLE_OPTIONS,
-    )
-    op.create_table(
-        "flavor_access",
-        sa.Column("flavor_id", sa.String(length=255), nullable=False),
-        sa.Column("project_id", sa.String(length=255), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["flavor_id"], ["flavors.id"], name=op.f("fk_flavor_access_flavor_id"), ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("flavor_id", "project_id", name=op.f("pk_flavor_access")),
-        **TABLE_OPTIONS,
-    )
-    op.create_table(
         "action_events",
         sa.Column("number", _NUMBER, autoincrement=True, nullable=False),
         sa.Column("action_id", Uuid(), nullable=False),
@@ -214,15 +248,13 @@ def upgrade() -> None:
     )
 
 
-def downgrade() -> None:
-    op.drop_table("action_events")
-    op.drop_table("flavor_access")
-    op.drop_table("consoles")
-    op.drop_table("aggregate_hosts")
-    op.drop_table("actions")
-    op.drop_table("servers")
-    op.drop_table("keypairs")
-    op.drop_table("jobs")
-    op.drop_table("hosts")
-    op.drop_table("flavors")
-    op.drop_table("aggregates")
+def _create_consoles() -> None:
+    op.create_table(
+        "consoles",
+        sa.Column("server_id", Uuid(), nullable=False),
+        sa.Column("text", Json(), nullable=False),
+        sa.Column("updated_at", UtcDateTime(), nullable=False),
+        sa.ForeignKeyConstraint(["server_id"], ["servers.id"], name=op.f("fk_consoles_server_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("server_id", name=op.f("pk_consoles")),
+        **TABLE_OPTIONS,
+    )

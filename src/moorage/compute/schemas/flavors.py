@@ -1,4 +1,4 @@
-"""Bodies of flavors, extra specs, access lists and keypairs."""
+"""Bodies of flavors, extra specs and access lists."""
 
 from moorage.wire.body import Schema, Versioned
 from moorage.wire.microversion import Version
@@ -78,15 +78,4 @@ ACCESS = Schema(
         "maxProperties": 1,
         "additionalProperties": False,
     }
-)
-
-KEYPAIR = _one(
-    "keypair",
-    {
-        "name": NAME,
-        "public_key": {"type": "string"},
-        "type": {"type": "string", "enum": ["ssh", "x509"]},
-        "user_id": {"type": "string"},
-    },
-    "name",
 )

@@ -1,5 +1,6 @@
 """Bodies of services and aggregates, and of the agents' API."""
 
+from moorage.compute.looks import POWERS
 from moorage.compute.schemas.flavors import NAME
 from moorage.wire.body import Schema
 
@@ -23,6 +24,20 @@ SERVICE = Schema(
             "disabled_reason": {"type": "string", "minLength": 1, "maxLength": 255},
             "forced_down": {"type": ["boolean", "string"]},
         }
+    )
+)
+
+#: Below 2.53.
+SERVICE_NAMED = Schema(
+    _object(
+        {
+            "host": _HOST,
+            "binary": {"type": "string", "minLength": 1, "maxLength": 255},
+            "disabled_reason": {"type": "string", "minLength": 1, "maxLength": 255},
+            "forced_down": {"type": ["boolean", "string"]},
+        },
+        "host",
+        "binary",
     )
 )
 
@@ -64,6 +79,7 @@ REGISTER = Schema(
             "local_gb": _COUNT,
             "devices": _COUNT,
             "cpu_info": {"type": "object"},
+            "capabilities": {"type": "array", "items": {"type": "string"}},
         },
         "provider_uuid",
         "hypervisor_type",
@@ -73,23 +89,18 @@ REGISTER = Schema(
         more=True,
     )
 )
-CLAIM = Schema(
+
+SEEN = Schema(
     _object(
         {
-            "worker": {"type": "string", "minLength": 1, "maxLength": 255},
-            "limit": {"type": "integer", "minimum": 1},
+            "domains": {
+                "type": "object",
+                "additionalProperties": _object(
+                    {"mark": {"type": "string"}, "power": {"type": "string", "enum": sorted(POWERS)}}, "mark", "power"
+                ),
+            },
+            "consoles": {"type": "object", "additionalProperties": {"type": "string"}},
         },
-        "worker",
-    )
-)
-REPORT = Schema(
-    _object(
-        {
-            "epoch": _COUNT,
-            "state": {"type": "string", "enum": ["running", "done", "failed"]},
-            "result": {"type": ["object", "null"]},
-        },
-        "epoch",
-        "state",
+        "domains",
     )
 )

@@ -9,12 +9,16 @@ from moorage.wire.microversion import Version
 _TEXT = {"type": "string"}
 _FLAG = {"type": ["boolean", "string"]}
 _COUNT = {"type": ["integer", "string"], "pattern": "^[0-9]+$", "minimum": 1}
+#: An empty text takes the address away.
+_IPV4 = {"type": "string", "anyOf": [{"format": "ipv4"}, {"maxLength": 0}]}
+_IPV6 = {"type": "string", "anyOf": [{"format": "ipv6"}, {"maxLength": 0}]}
+_BASE64 = r"^(?:[A-Za-z0-9+/\s]*={0,2}\s*)$"
 METADATA_ITEMS = {
     "type": "object",
     "patternProperties": {"^[a-zA-Z0-9-_:. ]{1,255}$": {"type": "string", "maxLength": 255}},
     "additionalProperties": False,
 }
-_HOSTNAME = {"type": "string", "pattern": r"^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]+$", "minLength": 2, "maxLength": 63}
+HOSTNAME = {"type": "string", "pattern": r"^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]+$", "minLength": 2, "maxLength": 63}
 _BLOCK_DEVICE = {
     "type": "object",
     "properties": {
@@ -48,8 +52,8 @@ _FIRST: dict[str, Any] = {
     "metadata": METADATA_ITEMS,
     "networks": {"type": "array", "items": _NETWORK},
     "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
-    "accessIPv4": _TEXT,
-    "accessIPv6": _TEXT,
+    "accessIPv4": _IPV4,
+    "accessIPv6": _IPV6,
     "availability_zone": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
     "block_device_mapping_v2": {"type": "array", "items": _BLOCK_DEVICE},
     "config_drive": {"type": ["boolean", "string", "null"]},
@@ -58,23 +62,29 @@ _FIRST: dict[str, Any] = {
     "max_count": _COUNT,
     "return_reservation_id": _FLAG,
     "security_groups": {"type": "array", "items": {"type": "object", "properties": {"name": _TEXT}}},
-    "user_data": {"type": ["string", "null"], "maxLength": 65535},
+    "user_data": {"type": ["string", "null"], "maxLength": 65535, "pattern": _BASE64},
 }
 _NETWORKS = {"oneOf": [{"type": "array", "items": _NETWORK}, {"enum": ["none", "auto"]}]}
-_TAGS = {
-    "type": "array",
-    "items": {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]*$"},
-    "maxItems": 50,
-    "uniqueItems": True,
-}
+_TAG = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]*$"}
+_TAGS = {"type": "array", "items": _TAG, "maxItems": 50, "uniqueItems": True}
+TAG = Schema(_TAG)
+TAGS = Schema({"type": "object", "properties": {"tags": _TAGS}, "required": ["tags"], "additionalProperties": False})
 _ADDED: list[tuple[Version, dict[str, Any]]] = [
     (Version(2, 19), {"description": {"type": ["string", "null"], "maxLength": 255}}),
     (Version(2, 37), {"networks": _NETWORKS}),
     (Version(2, 52), {"tags": _TAGS}),
     (Version(2, 74), {"host": NAME, "hypervisor_hostname": NAME}),
-    (Version(2, 90), {"hostname": _HOSTNAME}),
+    (Version(2, 90), {"hostname": HOSTNAME}),
 ]
-_HINTS = {"type": "object"}
+_SERVERS = {"type": "array", "items": {"type": "string", "format": "uuid"}}
+#: As far as they are read here; others may say anything, as in Nova.
+HINTS = {
+    "type": "object",
+    "properties": {
+        "same_host": {"oneOf": [_TEXT, _SERVERS]},
+        "different_host": {"oneOf": [{"type": "string", "format": "uuid"}, _SERVERS]},
+    },
+}
 
 
 def _create(properties: dict[str, Any], since: Version) -> Schema:
@@ -83,7 +93,7 @@ def _create(properties: dict[str, Any], since: Version) -> Schema:
     return Schema(
         {
             "type": "object",
-            "properties": {"server": server, "os:scheduler_hints": _HINTS, "OS-SCH-HNT:scheduler_hints": _HINTS},
+            "properties": {"server": server, "os:scheduler_hints": HINTS, "OS-SCH-HNT:scheduler_hints": HINTS},
             "required": ["server"],
             "additionalProperties": False,
         }
@@ -106,8 +116,8 @@ def _update(**more: Any) -> Schema:
     properties = {
         "name": NAME,
         "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
-        "accessIPv4": _TEXT,
-        "accessIPv6": _TEXT,
+        "accessIPv4": _IPV4,
+        "accessIPv6": _IPV6,
     }
     server = {"type": "object", "properties": properties | more, "additionalProperties": False}
     return Schema(
@@ -119,7 +129,7 @@ UPDATE = Versioned(
     [
         (Version(2, 1), _update()),
         (Version(2, 19), _update(description=_ADDED[0][1]["description"])),
-        (Version(2, 90), _update(description=_ADDED[0][1]["description"], hostname=_HOSTNAME)),
+        (Version(2, 90), _update(description=_ADDED[0][1]["description"], hostname=HOSTNAME)),
     ]
 )
 METADATA = Schema(
@@ -139,37 +149,3 @@ METADATA_ITEM = Schema(
     }
 )
 ACTION = Schema({"type": "object"})
-
-#: Arguments of actions, by the key in the body; keys without a row take null or an empty object.
-ACTION_ARGUMENTS = {
-    "reboot": Schema(
-        {
-            "type": "object",
-            "properties": {"type": {"enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}},
-            "required": ["type"],
-            "additionalProperties": False,
-        }
-    ),
-    "lock": Schema(
-        {
-            "type": ["object", "null"],
-            "properties": {"locked_reason": {"type": "string", "minLength": 1, "maxLength": 255}},
-            "additionalProperties": False,
-        }
-    ),
-    "os-getConsoleOutput": Schema(
-        {
-            "type": "object",
-            "properties": {"length": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]+$", "minimum": -1}},
-            "additionalProperties": False,
-        }
-    ),
-    "os-resetState": Schema(
-        {
-            "type": "object",
-            "properties": {"state": {"enum": ["active", "error"]}},
-            "required": ["state"],
-            "additionalProperties": False,
-        }
-    ),
-}

@@ -34,8 +34,8 @@ def download(call: Call[ImageService], image_id: str) -> Reply:
 def _announced(call: Call[ImageService]) -> int:
     """How long the data must be.
 
-    An upload that announces no length is refused: when its sender dies, the server (granian, measured) reports the
-    end of the data like any other end, and half an image would become active.
+    An upload that announces no length is refused: servers differ in whether they report the death of its sender, and
+    where one takes it for the end of the data, half an image would become active.
     """
     for name in ("x-openstack-image-size", "content-length"):
         text = call.headers.get(name)

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import urlencode
 
-from moorage.core.errors import NotBuilt, TooLarge, UnsupportedMedia
+from moorage.core.errors import TooLarge, UnsupportedMedia
 from moorage.images import patch, query
 from moorage.images.document import shown
 from moorage.images.schemas.image import IMAGE, worded
@@ -74,13 +74,6 @@ def deactivate(call: Call[ImageService], image_id: str) -> Reply:
 def reactivate(call: Call[ImageService], image_id: str) -> Reply:
     call.service.set_active(call.caller, image_id, active=True)
     return Reply(204)
-
-
-def members(call: Call[ImageService], image_id: str, member_id: str = "") -> Reply:
-    raise NotBuilt(
-        "Sharing an image with single projects is not built; give it the visibility community or public.",
-        code="images.members",
-    )
 
 
 def _link(pairs: list[tuple[str, str]]) -> str:

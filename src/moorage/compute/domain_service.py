@@ -1,0 +1,68 @@
+"""What host agents see of their domains: guests that shut themselves down, domains that vanished, what guests wrote.
+
+An agent asks which servers it should have, looks at its domains after that, and says what it saw. A server that was
+changed in between is left as it is: the look was at another state of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute import looks, store
+from moorage.compute.model import Fault
+from moorage.compute.store import ServerQuery
+from moorage.core.clock import Clock
+from moorage.db.transactions import in_transaction, read
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A server of a host. `mark` is another one after each change of the server; None: it is being changed."""
+
+    id: str
+    mark: str | None
+
+
+@dataclass(frozen=True)
+class Look:
+    id: str
+    mark: str
+    power: str  #: see `looks.POWERS`
+
+
+class DomainService:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def expected(self, host: str) -> list[Expected]:
+        with read(self._engine) as connection:
+            servers = list(store.find_servers(connection, ServerQuery(host=host, softly_deleted=True)))
+        return [
+            Expected(server.id, server.updated_at.isoformat() if looks.is_settled(server) else None)
+            for server in servers
+        ]
+
+    def seen(self, host: str, seen: Sequence[Look], consoles: Mapping[str, str]) -> None:
+        """Take note. `consoles`: server -> the end of what its guest wrote, where that changed."""
+        now = self._clock.now()
+
+        def work(connection: Connection) -> None:
+            for look in seen:
+                server = store.lock_server(connection, look.id)
+                if server is None or server.host != host or server.updated_at.isoformat() != look.mark:
+                    continue
+                verdict = looks.judge(server, look.power)
+                if verdict is None:
+                    continue
+                changes: dict[str, object] = {"vm_state": verdict.vm_state, "power_state": verdict.power}
+                if verdict.error is not None:
+                    changes["fault"] = Fault(500, verdict.error, f"host {host}, a look at its domains", now)
+                store.update_server(connection, look.id, now, **changes)
+            for server_id, text in consoles.items():
+                server = store.server(connection, server_id)
+                if server is not None and server.host == host:
+                    store.save_console(connection, server_id, text, now)
+
+        in_transaction(self._engine, work)

@@ -1,0 +1,229 @@
+"""A move goes from step to step: each is begun with a job, and what became of that job decides on the next.
+
+Inside the caller's transaction, with the server's row locked; whoever calls sends the hints after the commit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from moorage.compute import action_store, lifecycle, move_store, moves, store
+from moorage.compute.messages import host_job
+from moorage.compute.model import MOVE_QUEUE, Fault, Server, VmState
+from moorage.compute.moves import EVENTS, STEPS, Move, MoveKind, Step, Where
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict
+from moorage.core.ids import Ids
+from moorage.jobs.model import NewJob
+
+
+def clean_queue(host: str) -> str:
+    """Jobs that a host does before all others: what was evacuated from it goes."""
+    return f"{host}/clean"
+
+
+class MoveProgress:
+    def __init__(self, clock: Clock, ids: Ids) -> None:
+        self._clock = clock
+        self._ids = ids
+
+    def begin(self, connection: Connection, move: Move, server: Server, name: str, *, apart: bool = False) -> str:
+        """Enqueue the job of a step. Answers whom to hint at.
+
+        `apart`: not in the row of the server's own jobs, for nothing else is done to what this is about.
+        """
+        now = self._clock.now()
+        step = moves.step_of(move, name)
+        details = dict(move.details)
+        if step.name == "move-out":
+            details.setdefault("transit_image_id", self._ids.uuid())
+        move_store.update_move(
+            connection, move.id, now, step=step.name, status=step.status or move.status, details=details
+        )
+        if step.task is not None and not moves.is_abandoned(move):
+            store.update_server(connection, server.id, now, task_state=step.task)
+        key = f"move:{move.id}" if apart else server.id
+        host = moves.host_of(move, step, server.host)
+        if host is None:
+            job = NewJob(self._ids.uuid(), MOVE_QUEUE, step.name, key, {"move_id": move.id, **_ids(move)})
+            store.BUILD_JOBS.enqueue(connection, job, now)
+            return MOVE_QUEUE
+        action_store.begin_event(connection, details["action_id"], EVENTS[step.name], host, now)
+        job = self._host_job(replace(move, details=details), server, step, host)
+        queue = clean_queue(host) if move.kind in moves.LEAVE_BEHIND and step.name == "clean" else host
+        store.HOST_JOBS.enqueue(connection, replace(job, key=key, queue=queue), now)
+        return host
+
+    def advance(
+        self,
+        connection: Connection,
+        move: Move,
+        server: Server,
+        result: Mapping[str, Any],
+        error: str | None,
+        *,
+        apart: bool = False,
+    ) -> list[str]:
+        """What follows from the end of the step that `move` is in. Answers whom to hint at."""
+        now = self._clock.now()
+        step = STEPS[move.kind][move.step or ""]
+        if step.name in EVENTS:
+            action_store.finish_event(connection, move.details["action_id"], EVENTS[step.name], now, error=error)
+        if step.task is not None and server.task_state is not step.task and not moves.is_abandoned(move):
+            # Deleted: whoever did that cleans up.
+            move_store.update_move(connection, move.id, now, status="error")
+            return []
+        goes_back = moves.is_abandoned(move) and step.name in moves.BACK
+        if error is None and not goes_back and (state := moves.arrival(move)) is not None:
+            return self._arrived(connection, move, server, state, result)
+        if error is None and step.where is Where.SOURCE and isinstance(devices := result.get("devices"), list):
+            store.update_server(connection, server.id, now, devices=devices)
+        if error is None and step.name in ("go-back", "return"):
+            self._is_back(connection, move, server)
+            move_store.update_move(connection, move.id, now, status="reverted")
+            move = replace(move, status="reverted")
+        if step.name == "receive" and error is None:
+            details = {**move.details, "target": dict(result.get("target") or {})}
+            move_store.update_move(connection, move.id, now, details=details)
+            move = replace(move, details=details)
+        following = moves.next_step(move, succeeded=error is None)
+        if following is not None:
+            if error is not None:
+                move = replace(move, details={**move.details, "error": move.details.get("error") or error})
+            return [self.begin(connection, move, server, following.name, apart=apart)]
+        if error is not None:
+            fault = Fault(500, error, f"move {move.id}, {step.name}", now)
+            store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
+            move_store.update_move(connection, move.id, now, status="error", step=None)
+        return []
+
+    def abandon(self, connection: Connection, move: Move, server: Server) -> list[str]:
+        """An administrator has reset the server's state: the move ends, and leaves that state as it is.
+
+        What waits to be confirmed is confirmed, for nothing says any more that it could be reverted. What goes on goes
+        back, where there is a way (`moves.BACK`). Answers whom to hint at.
+        """
+        if move.status == "finished":
+            return [self.begin(connection, move, server, "clean", apart=True)]
+        if moves.is_undecided(move):
+            details = {**move.details, "abandoned": True}
+            move_store.update_move(connection, move.id, self._clock.now(), details=details)
+        return []
+
+    def cut_short(self, connection: Connection, move: Move, server: Server) -> list[str]:
+        """Its old host is down, and the server is to be evacuated: the move goes back without that host, and the
+        evacuation begins when it is over. Raises `Conflict` where the move has to come to its end first.
+        """
+        step = None if move.step is None else STEPS[move.kind][move.step]
+        if (
+            step is None
+            or step.name in ("swap", "keep")
+            or not (step.where is not Where.DESTINATION or _ends_back(move))
+        ):
+            raise Conflict(
+                f"Instance {server.id} has a {move.kind} to {move.dest_host or 'another host'} that is not over, and that "
+                "needs its old host no more: wait for its end (os-migrations)."
+            )
+        move = replace(move, details={**move.details, "abandoned": True})
+        move_store.update_move(connection, move.id, self._clock.now(), details=move.details)
+        if step.where is not Where.SOURCE:
+            return [MOVE_QUEUE]  # that step ends by itself
+        return [self.begin(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
+
+    def given_back(self, connection: Connection, move: Move, server: Server) -> list[str]:
+        """The server has what it had, where it was; the move is over. Answers whom to hint at."""
+        now = self._clock.now()
+        status = STEPS[move.kind]["give-back"].status
+        move_store.update_move(connection, move.id, now, step=None, status=status, is_open=False)
+        if moves.is_abandoned(move):
+            waiting = [other for other in move_store.open_moves(connection, server.id) if other.step is None]
+            return [self.begin(connection, other, server, "place") for other in waiting if other.status == "accepted"]
+        if server.task_state not in {step.task for step in STEPS[move.kind].values() if step.task is not None}:
+            return []  # deleted
+        if move.kind is MoveKind.EVACUATION:
+            fault = Fault(500, str(move.details.get("error") or "the evacuation failed"), "", now)
+            store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
+        else:
+            store.update_server(connection, server.id, now, vm_state=move.old_state, task_state=None)
+        return []
+
+    def settled(self, connection: Connection, move: Move) -> None:
+        """Nothing of it is left anywhere."""
+        kept = move.status in ("reverted", "error", "failed")
+        status = move.status if kept else moves.SETTLED[move.kind]
+        move_store.update_move(connection, move.id, self._clock.now(), step=None, status=status, is_open=False)
+
+    def _arrived(
+        self, connection: Connection, move: Move, server: Server, state: VmState, result: Mapping[str, Any]
+    ) -> list[str]:
+        now = self._clock.now()
+        power = lifecycle.POWER_STATES.get(move.old_state if state is VmState.RESIZED else state)
+        changes: dict[str, Any] = {
+            "host": move.dest_host, "placed": move.new_placed, "devices": result.get("devices") or [],
+            "flavor": asdict(move.new_flavor), "flavor_id": move.new_flavor.id,
+        }  # fmt: skip
+        if not moves.is_abandoned(move):
+            changes |= {"vm_state": state, "task_state": None, "power_state": power}
+        if move.kind is MoveKind.UNSHELVE:
+            changes |= {"parked_at": None, "parked_image_id": None}
+        if isinstance(text := result.get("console"), str):
+            store.save_console(connection, server.id, text, now)
+        store.update_server(connection, server.id, now, **changes)
+        arrived = replace(server, host=move.dest_host, flavor=move.new_flavor, placed=move.new_placed)
+        if move.kind in (MoveKind.RESIZE, MoveKind.MIGRATION):
+            move_store.update_move(connection, move.id, now, step=None, status="finished")
+            return []
+        if move.kind is MoveKind.EVACUATION:
+            return [self.begin(connection, move, arrived, "clean", apart=True)]
+        return [self.begin(connection, move, arrived, "settle", apart=True)]
+
+    def _is_back(self, connection: Connection, move: Move, server: Server) -> None:
+        state = move.old_state
+        back: dict[str, Any] = {
+            "host": move.source_host, "placed": move.old_placed,
+            "flavor": asdict(move.old_flavor), "flavor_id": move.old_flavor.id,
+        }  # fmt: skip
+        if not moves.is_abandoned(move):
+            back |= {"vm_state": state, "task_state": None, "power_state": lifecycle.POWER_STATES.get(state)}
+        store.update_server(connection, server.id, self._clock.now(), **back)
+
+    def _host_job(self, move: Move, server: Server, step: Step, host: str) -> NewJob:
+        """The order of a step: the server as it is to be there."""
+        details = move.details
+        arguments: dict[str, Any] = {"move_id": move.id, "start": move.old_state is VmState.ACTIVE}
+        there = replace(server, flavor=move.old_flavor, placed=move.old_placed)
+        if step.where is Where.DESTINATION:
+            there = replace(server, flavor=move.new_flavor, placed=move.new_placed)
+        match step.name:
+            case "move-out":
+                properties = {"image_type": "snapshot", "instance_uuid": server.id, "moorage:move": move.id}
+                image = {"id": details["transit_image_id"], "name": f"{server.name}-moving", "properties": properties}
+                arguments["image"] = image
+            case "move-in":
+                there = replace(there, image_id=details["transit_image_id"])
+            case "remake":
+                there = replace(server, flavor=move.new_flavor, placed=move.new_placed)
+                there = replace(there, image_id=details["transit_image_id"])
+                arguments["key"] = f"{move.id}:there"
+            case "remake-back" | "return":
+                there = replace(there, image_id=details["transit_image_id"])
+                arguments["key"] = f"{move.id}:back"
+            case "build-again" if move.kind is MoveKind.UNSHELVE:
+                there = replace(there, image_id=server.parked_image_id or server.image_id)
+                arguments["start"] = True
+            case "build-again":
+                arguments["start"] = details["ends"] == VmState.ACTIVE
+            case "hand-over":
+                arguments["target"] = details["target"]
+        return host_job(self._ids.uuid(), step.name, there, host, _ids(move), arguments)
+
+
+def _ends_back(move: Move) -> bool:
+    """Whether the step at the destination that it is in leads back from there, once the move is abandoned."""
+    return move.kind is MoveKind.LIVE and move.step in ("receive", "unmake")
+
+
+def _ids(move: Move) -> dict[str, str]:
+    return {"action_id": move.details["action_id"], "request_id": move.details["request_id"]}

@@ -1,0 +1,66 @@
+"""What a flavor becomes for one server before it is asked for: the image's least sizes, the groups of a device profile."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from moorage.compute.model import Flavor
+from moorage.compute.server_request import Image
+from moorage.core.errors import Invalid
+from moorage.scheduler.extra_specs import POLICY_KEY, read
+from moorage.scheduler.flavor_resources import PROFILE_KEY
+
+_GB = 1 << 30
+
+
+class ProfileLookup(Protocol):
+    def profile_groups(self, name: str) -> Sequence[Mapping[str, str]] | None:
+        """``[{"resources:CUSTOM_ACCELERATOR_FPGA": "1", "trait:CUSTOM_X": "required", "accel:function_id": ...}]``;
+        None where there is no such profile.
+        """
+        ...
+
+
+def check_size(image: Image, flavor: Flavor) -> None:
+    """Raises `Invalid` for a flavor that is too small for the image. A disk of 0 is as large as the image."""
+    if flavor.ram_mb < image.min_ram_mb:
+        raise Invalid(
+            f"Flavor's memory is too small for requested image: it has {flavor.ram_mb} MB, the image needs "
+            f"{image.min_ram_mb} MB."
+        )
+    if not flavor.disk_gb:
+        return
+    if flavor.disk_gb < image.min_disk_gb:
+        raise Invalid(
+            f"Flavor's disk is smaller than the minimum size specified in image metadata. Flavor disk is "
+            f"{flavor.disk_gb * _GB} bytes, minimum size is {image.min_disk_gb * _GB} bytes."
+        )
+    if flavor.disk_gb * _GB < (image.size_bytes or 0):
+        raise Invalid(
+            f"Flavor's disk is too small for requested image. Flavor disk is {flavor.disk_gb * _GB} bytes, "
+            f"image is {image.size_bytes} bytes."
+        )
+
+
+def with_device_profile(flavor: Flavor, profiles: ProfileLookup) -> Flavor:
+    """The server's own copy of `flavor`, with the groups of its device profile as extra specs of it.
+
+    Group n has the suffix ``device_profile_<n>``, as in Nova; ``accel:`` keys of the profile get it too. So what is
+    asked of Placement, and what the host plugs, is read from one place, whatever becomes of the profile later.
+    """
+    name = flavor.extra_specs.get(PROFILE_KEY)
+    if name is None:
+        return flavor
+    groups = profiles.profile_groups(name)
+    if groups is None:
+        raise Invalid(f"{PROFILE_KEY}={name}: there is no device profile of this name; make it, or name another one")
+    added = {}
+    for number, group in enumerate(groups):
+        for key, value in group.items():
+            kind, _, rest = key.partition(":")
+            added[f"{kind}device_profile_{number}:{rest}"] = str(value)
+    own = read(flavor.extra_specs)
+    # Nova's rule: with one group of the flavor's own at most, nobody can have meant them to exclude each other.
+    if len([suffix for suffix in own.suffixes() if suffix]) <= 1 and own.group_policy is None:
+        added.setdefault(POLICY_KEY, "none")
+    return replace(flavor, extra_specs={**flavor.extra_specs, **added})

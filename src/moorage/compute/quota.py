@@ -1,0 +1,107 @@
+"""[pure] Limits of a project: their names, what a server counts, and which limit a request is over.
+
+Limits have the peer's names, and beside them ``class:NAME`` for any resource class of Placement, custom ones too.
+A server counts what it asks of Placement: ``cores`` are its VCPU and PCPU, ``ram`` its MEMORY_MB, whatever its flavor
+displays. -1 is no limit.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+UNLIMITED = -1
+CLASS_PREFIX = "class:"
+#: Limits of what the peer's networks and injected files were; they limit nothing here.
+OF_NETWORKS: Mapping[str, int] = dict.fromkeys(
+    ("fixed_ips", "floating_ips", "security_group_rules", "security_groups"), UNLIMITED
+)
+OF_FILES: Mapping[str, int] = {
+    "injected_file_content_bytes": 10240,
+    "injected_file_path_bytes": 255,
+    "injected_files": 5,
+}
+#: The peer's.
+DEFAULTS: Mapping[str, int] = {
+    "cores": 20,
+    "instances": 10,
+    "key_pairs": 100,
+    "metadata_items": 128,
+    "ram": 51200,
+    "server_group_members": 10,
+    "server_groups": 10,
+    **OF_NETWORKS,
+    **OF_FILES,
+}
+
+_CLASS = re.compile(r"[A-Z0-9_]{1,255}\Z")
+
+Amounts = Mapping[str, int]  # {name of a limit: units}
+
+
+@dataclass(frozen=True)
+class Over:
+    """One limit that a request would exceed."""
+
+    name: str
+    used: int
+    asked: int
+    limit: int
+
+
+def is_class(name: str) -> bool:
+    """Could it be a resource class of Placement?"""
+    return _CLASS.match(name) is not None
+
+
+def counted(resources: Mapping[str, int], *, servers: int = 1) -> dict[str, int]:
+    """What `servers` servers count that ask for `resources` ({resource class: units}) each."""
+    amounts = {f"{CLASS_PREFIX}{name}": units for name, units in resources.items()}
+    amounts["instances"] = 1
+    amounts["cores"] = resources.get("VCPU", 0) + resources.get("PCPU", 0)
+    amounts["ram"] = resources.get("MEMORY_MB", 0)
+    return {name: units * servers for name, units in amounts.items()}
+
+
+def together(parts: Iterable[Amounts]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, units in part.items():
+            total[name] = total.get(name, 0) + units
+    return total
+
+
+def larger(one: Amounts, other: Amounts) -> dict[str, int]:
+    """Name by name the larger of both: what a server counts that may become either."""
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def growth(before: Amounts, after: Amounts) -> dict[str, int]:
+    """What `after` counts beyond `before`."""
+    return {name: units - before.get(name, 0) for name, units in after.items() if units > before.get(name, 0)}
+
+
+def over(limits: Amounts, used: Amounts, asked: Amounts) -> list[Over]:
+    """By name. What a request does not ask for it cannot exceed, however much is used."""
+    return [
+        Over(name, used.get(name, 0), asked[name], limits[name])
+        for name in sorted(asked)
+        if asked[name] > 0 and limits.get(name, UNLIMITED) >= 0 and used.get(name, 0) + asked[name] > limits[name]
+    ]
+
+
+def fitting(limits: Amounts, used: Amounts, one: Amounts, most: int) -> int:
+    """How many servers, `most` at most, fit that count `one` each."""
+    count = most
+    for name, units in one.items():
+        if units > 0 and limits.get(name, UNLIMITED) >= 0:
+            count = min(count, max(0, limits[name] - used.get(name, 0)) // units)
+    return count
+
+
+def refusal(found: list[Over]) -> str:
+    """In the peer's words, which clients look for."""
+    names = ", ".join(one.name for one in found)
+    asked = ", ".join(str(one.asked) for one in found)
+    used = ", ".join(str(one.used) for one in found)
+    limits = ", ".join(str(one.limit) for one in found)
+    return f"Quota exceeded for {names}: Requested {asked}, but already used {used} of {limits} {names}"

@@ -1,0 +1,175 @@
+"""Use cases of quotas: show and set limits, count what is used, and admit what is asked for.
+
+What a project uses is what its servers ask for, in whatever state they are, and what consumers of other kinds hold for
+it in Placement. The first is counted from the rows under a lock of the project, in the transaction that adds to them:
+of two requests at the same time the second one counts the first. A server counts from its row on and not from its
+claim in Placement, so nothing is in between. The second is asked of Placement before the transaction.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute import quota_store as store
+from moorage.compute.model import Flavor
+from moorage.compute.quota import (
+    UNLIMITED,
+    Amounts,
+    counted,
+    fitting,
+    growth,
+    larger,
+    over,
+    refusal,
+    together,
+)
+from moorage.compute.server_request import fields_of
+from moorage.core.errors import Invalid, OverQuota
+from moorage.db.transactions import in_transaction, read
+from moorage.scheduler.flavor_resources import request_for
+
+#: Consumer types of servers and of their moves: those are counted from the rows.
+_OWN_TYPES = frozenset({"INSTANCE", "MIGRATION"})
+
+
+class UsageLookup(Protocol):
+    def project_usages(self, project_id: str) -> Mapping[str, Mapping[str, int]]:
+        """{consumer type: {resource class: units}}"""
+        ...
+
+
+class QuotaService:
+    """`defaults`: every limit that there is, `moorage.compute.quota.DEFAULTS` for example. `placement` None: what others
+    than servers hold is not counted.
+    """
+
+    def __init__(self, engine: Engine, *, defaults: Amounts, placement: UsageLookup | None = None) -> None:
+        self._engine = engine
+        self._defaults = dict(defaults)
+        self._placement = placement
+
+    # ------------------------------------------------------------------------------------ show and set
+
+    def defaults(self) -> dict[str, int]:
+        """Limits of a project that has none of its own."""
+        with read(self._engine) as connection:
+            return self._defaults | store.limits_of(connection, store.FOR_ALL)
+
+    def limits(self, project_id: str) -> dict[str, int]:
+        with read(self._engine) as connection:
+            return self._limits(connection, project_id)
+
+    def usage(self, project_id: str) -> dict[str, int]:
+        """What counts against limits now."""
+        others = self.held_by_others(project_id)
+        with read(self._engine) as connection:
+            return together((_used(connection, project_id), others))
+
+    def set_limits(self, project_id: str, limits: Amounts, *, force: bool) -> dict[str, int]:
+        """Raises `Invalid` for a limit below what is used, without `force`."""
+        others = {} if force else self.held_by_others(project_id)
+
+        def work(connection: Connection) -> dict[str, int]:
+            store.lock_project(connection, project_id)
+            used = {} if force else together((_used(connection, project_id), others))
+            for name, limit in limits.items():
+                if UNLIMITED < limit < used.get(name, 0):
+                    raise Invalid(
+                        f"Quota limit {limit} for {name} must be greater than or equal to already used and reserved "
+                        f"{used[name]}."
+                    )
+            store.set_limits(connection, project_id, limits)
+            return self._limits(connection, project_id)
+
+        return in_transaction(self._engine, work)
+
+    def set_defaults(self, limits: Amounts) -> dict[str, int]:
+        def work(connection: Connection) -> None:
+            store.lock_project(connection, store.FOR_ALL)
+            store.set_limits(connection, store.FOR_ALL, limits)
+
+        in_transaction(self._engine, work)
+        return self.defaults()
+
+    def reset(self, project_id: str) -> None:
+        in_transaction(self._engine, lambda connection: store.reset_limits(connection, project_id))
+
+    # ------------------------------------------------------------------------------------------ admit
+
+    def held_by_others(self, project_id: str) -> dict[str, int]:
+        """Of consumers that are no servers; outside of any transaction. Raises `Unavailable`."""
+        if self._placement is None:
+            return {}
+        usages = self._placement.project_usages(project_id)
+        parts = [counted(held, servers=1) | {"instances": 0} for kind, held in usages.items() if kind not in _OWN_TYPES]
+        return together(parts)
+
+    def lock(self, connection: Connection, project_id: str) -> dict[str, int]:
+        """The limits, and nobody else adds to what they limit until the caller's transaction ends."""
+        store.lock_project(connection, project_id)
+        return self._limits(connection, project_id)
+
+    def admit_servers(
+        self, connection: Connection, project_id: str, flavor: Flavor, least: int, most: int, others: Amounts
+    ) -> int:
+        """How many of `most` servers may be made, `least` at least. Raises `OverQuota`."""
+        limits, one = self.lock(connection, project_id), of_flavor(flavor)
+        used = together((_used(connection, project_id), others))
+        count = fitting(limits, used, one, most)
+        if count < least:
+            _refuse(limits, used, {name: units * least for name, units in one.items()})
+        return count
+
+    def admit_resize(
+        self, connection: Connection, project_id: str, before: Flavor, after: Flavor, others: Amounts
+    ) -> None:
+        """Raises `OverQuota` when the larger flavor of a server does not fit. A server that is resized counts, class
+        by class, with the larger flavor until the resize is confirmed or reverted.
+        """
+        asked = growth(of_flavor(before), of_flavor(after))
+        self._admit(connection, project_id, asked, others)
+
+    def admit_return(self, connection: Connection, project_id: str, flavor: Flavor, others: Amounts) -> None:
+        """Of a server that was offloaded: it was counted as a server all the time. Raises `OverQuota`."""
+        self._admit(connection, project_id, of_flavor(flavor) | {"instances": 0}, others)
+
+    def check_metadata(self, connection: Connection, project_id: str, metadata: Mapping[str, str]) -> None:
+        """Raises `OverQuota` for more items than a server may have."""
+        if not metadata:
+            return
+        limit = self._limits(connection, project_id)["metadata_items"]
+        if 0 <= limit < len(metadata):
+            raise OverQuota(f"Maximum number of metadata items exceeds {limit}")
+
+    def _admit(self, connection: Connection, project_id: str, asked: Amounts, others: Amounts) -> None:
+        limits = self.lock(connection, project_id)
+        _refuse(limits, together((_used(connection, project_id), others)), asked)
+
+    def _limits(self, connection: Connection, project_id: str) -> dict[str, int]:
+        return self._defaults | store.in_force(connection, project_id)
+
+
+def of_flavor(flavor: Flavor) -> dict[str, int]:
+    """What one server of this flavor counts. A flavor of old that would be refused today counts what it displays."""
+    try:
+        groups = request_for(fields_of(flavor)).groups.values()
+    except Invalid:
+        return counted({"VCPU": flavor.vcpus, "MEMORY_MB": flavor.ram_mb, "DISK_GB": flavor.disk_gb})
+    return counted(together(group.resources for group in groups))
+
+
+def _used(connection: Connection, project_id: str) -> dict[str, int]:
+    parts = [
+        {name: units * servers for name, units in of_flavor(flavor).items()}
+        for flavor, servers in store.holding(connection, project_id)
+    ]
+    for now, before, after in store.moving(connection, project_id):
+        parts.append(growth(of_flavor(now), larger(of_flavor(before), of_flavor(after))))
+    return together([*parts, {"instances": store.offloaded(connection, project_id)}])
+
+
+def _refuse(limits: Amounts, used: Amounts, asked: Amounts) -> None:
+    if found := over(limits, used, asked):
+        quotas = [{"name": one.name, "used": one.used, "asked": one.asked, "limit": one.limit} for one in found]
+        raise OverQuota(refusal(found), quotas=quotas)

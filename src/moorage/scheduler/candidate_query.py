@@ -1,0 +1,55 @@
+"""A request, and where it may go, as query parameters of ``GET /allocation_candidates``.
+
+``[("resources", "MEMORY_MB:512,VCPU:2"), ("required", "CUSTOM_A,!CUSTOM_B"), ("resources_N", "CUSTOM_X:1"),
+("root_required", "!CUSTOM_RESERVATION_HOST,!COMPUTE_STATUS_DISABLED")]``
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moorage.core.names import DISABLED_HOST_TRAIT, RESERVED_HOST_TRAIT
+from moorage.scheduler.flavor_resources import Group, ResourceRequest
+
+Query = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """Which trees come into question at all; what Placement can tell by itself."""
+
+    in_tree: str | None = None  #: the root of the only one
+    member_of: tuple[str, ...] = ()  #: each one more condition: ``in:A,B``, ``!in:C``
+
+
+def query_for(request: ResourceRequest, narrowing: Narrowing = Narrowing()) -> Query:
+    """In a stable order; without a limit."""
+    query: Query = []
+    # Being in an aggregate is the host's matter: one group that asks for it is enough, but it must ask for something.
+    asks_for_members = "" if "" in request.groups else min(_with_resources(request))
+    for suffix, group in sorted(request.groups.items()):
+        if group.resources:
+            amounts = ",".join(f"{name}:{amount}" for name, amount in sorted(group.resources.items()))
+            query.append((f"resources{suffix}", amounts))
+        query.extend((f"required{suffix}", text) for text in _trait_terms(group))
+        if narrowing.in_tree is not None and group.resources:
+            query.append((f"in_tree{suffix}", narrowing.in_tree))
+        if suffix == asks_for_members:
+            query.extend((f"member_of{suffix}", aggregates) for aggregates in narrowing.member_of)
+    if request.group_policy is not None and sum(1 for suffix in _with_resources(request) if suffix) > 1:
+        query.append(("group_policy", request.group_policy))
+    query.extend(("same_subtree", ",".join(together)) for together in request.same_subtree)
+    kept_off = [DISABLED_HOST_TRAIT] if request.is_for_reserved else [RESERVED_HOST_TRAIT, DISABLED_HOST_TRAIT]
+    forbidden = dict.fromkeys((*request.root_forbidden, *kept_off))
+    query.append(("root_required", ",".join([*request.root_required, *(f"!{trait}" for trait in forbidden)])))
+    return query
+
+
+def _with_resources(request: ResourceRequest) -> list[str]:
+    return [suffix for suffix, group in request.groups.items() if group.resources]
+
+
+def _trait_terms(group: Group) -> Sequence[str]:
+    """``A,!B`` in one parameter; each ``in:A,B`` in one of its own, as Placement wants it."""
+    single = [trait for trait in group.required if not trait.startswith("in:")]
+    plain = ",".join([*single, *(f"!{trait}" for trait in group.forbidden)])
+    return [*([plain] if plain else []), *(trait for trait in group.required if trait.startswith("in:"))]

@@ -1,0 +1,18 @@
+"""What an operator can set of the scheduler, by Nova's names where Nova has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moorage.scheduler.prefilters import AggregateRules
+
+
+@dataclass(frozen=True)
+class SchedulerOptions:
+    max_placement_results: int = 1000  #: candidates that are compared at most
+    sample_size: int = (
+        64  #: candidates, from all over the cloud, that are compared where that is enough; 0: as many as above
+    )
+    max_attempts: int = 3  #: hosts on which a build is tried
+    host_subset_size: int = 1  #: of so many best hosts one is taken at random
+    multipliers: Mapping[str, float] = field(default_factory=dict)  #: {weigher: number}, where not the usual
+    aggregates: AggregateRules = field(default_factory=AggregateRules)

@@ -1,0 +1,96 @@
+"""What Placement can decide by itself: aggregates, as conditions on where a candidate's host may be.
+
+    availability zone    ``member_of=in:`` the aggregates of that zone; the default zone is "in none that has a zone"
+    tenant aggregates    metadata ``filter_tenant_id*``: the project's servers go there and nowhere else
+    isolated aggregates  metadata ``trait:X=required``: closed to who does not require X
+
+Source: Nova's request filters of the same names, and its options, which are the same here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from moorage.scheduler.flavor_resources import ResourceRequest
+
+ZONE_KEY = "availability_zone"
+_TENANT_KEY, _TRAIT_KEY = "filter_tenant_id", "trait:"
+
+
+@dataclass(frozen=True)
+class AggregateView:
+    uuid: str
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class AggregateRules:
+    """Nova's options of these names, all off where nothing is said."""
+
+    limit_tenants_to_placement_aggregate: bool = False
+    placement_aggregate_required_for_tenants: bool = False
+    enable_isolated_aggregate_filtering: bool = False
+
+    def matter(self, zone: str | None) -> bool:
+        """Whether aggregates say anything of a request for `zone`: where not, nobody need read them."""
+        return zone is not None or self.limit_tenants_to_placement_aggregate or self.enable_isolated_aggregate_filtering
+
+
+@dataclass(frozen=True)
+class Closed:
+    """No aggregate is open to the request: `reason` is why."""
+
+    reason: str
+
+
+def member_of(
+    aggregates: Iterable[AggregateView],
+    rules: AggregateRules,
+    request: ResourceRequest,
+    *,
+    zone: str | None,
+    default_zone: str,
+    project_id: str,
+) -> dict[str, str] | Closed:
+    """{value of ``member_of``: what it means}; each of them must hold."""
+    aggregates = list(aggregates)
+    found: dict[str, str] = {}
+    if zone is not None:
+        of_zone = [one.uuid for one in aggregates if one.metadata.get(ZONE_KEY) == zone]
+        zoned = [one.uuid for one in aggregates if one.metadata.get(ZONE_KEY)]
+        if zone != default_zone and not of_zone:
+            return Closed(f"no host is in availability zone {zone}")
+        if of_zone:
+            found["in:" + ",".join(of_zone)] = f"availability zone {zone}"
+        elif zoned:
+            found["!in:" + ",".join(zoned)] = f"availability zone {zone}"
+    if rules.limit_tenants_to_placement_aggregate:
+        own = [one.uuid for one in aggregates if project_id in _tenants(one)]
+        if own:
+            found["in:" + ",".join(own)] = "aggregates of the project"
+        elif rules.placement_aggregate_required_for_tenants:
+            return Closed("no aggregate is for the project, and the projects' servers go into such ones only")
+    if rules.enable_isolated_aggregate_filtering:
+        closed = [one.uuid for one in aggregates if _traits(one) - _required(request)]
+        if closed:
+            found["!in:" + ",".join(closed)] = "not in aggregates for other traits"
+    return found
+
+
+def _tenants(aggregate: AggregateView) -> frozenset[str]:
+    return frozenset(value for key, value in aggregate.metadata.items() if key.startswith(_TENANT_KEY))
+
+
+def _traits(aggregate: AggregateView) -> frozenset[str]:
+    return frozenset(
+        key.removeprefix(_TRAIT_KEY)
+        for key, value in aggregate.metadata.items()
+        if key.startswith(_TRAIT_KEY) and value == "required"
+    )
+
+
+def _required(request: ResourceRequest) -> frozenset[str]:
+    def names() -> Iterator[str]:
+        for group in request.groups.values():
+            yield from group.required
+
+    return frozenset(names()) | frozenset(request.root_required)

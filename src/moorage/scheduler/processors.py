@@ -1,0 +1,107 @@
+"""Dedicated processors: what ``hw:cpu_policy`` and its like make of a flavor's vcpus.
+
+    hw:cpu_policy              shared (the default): VCPU; dedicated: PCPU; mixed: those of the mask PCPU, the rest VCPU
+    hw:cpu_dedicated_mask      which of the guest's processors are dedicated, like ``2-3`` or ``^0-1``; mixed only
+    hw:cpu_thread_policy       prefer; require, isolate: hosts with, without hyperthreading; not with shared
+    hw:emulator_threads_policy share; isolate: one dedicated processor more for the emulator; dedicated only
+
+The image may name the policies too (``hw_cpu_policy``, ``hw_cpu_thread_policy``) where the flavor leaves them open.
+
+Nova asks a second time with VCPU where PCPU has no candidate, for hosts older than that class. Not here: a server
+that asked for dedicated processors gets them or a reason.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from moorage.core.errors import Invalid
+
+POLICY_KEY, MASK_KEY = "hw:cpu_policy", "hw:cpu_dedicated_mask"
+THREADS_KEY, EMULATOR_KEY = "hw:cpu_thread_policy", "hw:emulator_threads_policy"
+HYPERTHREADING = "HW_CPU_HYPERTHREADING"
+_VALUES = {
+    POLICY_KEY: ("shared", "dedicated", "mixed"),
+    THREADS_KEY: ("prefer", "isolate", "require"),
+    EMULATOR_KEY: ("share", "isolate"),
+}
+_PART = re.compile(r"(\^?)(\d{1,5})(?:-(\d{1,5}))?\Z", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Processors:
+    """`amounts` in place of the flavor's vcpus; traits for the group without a suffix."""
+
+    amounts: Mapping[str, int]
+    required: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+
+
+def processors(
+    vcpus: int, extra_specs: Mapping[str, str], image_properties: Mapping[str, str], overridden: Mapping[str, int]
+) -> Processors:
+    """`overridden`: amounts of the ``resources:`` keys. Raises `Invalid` for what cannot be meant together."""
+    specs = {key: value for key in (*_VALUES, MASK_KEY) if (value := extra_specs.get(key)) is not None}
+    for key, allowed in _VALUES.items():
+        _from_image(specs, key, image_properties)
+        if key in specs and specs[key] not in allowed:
+            raise Invalid(f"{key}={specs[key]}: use {', '.join(allowed[:-1])} or {allowed[-1]}")
+    policy = specs.get(POLICY_KEY, "shared")
+    named = next((name for name in ("VCPU", "PCPU") if name in overridden), None)
+    if POLICY_KEY in extra_specs and named:
+        raise Invalid(f"{POLICY_KEY} and resources:{named} both say which processors are asked for; keep one of them")
+    threads, emulator = specs.get(THREADS_KEY, "prefer"), specs.get(EMULATOR_KEY, "share")
+    if policy == "shared" and threads != "prefer" and not overridden.get("PCPU"):
+        raise Invalid(f"{THREADS_KEY}={threads} is about dedicated processors; add {POLICY_KEY}=dedicated")
+    if policy != "dedicated" and emulator == "isolate":
+        raise Invalid(f"{EMULATOR_KEY}=isolate takes a dedicated processor; add {POLICY_KEY}=dedicated")
+    dedicated = _dedicated(policy, vcpus, specs.get(MASK_KEY)) + (1 if emulator == "isolate" else 0)
+    amounts = {"PCPU": dedicated, "VCPU": 0 if policy == "dedicated" else vcpus - dedicated}
+    return Processors(
+        {name: amount for name, amount in amounts.items() if amount},
+        (HYPERTHREADING,) if threads == "require" else (),
+        (HYPERTHREADING,) if threads == "isolate" else (),
+    )
+
+
+def _from_image(specs: dict[str, str], key: str, image_properties: Mapping[str, str]) -> None:
+    """The image's word where the flavor has none; both must agree where both have one."""
+    name = key.replace(":", "_")
+    wanted = image_properties.get(name) if key != EMULATOR_KEY else None
+    if wanted is None:
+        return
+    if key in specs and specs[key] != wanted:
+        raise Invalid(
+            f"image property {name}={wanted}: the flavor says {key}={specs[key]}; take another image or flavor"
+        )
+    specs[key] = wanted
+
+
+def _dedicated(policy: str, vcpus: int, mask: str | None) -> int:
+    """How many of the guest's processors are dedicated."""
+    if policy != "mixed":
+        if mask is not None:
+            raise Invalid(f"{MASK_KEY}={mask} needs {POLICY_KEY}=mixed")
+        return vcpus if policy == "dedicated" else 0
+    if mask is None:
+        raise Invalid(f"{POLICY_KEY}=mixed needs {MASK_KEY}: which of the {vcpus} processors are dedicated, like 1-3")
+    chosen = _masked(mask, vcpus)
+    if not chosen or len(chosen) == vcpus or max(chosen) >= vcpus:
+        raise Invalid(
+            f"{MASK_KEY}={mask}: of the processors 0 to {vcpus - 1} some must be dedicated and some not; "
+            f"use {POLICY_KEY}=dedicated or shared for all of them"
+        )
+    return len(chosen)
+
+
+def _masked(mask: str, vcpus: int) -> set[int]:
+    """The numbers in ``0-3,^1``; with exclusions only, all others."""
+    included: set[int] = set()
+    excluded: set[int] = set()
+    for part in mask.split(","):
+        match = _PART.match(part.strip())
+        if match is None:
+            raise Invalid(f"{MASK_KEY}={mask}: write numbers and ranges, like 0-3,^1")
+        into = excluded if match[1] else included
+        into.update(range(int(match[2]), int(match[3] or match[2]) + 1))
+    return (included or set(range(vcpus))) - excluded

@@ -1,0 +1,79 @@
+"""Why no host was found: counted and without names for users, with them for administrators.
+
+    No valid host was found. 12 hosts considered; resources:CUSTOM_GOLD=1 left 3; 3 hosts: its compute service is down.
+
+The beginning is Nova's, which clients look for. What was counted: first by Placement, constraint by constraint, then
+by the scheduler's own filters, then the claims that others were quicker with.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from moorage.scheduler.filters import FILTERS
+from moorage.scheduler.select import counted
+
+NO_VALID_HOST = "No valid host was found."
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many hosts one condition left."""
+
+    condition: str
+    before: int
+    after: int
+    examples: tuple[str, ...] = ()  #: sentences that name hosts
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """`asked`: the query to Placement. `rejected`: {host: (filter, reason)}. `refused_claims`: {host: how many}."""
+
+    asked: str
+    counts: tuple[Count, ...] = ()
+    note: str = ""  #: what is to be said without any count
+    closest: tuple[str, ...] = ()  #: hosts that lack least, and what
+    change: str = ""  #: the smallest change that would make the request fit
+    rejected: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    refused_claims: Mapping[str, int] = field(default_factory=dict)
+
+    def for_users(self) -> str:
+        """Terms and counts; no host is named."""
+        parts = []
+        if self.counts:
+            considered = self.counts[0].before
+            funnel = [f"{considered} {'host' if considered == 1 else 'hosts'} considered"]
+            funnel += [f"{one.condition} left {one.after}" for one in self.counts if one.after < one.before]
+            parts.append("; ".join(funnel))
+        if self.rejected:
+            parts.append(f"Placement has room, but: {counted({host: why for host, (_, why) in self.rejected.items()})}")
+        if self.refused_claims:
+            claims = sum(self.refused_claims.values())
+            parts.append(f"all of {claims} claims were overtaken by others; try again")
+        return ". ".join([*parts, *([self.note] if self.note else [])]).rstrip(".") + "."
+
+    def for_administrators(self) -> str:
+        """A line for each thing that is known, hosts by name."""
+        lines = [self.asked] if self.asked else []
+        for one in self.counts:
+            lines += [f"{one.condition}: {one.before} -> {one.after}", *(f"  {why}" for why in one.examples)]
+        lines += [f"{name}: {before} -> {after}" for name, before, after in self.filter_counts()]
+        lines += [f"{host}: {reason}" for host, (_, reason) in sorted(self.rejected.items())]
+        lines += [f"{host}: {count} claims refused" for host, count in sorted(self.refused_claims.items())]
+        lines += [f"closest: {text}" for text in self.closest]
+        return "\n".join([*lines, *([f"would fit: {self.change}"] if self.change else [])])
+
+    def rejected_counts(self) -> dict[str, int]:
+        """{reason: hosts}"""
+        return dict(Counter(why for _, why in self.rejected.values()))
+
+    def filter_counts(self) -> Sequence[tuple[str, int, int]]:
+        """(filter, hosts before it, hosts after it) of those that took some away."""
+        left, found = len(self.rejected) + len(self.refused_claims), []
+        for name in ("is_known", *(passes.__name__ for passes in FILTERS)):
+            removed = sum(1 for by, _ in self.rejected.values() if by == name)
+            if removed:
+                found.append((name, left, left - removed))
+                left -= removed
+        return found

@@ -1,0 +1,64 @@
+"""Where the members of a group are counted, on each database."""
+
+import pytest
+
+from moorage.compute import group_store, host_store, store
+from moorage.compute.model import Flavor, HostReport
+from moorage.compute.server_request import NewServer
+from moorage.compute.service import ComputeService
+from moorage.compute.tables import moves, servers
+from moorage.core.caller import Caller
+from moorage.db.migrations import upgrade
+from moorage.db.transactions import read, write
+from moorage.jobs.duties import Wakeups
+from moorage.jobs.hints import InProcessHints
+from moorage.scheduler.server_groups import Policy
+
+ALICE = Caller(user_id="alice", project_id="red", roles=frozenset({"member"}))
+SMALL = Flavor(id="small", name="small", vcpus=2, ram_mb=512, disk_gb=1)
+ROOTS = {name: f"00000000-0000-4000-8000-00000000000{name}" for name in "abc"}
+
+
+@pytest.fixture
+def compute(engine, clock, ids):
+    upgrade(engine, "compute")
+    service = ComputeService(engine, clock, ids, InProcessHints(Wakeups()))
+    service.flavors.create(SMALL)
+    with write(engine) as connection:
+        for name, root in ROOTS.items():
+            report = HostReport(name, root, "QEMU", 1, "127.0.0.1", 8, 8192, 100, 0)
+            host_store.register(connection, report, ids.uuid(), clock.now())
+    return service
+
+
+@pytest.mark.parametrize(
+    ("status", "may", "will"),
+    [(None, "a", "a"), ("migrating", "ab", "b"), ("finished", "ab", "a"), ("error", "ab", "a")],
+)
+def test_a_member_that_moves_is_counted_once_on_each_of_its_hosts(compute, engine, clock, ids, status, may, will):
+    """Anti-affinity asks where it may be, the other policies where it will be."""
+    for policy, names in ((Policy.ANTI_AFFINITY, may), (Policy.AFFINITY, will), (Policy.SOFT_ANTI_AFFINITY, will)):
+        group = compute.groups.create(ALICE, "g", policy, {})
+        new = NewServer(
+            name="vm", flavor_id="small", image_id="i", count=2, least=2, scheduler_hints={"group": group.id}
+        )
+        member, other = compute.creation.create(ALICE, "req", new, may_force_host=False)
+        row = {
+            "id": ids.uuid(), "server_id": member.id, "kind": "migration", "status": status, "is_open": True,
+            "source_host": "a", "dest_host": "b", "old_state": "active", "old_flavor": vars(SMALL),
+            "new_flavor": vars(SMALL), "details": {}, "user_id": "alice", "project_id": "red",
+            "created_at": clock.now(), "updated_at": clock.now(),
+        }  # fmt: skip
+        with write(engine) as connection:
+            store.update_server(connection, member.id, clock.now(), host="a")
+            if status is not None:
+                connection.execute(moves.insert(), row)
+                connection.execute(moves.insert(), row | {"id": ids.uuid(), "dest_host": "c", "is_open": False})
+        with read(engine) as connection:
+            view = group_store.view_of(connection, other.id)
+            assert view.members == {ROOTS[name]: 1 for name in names}
+            assert group_store.view_of(connection, member.id).members == {}
+        with write(engine) as connection:
+            connection.execute(servers.update().where(servers.c.id == member.id).values(vm_state="deleted"))
+        with read(engine) as connection:
+            assert group_store.view_of(connection, other.id).members == {}

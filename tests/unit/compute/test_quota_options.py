@@ -1,0 +1,38 @@
+"""Limits by option: the peer's where nothing is said, and a clear refusal of what is no limit."""
+
+from dataclasses import replace
+
+import pytest
+
+from moorage.config import Config
+from moorage.core.errors import StartError
+from moorage.wiring.services import _quotas
+
+
+def quotas(**options):
+    config = Config()
+    return _quotas(replace(config, compute=replace(config.compute, **options)))
+
+
+def test_the_defaults_are_the_peers():
+    limits = quotas()
+    assert (limits["instances"], limits["cores"], limits["ram"]) == (10, 20, 51200)
+
+
+def test_classes_are_named_with_their_limits():
+    limits = quotas(quota_cores=-1, quota_classes="CUSTOM_GOLD=4, VGPU = 2,")
+    assert (limits["cores"], limits["class:CUSTOM_GOLD"], limits["class:VGPU"]) == (-1, 4, 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"quota_classes": "gold=4"},
+        {"quota_classes": "CUSTOM_GOLD"},
+        {"quota_classes": "VGPU=x"},
+        {"quota_instances": -2},
+    ],
+)
+def test_what_is_no_limit_stops_the_start(options):
+    with pytest.raises(StartError, match=r"\[compute\]"):
+        quotas(**options)

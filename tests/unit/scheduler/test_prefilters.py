@@ -1,0 +1,74 @@
+"""What of aggregates becomes a condition of the query, by Nova's rules for its request filters."""
+
+import pytest
+
+from moorage.scheduler.flavor_resources import FlavorFields, request_for
+from moorage.scheduler.image_needs import architecture, hypervisor_type, image_needs
+from moorage.scheduler.prefilters import AggregateRules, AggregateView, Closed, member_of
+
+EAST = AggregateView("e", {"availability_zone": "east"})
+WEST = AggregateView("w", {"availability_zone": "west"})
+RED = AggregateView("r", {"filter_tenant_id": "red", "filter_tenant_id2": "pink"})
+FAST = AggregateView("f", {"trait:CUSTOM_FAST": "required", "trait:CUSTOM_OLD": "no"})
+ALL = [EAST, WEST, RED, FAST]
+
+
+def found(zone=None, project="red", specs=None, aggregates=ALL, **rules):
+    request = request_for(FlavorFields(1, 64, 1, extra_specs=specs or {}))
+    return member_of(
+        aggregates, AggregateRules(**rules), request, zone=zone, default_zone="nova", project_id=project
+    )  # fmt: skip
+
+
+def values(*arguments, **options):
+    return list(found(*arguments, **options))
+
+
+def test_a_zone_is_its_aggregates():
+    assert found("east") == {"in:e": "availability zone east"}
+    assert values("east", aggregates=[*ALL, AggregateView("e2", {"availability_zone": "east"})]) == ["in:e,e2"]
+    assert found("north") == Closed("no host is in availability zone north")
+
+
+def test_the_default_zone_is_where_no_other_is():
+    assert values("nova") == ["!in:e,w"]
+    assert values("nova", aggregates=[RED]) == []
+    assert values("nova", aggregates=[*ALL, AggregateView("n", {"availability_zone": "nova"})]) == ["in:n"]
+
+
+def test_projects_are_kept_to_their_aggregates_only_where_that_is_switched_on():
+    assert values() == []
+    on = {"limit_tenants_to_placement_aggregate": True}
+    assert values(**on) == values(project="pink", **on) == ["in:r"]
+    assert values(project="blue", **on) == []
+    assert isinstance(found(project="blue", placement_aggregate_required_for_tenants=True, **on), Closed)
+
+
+@pytest.mark.parametrize(
+    ("specs", "expected"),
+    [
+        ({}, ["!in:f"]),
+        ({"trait:CUSTOM_FAST": "required"}, []),
+        ({"root_required": "CUSTOM_FAST"}, []),
+        ({"trait:CUSTOM_FAST": "forbidden"}, ["!in:f"]),
+    ],
+)
+def test_an_isolated_aggregate_is_closed_to_who_does_not_ask_for_its_traits(specs, expected):
+    assert values(specs=specs) == []
+    assert values(specs=specs, enable_isolated_aggregate_filtering=True) == expected
+
+
+def test_conditions_add_up():
+    every = {"limit_tenants_to_placement_aggregate": True, "enable_isolated_aggregate_filtering": True}
+    assert values("east", **every) == ["in:e", "in:r", "!in:f"]
+
+
+def test_what_of_an_image_matters_is_kept_and_read():
+    needs = image_needs({"trait:CUSTOM_A": "required", "hw_architecture": "arm64", "os_distro": "debian"})
+    assert needs == {"trait:CUSTOM_A": "required", "hw_architecture": "arm64"}
+    assert (architecture(needs), architecture({"architecture": "x86_64"}), architecture({})) == (
+        "aarch64",
+        "x86_64",
+        None,
+    )
+    assert (hypervisor_type({"img_hv_type": "KVM"}), hypervisor_type({})) == ("qemu", None)

@@ -1,0 +1,177 @@
+"""Bare-metal servers of before custom classes: migrated once, healed each round, from a database of an older schema too."""
+
+import pytest
+from sqlalchemy import insert
+
+from moorage.compute import tables
+from moorage.compute.baremetal import BareMetal, BareMetalDuty, Outcome
+from moorage.db import migrations
+from moorage.db.engine import open_engine
+from moorage.placement.client import Candidate, Inventory
+from tests.wire.compute.conftest import Host
+
+GOLD = "CUSTOM_BAREMETAL_GOLD"
+OLD_FLAVOR = {
+    "id": "bm", "name": "bm", "vcpus": 8, "ram_mb": 4096, "disk_gb": 100, "ephemeral_gb": 0, "swap_mb": 0,
+    "rxtx_factor": 1.0, "is_public": True, "description": None, "extra_specs": {},
+}  # fmt: skip
+
+
+class Node(Host):
+    """A bare-metal node: what it is made of, and one unit of its class."""
+
+    def register(self):
+        self.plane.agent.register_host(
+            self.name, provider_uuid=self.provider.uuid, hypervisor_type="ironic", hypervisor_version=1,
+            host_ip="127.0.0.1", vcpus=8, memory_mb=4096, local_gb=100, devices=0,
+        )  # fmt: skip
+
+    def classify(self, resource_class=None):
+        totals = {"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100} | ({resource_class: 1} if resource_class else {})
+        self.offer(**totals)
+
+
+@pytest.fixture
+def node(plane):
+    node = Node(plane, "node-1")
+    node.classify()
+    return node
+
+
+@pytest.fixture
+def bare_metal(plane):
+    return BareMetal(plane.engine, plane.clock, plane.placement)
+
+
+@pytest.fixture
+def old_server(plane, node):
+    """Made before its node had a class: it holds none of it."""
+    server_id = plane.boot(plane.flavor("bm", vcpus=8, ram=4096, disk=100))
+    plane.settle(node)
+    node.classify(GOLD)
+    return server_id
+
+
+def free(plane):
+    """Candidates of a flavor of the new kind."""
+    found, _ = plane.placement.candidates([("resources", f"{GOLD}:1")])
+    return len(found)
+
+
+def stored(plane, server_id):
+    return plane.admin("GET", f"/v2.1/servers/{server_id}", version="2.47")[2]["server"]["flavor"]["extra_specs"]
+
+
+def test_the_servers_own_flavor_gets_the_class_and_the_flavor_stays(plane, node, old_server, bare_metal):
+    """F6 (flavor-resources): the class is added to `instance.flavor`, not to the flavor."""
+    steps, after = bare_metal.migrate(dry_run=False)
+    assert [(step.node, step.server_id, step.outcome, step.resource_class) for step in steps] == [
+        ("node-1", old_server, Outcome.DONE, GOLD)
+    ]
+    assert after is None
+    assert stored(plane, old_server) == {f"resources:{GOLD}": "1"}
+    assert plane.admin("GET", "/v2.1/flavors/bm/os-extra_specs")[2] == {"extra_specs": {}}
+
+
+def test_the_allocation_is_healed_from_the_stored_flavor(plane, node, old_server, bare_metal):
+    """F7 (flavor-resources): the periodic update reports custom classes of the stored flavor."""
+    held = {"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100}
+    assert plane.placement.allocations(old_server) == {node.provider.uuid: held}
+    BareMetalDuty(bare_metal, plane.clock, period_s=600).tick()
+    assert plane.placement.allocations(old_server) == {node.provider.uuid: held | {GOLD: 1}}
+    plane.placement.release(old_server)  # somebody else's mistake
+    due = BareMetalDuty(bare_metal, plane.clock, period_s=600).tick()
+    assert (due - plane.clock.now()).total_seconds() == 600
+    assert plane.placement.allocations(old_server) == {node.provider.uuid: held | {GOLD: 1}}
+
+
+def test_once_more_changes_nothing(plane, node, old_server, bare_metal):
+    """F8 (flavor-resources): idempotent; nodes without a server are passed over, nodes without a class are told of."""
+    idle, classless = Node(plane, "node-2"), Node(plane, "node-3")
+    idle.classify(GOLD)
+    classless.classify()
+    for name in ("node-2", "node-3"):
+        path = f"/v2.1/os-services?host={name}"
+        assert plane.admin("GET", path)[2]["services"][0]["state"] == "up"
+    bare_metal.migrate(dry_run=False)
+    before = plane.placement.holder(old_server).generation
+    plane.to_placement.seen.clear()
+    steps, _ = bare_metal.migrate(dry_run=False)
+    assert [step.outcome for step in steps] == [Outcome.ALREADY]
+    assert {method for method, _ in plane.to_placement.seen} == {"GET"}
+    assert plane.placement.holder(old_server).generation == before
+    classless_server = plane.boot("bm", availability_zone="nova:node-3", who="root:admin", roles="admin")
+    plane.settle(node, idle, classless)
+    steps, _ = bare_metal.migrate(dry_run=False)
+    assert {step.server_id: step.outcome for step in steps}[classless_server] is Outcome.NO_CLASS
+
+
+def test_no_new_flavor_lands_on_an_occupied_node(plane, node, old_server, bare_metal):
+    """F9 (flavor-resources): before it the node would be offered again, after it it is not."""
+    assert free(plane) == 1
+    bare_metal.migrate(dry_run=True)
+    assert (free(plane), stored(plane, old_server)) == (1, {})
+    bare_metal.migrate(dry_run=False)
+    assert free(plane) == 0
+    plane.send("DELETE", f"/v2.1/servers/{old_server}")
+    plane.settle(node)
+    assert free(plane) == 1
+
+
+def test_it_is_a_route_of_its_own_and_comes_in_pages(plane, node, old_server):
+    """F10 (flavor-resources): the Compute API stays as it is."""
+    body = {"dry_run": True}
+    assert plane.send("POST", "/moorage/v1/migrate-flavors", body)[0] == 403
+    document = plane.admin("POST", "/moorage/v1/migrate-flavors", body)[2]
+    assert document == {
+        "steps": [{"node": "node-1", "server": old_server, "outcome": "migrated", "resource_class": GOLD, "note": ""}],
+        "after": None,
+    }
+    assert plane.admin("POST", "/moorage/v1/migrate-flavors", body | {"after": "node-1"})[2]["steps"] == []
+
+
+def test_more_than_a_page_of_nodes(plane, node, old_server, bare_metal):
+    Node(plane, "node-0")
+    first, after = bare_metal.migrate(dry_run=True, limit=1)
+    second, last = bare_metal.migrate(dry_run=True, limit=1, after=after)
+    assert (first, after, [step.node for step in second], last) == ([], "node-0", ["node-1"], "node-1")
+
+
+def test_from_a_database_of_the_first_schema(plane, node, tmp_path):
+    engine = open_engine(f"sqlite:///{tmp_path}/old.sqlite")
+    migrations.upgrade(engine, "compute", "0001")
+    server_id, now = plane.ids.uuid(), plane.clock.now()
+    node.classify(GOLD)
+    with engine.begin() as connection:
+        host = {
+            "name": "node-1", "service_uuid": plane.ids.uuid(), "provider_uuid": node.provider.uuid,
+            "hypervisor_type": "ironic", "hypervisor_version": 1, "host_ip": "127.0.0.1", "vcpus": 8,
+            "memory_mb": 4096, "local_gb": 100, "devices": 0, "cpu_info": {}, "is_enabled": True,
+            "forced_down": False, "heartbeat_at": now,
+        }  # fmt: skip
+        connection.execute(insert(tables.hosts).values(host))
+        server = {
+            "id": server_id, "name": "old", "project_id": "red", "user_id": "alice", "flavor_id": "bm",
+            "flavor": OLD_FLAVOR, "vm_state": "active", "power_state": 1, "host": "node-1", "metadata": {}, "tags": [],
+            "hostname": "old", "config_drive": False, "reservation_id": "r", "launch_index": 0, "scheduler_hints": {},
+            "devices": [], "created_at": now, "updated_at": now,
+        }  # fmt: skip
+        connection.execute(insert(tables.servers).values(server))
+    provider = node.provider.uuid
+    old = Candidate({provider: {"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100}}, {}, provider)
+    plane.placement.claim(server_id, old, "red", "alice")
+    migrations.upgrade(engine, "compute")
+    bare_metal = BareMetal(engine, plane.clock, plane.placement)
+    assert [step.outcome for step in bare_metal.migrate(dry_run=False)[0]] == [Outcome.DONE]
+    assert plane.placement.allocations(server_id)[provider][GOLD] == 1
+    assert [step.outcome for step in bare_metal.migrate(dry_run=False)[0]] == [Outcome.ALREADY]
+    engine.dispose()
+
+
+def test_a_node_of_the_new_kind_has_only_its_class(plane, node, old_server, bare_metal):
+    """Ironic's newer inventory has no processors, memory and disk: what is not there is not held."""
+    plane.placement.release(old_server)
+    generation, _ = plane.placement.inventories(node.provider.uuid)
+    plane.placement.set_inventories(node.provider.uuid, generation, {GOLD: Inventory(1, max_unit=1)})
+    assert bare_metal.migrate(dry_run=False)[0][0].outcome is Outcome.DONE
+    assert plane.placement.allocations(old_server) == {node.provider.uuid: {GOLD: 1}}

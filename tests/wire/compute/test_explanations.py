@@ -1,0 +1,115 @@
+"""Why a server would find a host or not, without making one; and of one that is there."""
+
+import pytest
+from rich.console import Console
+
+from moorage.cli.explain_server import show
+from moorage.compute.explain_client import ExplainClient
+from tests.wire.compute.conftest import IMAGE, Host
+
+ADMIN = {"who": "root:admin", "roles": "admin"}
+
+
+@pytest.fixture
+def hosts(plane, host):
+    other = Host(plane, "compute-2")
+    other.offer(VCPU=4, MEMORY_MB=4096, DISK_GB=100)
+    return [host, other]
+
+
+def explained(plane, flavor, hints=None, *, who=None, **server):
+    body = {"server": {"flavorRef": flavor, **server}, "os:scheduler_hints": hints or {}}
+    status, _, document = plane.send("POST", "/moorage/v1/explain-server", body, **(who or {}))
+    return document["explanation"] if status == 200 else (status, document)
+
+
+def held(plane, hosts):
+    return [plane.placement.usages(one.provider.uuid)["VCPU"] for one in hosts]
+
+
+def test_a_dry_run_names_the_hosts_that_would_do_and_makes_nothing(plane, hosts):
+    plane.flavor("small", vcpus=2)
+    found = explained(plane, "small", imageRef=IMAGE, who=ADMIN)
+    assert (found["text"], found["hosts"], found["host_names"]) == (
+        "2 hosts would take it.", 2, ["compute-1", "compute-2"],
+    )  # fmt: skip
+    assert plane.send("GET", "/v2.1/servers")[2]["servers"] == []
+    plane.settle(*hosts)
+    assert held(plane, hosts) == [0, 0]
+
+
+def test_it_says_what_the_fault_would_say(plane, hosts):
+    plane.flavor("large", vcpus=12)
+    plane.clock.sleep(61)
+    hosts[1].register()
+    found = explained(plane, "large", who=ADMIN)
+
+    assert found["filters"] == [{"filter": "service_is_up", "before": 1, "after": 0}]
+    assert found["rejected_hosts"] == {"compute-1": "its compute service is down"}
+    server_id = plane.boot("large")
+    plane.settle()
+    fault = plane.show(server_id)["fault"]["message"]
+    assert fault.endswith("1 host: its compute service is down.")
+    assert found["text"].endswith("1 host: its compute service is down.")
+
+
+def test_members_see_counts_and_no_names(plane, hosts):
+    plane.flavor("huge", vcpus=100)
+    found = explained(plane, "huge")
+    assert found["text"].startswith("No valid host was found. 2 hosts considered; resources:VCPU=100 left 0")
+    assert set(found) == {"text", "hosts", "constraints", "filters", "rejected", "fault"}
+    assert "compute-" not in str(found)
+    assert "compute-1" in str(explained(plane, "huge", who=ADMIN)["closest"])
+    assert "change" in explained(plane, "huge", who=ADMIN)
+
+
+def test_a_server_that_failed_is_explained_by_its_id(plane, hosts):
+    server_id = plane.boot(plane.flavor("huge", vcpus=100))
+    plane.settle(*hosts)
+    path = f"/moorage/v1/servers/{server_id}/explanation"
+    found = plane.send("GET", path)[2]["explanation"]
+    assert found["fault"] == plane.show(server_id)["fault"]["message"]
+    assert found["text"] == found["fault"]
+    hosts[0].offer(VCPU=200, MEMORY_MB=32768, DISK_GB=500)
+    assert plane.send("GET", path)[2]["explanation"]["text"] == "1 host would take it."
+    assert plane.send("GET", path, who="bob:blue")[0] == 404
+
+
+def test_a_server_that_runs_could_go_elsewhere(plane, hosts):
+    server_id = plane.boot(plane.flavor("small"))
+    plane.settle(*hosts)
+    found = plane.admin("GET", f"/moorage/v1/servers/{server_id}/explanation")[2]["explanation"]
+    on = plane.show(server_id)["OS-EXT-SRV-ATTR:host"]
+    assert (found["hosts"], found["rejected_hosts"]) == (1, {on: "it is there"})
+
+
+def test_a_group_and_a_zone_are_looked_at_too(plane, hosts):
+    plane.flavor("small")
+    group = {"server_group": {"name": "g", "policy": "anti-affinity"}}
+    group_id = plane.send("POST", "/v2.1/os-server-groups", group, version="2.64")[2]["server_group"]["id"]
+    server = {"name": "vm", "imageRef": IMAGE, "flavorRef": "small", "networks": "none"}
+    plane.send("POST", "/v2.1/servers", {"server": server, "os:scheduler_hints": {"group": group_id}})
+    plane.settle(*hosts)
+    found = explained(plane, "small", {"group": group_id}, who=ADMIN)
+    assert (found["hosts"], list(found["rejected"])) == (1, ["its server group allows 1 server on a host"])
+    assert explained(plane, "small", availability_zone="nova:compute-2", who=ADMIN)["host_names"] == ["compute-2"]
+
+
+def test_what_could_not_be_made_is_refused_as_it_would_be(plane, hosts):
+    plane.flavor("odd", {"resources:CUSTOM_NOWHERE": "1"})
+    status, document = explained(plane, "odd")
+    assert (status, "knows no resource class CUSTOM_NOWHERE" in document["badRequest"]["message"]) == (400, True)
+    assert explained(plane, "nope")[0] == 400
+    assert plane.send("POST", "/moorage/v1/explain-server", {"server": {}})[0] == 400
+    assert plane.send("GET", f"/moorage/v1/servers/{IMAGE}/explanation")[0] == 404
+
+
+def test_the_command_line_shows_it_within_100_columns(plane, hosts, capsys):
+    plane.flavor("huge", vcpus=100)
+    found = ExplainClient(plane.agent._http).new_server({"flavorRef": "huge"}, {})
+    show(Console(width=100, highlight=False, color_system=None), found)
+    printed = capsys.readouterr().out
+    assert "resources:VCPU=100" in printed
+    assert "Closest" in printed
+    assert "It would fit:" in printed
+    assert max(len(line) for line in printed.splitlines()) <= 100

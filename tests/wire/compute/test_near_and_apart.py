@@ -1,0 +1,126 @@
+"""Scheduler hints that name other servers: `same_host` and `different_host`."""
+
+import pytest
+
+from tests.wire.compute.conftest import IMAGE, Host
+
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def hosts(plane):
+    found = [Host(plane, f"compute-{number}") for number in (1, 2, 3)]
+    for one in found:
+        one.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
+    plane.flavor("small")
+    return found
+
+
+def post(plane, name, path="/v2.1/servers", **hints):
+    server = {"name": name, "imageRef": IMAGE, "flavorRef": "small", "networks": "none"}
+    return plane.send("POST", path, {"server": server, "os:scheduler_hints": hints})
+
+
+def boot(plane, name, **hints):
+    status, _, document = post(plane, name, **hints)
+    assert status == 202, document
+    return document["server"]["id"]
+
+
+def on(plane, host, name):
+    return plane.boot("small", name, who="root:admin", roles="admin", availability_zone=f"nova:{host.name}")
+
+
+def host_of(plane, server_id):
+    return plane.show(server_id)["OS-EXT-SRV-ATTR:host"]
+
+
+def message_of(plane, server_id):
+    return plane.show(server_id)["fault"]["message"]
+
+
+def test_a_server_goes_where_the_named_one_is(plane, hosts):
+    first = on(plane, hosts[1], "first")
+    plane.settle(*hosts)
+    ids = [boot(plane, f"vm{number}", same_host=hint) for number, hint in enumerate([first, [first], [first, NOBODY]])]
+    plane.settle(*hosts)
+    assert [host_of(plane, one) for one in ids] == ["compute-2"] * 3
+
+
+def test_of_several_named_ones_any_host_will_do(plane, hosts):
+    named = [on(plane, one, f"on {one.name}") for one in hosts[1:]]
+    plane.settle(*hosts)
+    ids = [boot(plane, f"vm{number}", same_host=named) for number in range(4)]
+    plane.settle(*hosts)
+    assert {host_of(plane, one) for one in ids} == {"compute-2", "compute-3"}
+
+
+def test_a_server_keeps_away_from_the_named_ones(plane, hosts):
+    named = [on(plane, one, f"on {one.name}") for one in hosts[1:]]
+    plane.settle(*hosts)
+    ids = [boot(plane, f"vm{number}", different_host=named) for number in range(3)]
+    alone = boot(plane, "alone", different_host=named[0])
+    plane.settle(*hosts)
+    assert {host_of(plane, one) for one in ids} == {"compute-1"}
+    assert host_of(plane, alone) != "compute-2"
+
+
+def test_those_that_are_placed_at_the_same_moment_keep_to_it(plane, hosts):
+    """The named ones wait for a host themselves; those before it in the row have theirs by then."""
+    first = boot(plane, "first")
+    apart = [boot(plane, "second", different_host=first)]
+    apart.append(boot(plane, "third", different_host=[first, *apart]))
+    near = boot(plane, "fourth", same_host=first)
+    plane.settle(*hosts)
+    assert len({host_of(plane, one) for one in (first, *apart)}) == 3
+    assert host_of(plane, near) == host_of(plane, first)
+
+
+def test_what_is_nowhere_has_no_host_to_share_and_none_to_avoid(plane, hosts):
+    near, word, away = (
+        boot(plane, "a", same_host=NOBODY),
+        boot(plane, "b", same_host="x"),
+        boot(plane, "c", different_host=NOBODY),
+    )
+    plane.settle(*hosts)
+    expected = "No valid host was found. none of the servers that same_host names is on a host."
+    assert [message_of(plane, one) for one in (near, word)] == [expected] * 2
+    assert plane.show(away)["status"] == "ACTIVE"
+
+
+def test_the_reasons_are_counted(plane, hosts):
+    named = [on(plane, one, f"on {one.name}") for one in hosts]
+    plane.settle(*hosts)
+    nowhere = boot(plane, "nowhere", different_host=named)
+    plane.settle(*hosts)
+    assert message_of(plane, nowhere) == (
+        "No valid host was found. Placement has room, but: 3 hosts: a server of different_host is there."
+    )
+    both = boot(plane, "both", same_host=named[0], different_host=named[0])
+    plane.settle(*hosts)
+    assert "1 host: a server of different_host is there" in message_of(plane, both)
+
+
+def test_a_full_host_of_the_named_server_is_said_to_be_full(plane, hosts):
+    first = on(plane, hosts[1], "first")
+    plane.settle(*hosts)
+    hosts[1].offer(VCPU=1, MEMORY_MB=32768, DISK_GB=500)
+    second = boot(plane, "second", same_host=first)
+    plane.settle(*hosts)
+    assert message_of(plane, second) == (
+        "No valid host was found. 3 hosts considered; resources:VCPU=1 left 2; the host of the server that same_host "
+        "names left 0."
+    )
+
+
+@pytest.mark.parametrize(
+    "hints", [{"different_host": "x"}, {"different_host": ["x"]}, {"same_host": ["x"]}, {"same_host": 1}]
+)
+def test_hints_that_name_no_servers_are_refused(plane, hosts, hints):
+    assert post(plane, "vm", **hints)[0] == 400
+
+
+def test_empty_hints_mean_nothing(plane, hosts):
+    server_id = boot(plane, "vm", same_host=[], different_host=[])
+    plane.settle(*hosts)
+    assert plane.show(server_id)["status"] == "ACTIVE"

@@ -1,0 +1,174 @@
+"""What hangs on a server: tags, actions in pages, lists that are empty here, and what there is not."""
+
+import pytest
+
+from moorage.compute.handlers import absent
+from moorage.compute.tables import moves
+
+
+@pytest.fixture
+def server_id(plane, host):
+    server_id = plane.boot(plane.flavor("small"))
+    plane.settle(host)
+    return server_id
+
+
+def test_tags_are_set_added_looked_for_and_removed(plane, server_id):
+    path = f"/v2.1/servers/{server_id}/tags"
+    assert plane.send("PUT", path, {"tags": ["web", "blue"]})[2] == {"tags": ["web", "blue"]}
+    status, headers, _ = plane.send("PUT", f"{path}/third")
+    assert (status, headers["location"].rpartition("/")[2]) == (201, "third")
+    assert plane.send("PUT", f"{path}/third")[0] == 204
+    assert plane.send("GET", f"{path}/third")[0] == 204
+    assert plane.send("DELETE", f"{path}/web")[0] == 204
+    assert plane.send("DELETE", f"{path}/web")[0] == plane.send("GET", f"{path}/web")[0] == 404
+    assert plane.send("GET", path)[2] == {"tags": ["blue", "third"]}
+    assert plane.send("PUT", f"{path}/a,b")[0] == 400
+    assert plane.send("PUT", path, {"tags": ["x" * 61]})[0] == 400
+    assert plane.send("DELETE", path)[0] == 204
+    assert plane.send("GET", path)[2] == {"tags": []}
+    assert plane.send("PUT", path, {"tags": [f"t{number}" for number in range(50)]})[0] == 200
+    assert plane.send("PUT", f"{path}/one-more")[0] == 400
+    assert plane.send("GET", path, version="2.25")[0] == 404
+    assert plane.send("PUT", f"{path}/x", who="eve:blue")[0] == 404
+
+
+def test_a_server_in_the_making_takes_no_tags(plane, host):
+    server_id = plane.boot(plane.flavor("small"))
+    status, _, document = plane.send("PUT", f"/v2.1/servers/{server_id}/tags/web")
+    assert status == 409
+    assert "while it is in vm_state building" in document["conflictingRequest"]["message"]
+
+
+def test_servers_are_found_by_their_tags(plane, host):
+    plane.flavor("small")
+    for name, tags in (("one", ["a"]), ("two", ["a", "b"]), ("three", [])):
+        plane.boot("small", name, tags=tags)
+
+    def names(query):
+        return sorted(row["name"] for row in plane.send("GET", f"/v2.1/servers?{query}")[2]["servers"])
+
+    assert names("tags=a,b") == ["two"]
+    assert names("tags-any=a,b") == ["one", "two"]
+    assert names("not-tags=a,b") == ["one", "three"]
+    assert names("not-tags-any=a,b") == ["three"]
+
+
+def test_actions_come_in_pages_and_of_a_period(plane, host, server_id):
+    path = f"/v2.1/servers/{server_id}/os-instance-actions"
+    for action in ("os-stop", "os-start", "pause"):
+        plane.clock.sleep(10)
+        plane.act(server_id, action)
+        plane.settle(host)
+    first = plane.send("GET", f"{path}?limit=3", version="2.58")[2]
+    assert [row["action"] for row in first["instanceActions"]] == ["pause", "start", "stop"]
+    assert first["links"][0]["rel"] == "next"
+    rest = first["links"][0]["href"].partition("/compute")[2]
+    assert [row["action"] for row in plane.send("GET", rest, version="2.58")[2]["instanceActions"]] == ["create"]
+    since = first["instanceActions"][1]["start_time"]
+    later = plane.send("GET", f"{path}?changes-since={since}", version="2.58")[2]["instanceActions"]
+    assert [row["action"] for row in later] == ["pause", "start"]
+    between = plane.send("GET", f"{path}?changes-since={since}&changes-before={since}", version="2.66")[2]
+    assert [row["action"] for row in between["instanceActions"]] == ["start"]
+    assert plane.send("GET", f"{path}?changes-before=2020-01-01T00:00:00Z&changes-since={since}")[0] == 400
+    assert plane.send("GET", f"{path}?marker=nope", version="2.58")[0] == 400
+    assert plane.send("GET", f"{path}?offset=1", version="2.58")[0] == 400
+    assert "updated_at" not in plane.send("GET", path, version="2.57")[2]["instanceActions"][0]
+
+
+@pytest.mark.parametrize(
+    ("part", "answer"),
+    [
+        ("ips", {"addresses": {}}),
+        ("os-interface", {"interfaceAttachments": []}),
+        ("os-volume_attachments", {"volumeAttachments": []}),
+        ("os-security-groups", {"security_groups": []}),
+        ("topology", {"nodes": [], "pagesize_kb": None}),
+        ("os-server-password", {"password": ""}),
+    ],
+)
+def test_what_is_empty_here_is_an_empty_list(plane, server_id, part, answer):
+    assert plane.send("GET", f"/v2.1/servers/{server_id}/{part}")[2] == answer
+    assert plane.send("GET", f"/v2.1/servers/{server_id}/{part}", who="eve:blue")[0] == 404
+
+
+def test_diagnostics_tell_what_is_known_of_a_guest(plane, host, server_id):
+    path = f"/v2.1/servers/{server_id}/diagnostics"
+    body = plane.admin("GET", path)[2]
+    assert (body["state"], body["num_cpus"], body["memory_details"]["maximum"]) == ("running", 1, 512)
+    assert plane.admin("GET", path, version="2.47")[0] == 501
+    assert plane.send("GET", path)[0] == 403
+
+
+@pytest.mark.parametrize("row", absent.ROWS, ids=lambda row: f"{row.methods} {row.path}")
+def test_what_is_not_here_says_so(plane, row):
+    path = "/v2.1" + "/".join("x" if part.startswith("{") else part for part in row.path.split("/"))
+    version = f"2.{row.since or row.until or 60}"
+    for method in row.methods.split():
+        status, _, document = plane.send(method, path, {} if method in ("POST", "PUT") else None, version=version)
+        ((_, fault),) = document.items()
+        assert (status, fault["message"]) == (row.status, row.message)
+        if row.until is not None:
+            assert plane.send(method, path, version=f"2.{row.until + 1}")[0] == 404
+
+
+def test_extensions_are_listed_and_shown(plane):
+    listed = plane.send("GET", "/v2.1/extensions")[2]["extensions"]
+    shown = plane.send("GET", f"/v2.1/extensions/{listed[0]['alias']}")[2]["extension"]
+    assert shown == listed[0]
+    assert plane.send("GET", "/v2.1/extensions/nope")[0] == 404
+
+
+def test_moves_are_listed_by_version_and_filter(plane, host, server_id):
+    """Rows as operations write them; the shape is the API's."""
+    moment = plane.clock.now()
+    row = {
+        "kind": "migration", "status": "done", "is_open": False, "source_host": "compute-1", "dest_host": "compute-2",
+        "old_state": "active", "old_flavor": {}, "new_flavor": {}, "details": {}, "user_id": "alice",
+        "project_id": "red", "created_at": moment, "updated_at": moment, "server_id": server_id,
+    }  # fmt: skip
+    with plane.engine.begin() as connection:
+        for number in (1, 2):
+            connection.execute(moves.insert(), row | {"id": f"00000000-0000-4000-8000-00000000000{number}"})
+        live = {"kind": "live-migration", "is_open": True, "status": "running"}
+        connection.execute(moves.insert(), row | live | {"id": "00000000-0000-4000-8000-000000000003"})
+    first = plane.admin("GET", "/v2.1/os-migrations?limit=2", version="2.80")[2]
+    assert [one["id"] for one in first["migrations"]] == [3, 2]
+    assert sorted(first["migrations"][0]) == [
+        "created_at", "dest_compute", "dest_host", "dest_node", "id", "instance_uuid", "migration_type",
+        "new_instance_type_id", "old_instance_type_id", "project_id", "source_compute", "source_node", "status",
+        "updated_at", "user_id", "uuid",
+    ]  # fmt: skip
+    rest = first["migrations_links"][0]["href"].partition("/compute")[2]
+    assert [one["id"] for one in plane.admin("GET", rest, version="2.80")[2]["migrations"]] == [1]
+    assert "migration_type" not in plane.admin("GET", "/v2.1/os-migrations", version="2.22")[2]["migrations"][0]
+
+    def ids(query):
+        return [
+            one["id"] for one in plane.admin("GET", f"/v2.1/os-migrations?{query}", version="2.80")[2]["migrations"]
+        ]
+
+    assert ids(f"instance_uuid={server_id}&status=done") == [2, 1]
+    assert ids("host=compute-2&migration_type=live-migration") == [3]
+    assert ids("host=compute-3") == ids("project_id=blue") == []
+    assert plane.send("GET", "/v2.1/os-migrations")[0] == 403
+    going_on = plane.admin("GET", f"/v2.1/servers/{server_id}/migrations", version="2.23")[2]["migrations"]
+    assert [(one["id"], one["server_uuid"]) for one in going_on] == [(3, server_id)]
+    shown = f"/v2.1/servers/{server_id}/migrations"
+    assert plane.admin("GET", f"{shown}/3", version="2.23")[2]["migration"] == going_on[0]
+    assert plane.admin("GET", f"{shown}/1", version="2.23")[0] == 404
+
+
+def test_a_host_is_told_what_the_guest_shall_read(plane, host):
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINq58IlCWeEZskehFJsXerpeqXANAIKO2SOIJWaMJ2VT"
+    plane.send("POST", "/v2.1/os-keypairs", {"keypair": {"name": "mine", "public_key": key}})
+    told = {"user_data": "aGVsbG8=", "metadata": {"a": "b"}, "key_name": "mine", "hostname": "web-1"}
+    plane.boot(plane.flavor("small"), "with", config_drive=True, **told)
+    plane.boot("small", "without")
+    plane.send("DELETE", "/v2.1/os-keypairs/mine")  # the server has it already
+    plane.settle(host)
+    guests = {payload["server"]["name"]: payload["server"]["guest"] for payload in host.built}
+    assert guests["without"] is None
+    assert guests["with"]["public_keys"] == {"mine": key}
+    assert (guests["with"]["hostname"], guests["with"]["metadata"]) == ("web-1", {"a": "b"})
+    assert guests["with"]["user_data"] == "aGVsbG8="

@@ -1,0 +1,344 @@
+"""API, builder or agent is killed before and after each thing that it does to the outside, in each operation.
+
+Afterwards, with all of them started again: the server is in the state that the operation leads to, or where it was
+before; its allocation, its devices, what the hypervisor runs and the table agree; and nothing of it is held twice.
+"""
+
+import pytest
+
+from tests.wire.operations.conftest import GPU
+
+HELD = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
+POWER = {
+    "ACTIVE": "running", "RESCUE": "running", "PAUSED": "paused", "SUSPENDED": "suspended", "SHUTOFF": "shutoff",
+    "VERIFY_RESIZE": "running", "SHELVED": "shutoff", "SOFT_DELETED": "shutoff",
+}  # fmt: skip
+
+
+def agrees(cloud, server_id):
+    """The server's status, once everything that there is of it has been compared."""
+    status, task, host_name = cloud.status(server_id)
+    assert task is None
+    for name, host in cloud.hosts.items():
+        if name == host_name:
+            assert host.servers == {server_id: POWER[status]}
+            assert host.plugged == {server_id: list(host.driver.domains()[server_id].spec.pci_addresses)}
+            assert len(host.plugged[server_id]) == 1
+        else:
+            assert (host.servers, host.plugged, cloud.used(name)) == ({}, {}, {})
+    assert cloud.held(server_id) == ({host_name: HELD} if host_name else {})
+    return status
+
+
+def at_each_point(cloud, work, check, *, is_there=True):
+    """`work` makes a server and answers (its id, what to do to it); `check` is told the id, after each death."""
+    point = 0
+    while True:
+        server_id, operation = work()
+        died = cloud.killed_at(point, operation)
+        check(server_id)
+        if is_there:
+            cloud.admin_do(server_id, "forceDelete")
+        assert cloud.show(server_id) is None
+        assert all(cloud.used(name) == {} for name in cloud.hosts)
+        if not died:
+            return point
+        point += 1
+
+
+#: (actions before it, action, argument, status in the end)
+OPERATIONS = [
+    ([], "suspend", None, "SUSPENDED"),
+    (["suspend"], "resume", None, "ACTIVE"),
+    ([], "reboot", {"type": "HARD"}, "ACTIVE"),
+    (["os-stop"], "os-start", None, "ACTIVE"),
+    ([], "rebuild", {"imageRef": "IMAGE"}, "ACTIVE"),
+    (["os-stop"], "rebuild", {"imageRef": "IMAGE"}, "SHUTOFF"),
+    ([], "rescue", None, "RESCUE"),
+    (["rescue"], "unrescue", None, "ACTIVE"),
+    ([], "changePassword", {"adminPass": "x"}, "ACTIVE"),
+    ([], "trigger_crash_dump", None, "ACTIVE"),
+    ([], "createImage", {"name": "copy"}, "ACTIVE"),
+    ([], "createBackup", {"name": "copy", "backup_type": "daily", "rotation": 1}, "ACTIVE"),
+]
+
+
+@pytest.mark.parametrize(("before", "action", "argument", "status"), OPERATIONS)
+def test_an_operation_is_finished_by_whoever_comes_next(cloud, before, action, argument, status):
+    argument = {"imageRef": cloud.image} if action == "rebuild" else argument
+
+    def work():
+        server_id = cloud.boot("gpu")
+        for earlier in before:
+            cloud.do(server_id, earlier)
+        return server_id, lambda: cloud.act(server_id, action, argument)
+
+    def check(server_id):
+        assert agrees(cloud, server_id) == status
+
+    assert at_each_point(cloud, work, check) >= 4
+
+
+def test_deletion_and_restoring(make_cloud):
+    cloud = make_cloud(reclaim_after_s=1_000_000)
+
+    def delete(server_id):
+        cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+
+    def deleting():
+        server_id = cloud.boot("gpu")
+        return server_id, lambda: delete(server_id)
+
+    def restoring():
+        server_id = cloud.boot("gpu")
+        delete(server_id)
+        cloud.settle()
+        return server_id, lambda: cloud.act(server_id, "restore")
+
+    def is_deleted(server_id):
+        assert agrees(cloud, server_id) == "SOFT_DELETED"
+
+    def is_back(server_id):
+        assert agrees(cloud, server_id) == "ACTIVE"
+
+    at_each_point(cloud, deleting, is_deleted)
+    at_each_point(cloud, restoring, is_back)
+
+
+# ----------------------------------------------------------------------------------- to another host
+
+
+def other_than(cloud, host):
+    return next(name for name in cloud.hosts if name != host)
+
+
+def test_shelving_and_unshelving(make_cloud):
+    cloud = make_cloud(2)
+
+    def shelving():
+        server_id = cloud.boot("gpu")
+        return server_id, lambda: cloud.act(server_id, "shelve")
+
+    def unshelving():
+        server_id = cloud.boot("gpu")
+        cloud.do(server_id, "shelve")
+        return server_id, lambda: cloud.act(server_id, "unshelve")
+
+    def is_shelved(server_id):
+        assert agrees(cloud, server_id) == "SHELVED_OFFLOADED"
+
+    def is_back(server_id):
+        assert agrees(cloud, server_id) == "ACTIVE"
+
+    assert at_each_point(cloud, shelving, is_shelved) > 10
+    assert at_each_point(cloud, unshelving, is_back) > 10
+    assert [image.id for image in cloud.images.images()] == [cloud.image]
+
+
+def waits(cloud, server_id):
+    """Resized: on both hosts, held by itself and by its move."""
+    status, task, host = cloud.status(server_id)
+    assert (status, task) == ("VERIFY_RESIZE", None)
+    source = other_than(cloud, host)
+    assert cloud.hosts[host].servers == {server_id: "running"}
+    assert cloud.hosts[source].servers == {server_id: "shutoff"}
+    assert (len(cloud.hosts[host].plugged[server_id]), cloud.hosts[source].plugged) == (1, {})
+    assert (cloud.held(server_id), cloud.used(source)) == ({host: HELD}, HELD)
+
+
+@pytest.mark.parametrize("end", [None, "confirmResize", "revertResize"])
+def test_a_migration_and_its_ends(make_cloud, end):
+    cloud = make_cloud(2)
+
+    def work():
+        server_id = cloud.boot("gpu")
+        if end is None:
+            return server_id, lambda: cloud.admin_act(server_id, "migrate")
+        cloud.admin_do(server_id, "migrate")
+        return server_id, lambda: cloud.act(server_id, end)
+
+    def check(server_id):
+        if end is None:
+            waits(cloud, server_id)
+        else:
+            assert agrees(cloud, server_id) == "ACTIVE"
+
+    assert at_each_point(cloud, work, check) > 8
+    assert [image.id for image in cloud.images.images()] == [cloud.image]
+
+
+@pytest.mark.parametrize(("where", "call"), [("target", "spawn"), ("source", "snapshot")])
+def test_the_way_back_of_a_migration_that_fails(make_cloud, where, call):
+    """The fault lasts, so that whoever tries again after a death finds it too."""
+    cloud = make_cloud(2)
+
+    def work():
+        server_id = cloud.boot("gpu")
+        source = cloud.status(server_id)[2]
+        fails_on = cloud.hosts[source if where == "source" else other_than(cloud, source)]
+        fails_on.script.fail(call, "out of luck", times=1_000)
+
+        def migrate():
+            cloud.admin_act(server_id, "migrate")
+            cloud.settle()
+
+        return server_id, migrate
+
+    def check(server_id):
+        for host in cloud.hosts.values():
+            host.script.__init__()
+        assert agrees(cloud, server_id) == "ACTIVE"
+        assert cloud.migrations()[0][1] in ("error", "finished")
+
+    assert at_each_point(cloud, work, check) > 10
+    assert [image.id for image in cloud.images.images()] == [cloud.image]
+
+
+def test_the_way_back_of_a_live_migration_that_fails(make_cloud):
+    cloud = make_cloud(2)
+
+    def work():
+        server_id = cloud.boot("small")
+        cloud.hosts[cloud.status(server_id)[2]].script.fail("hand-over", "the network is away", times=1_000)
+        body = {"host": None, "block_migration": "auto"}
+        return server_id, lambda: cloud.admin_act(server_id, "os-migrateLive", body)
+
+    def check(server_id):
+        for host in cloud.hosts.values():
+            host.script.__init__()
+        status, task, host = cloud.status(server_id)
+        assert (status, task, list(cloud.held(server_id))) == ("ACTIVE", None, [host])
+        assert cloud.hosts[host].servers == {server_id: "running"}
+        assert (cloud.hosts[other_than(cloud, host)].servers, cloud.used(other_than(cloud, host))) == ({}, {})
+
+    assert at_each_point(cloud, work, check) > 10
+
+
+def test_the_way_back_of_a_migration_whose_server_is_reset(make_cloud):
+    """Reset when it is on its way out, so that all the rest is way back."""
+    cloud = make_cloud(2)
+
+    def work():
+        server_id = cloud.boot("gpu")
+        cloud.admin_act(server_id, "migrate")
+        cloud.mover.tick()
+        return server_id, lambda: cloud.admin_act(server_id, "os-resetState", {"state": "active"})
+
+    def check(server_id):
+        assert agrees(cloud, server_id) == "ACTIVE"
+        with cloud.engine.connect() as connection:
+            assert connection.exec_driver_sql("SELECT count(*) FROM moves WHERE is_open").scalar() == 0
+
+    assert at_each_point(cloud, work, check) > 6
+
+
+@pytest.mark.parametrize("end", ["confirmResize", "revertResize"])
+def test_a_resize_in_place_and_its_ends(make_cloud, end):
+    cloud = make_cloud(1, allow_resize_to_same_host=True)
+    cloud.flavor("tall-gpu", {f"resources:{GPU}": "1"}, disk=20)
+
+    def work():
+        server_id = cloud.boot("gpu")
+
+        def resize_and_end():
+            cloud.act(server_id, "resize", {"flavorRef": "tall-gpu"})
+            cloud.settle()
+            cloud.act(server_id, end)
+
+        return server_id, resize_and_end
+
+    def check(server_id):
+        if cloud.status(server_id)[0] == "VERIFY_RESIZE":
+            cloud.do(server_id, end)
+        (host,) = cloud.hosts.values()
+        assert cloud.status(server_id)[:2] == ("ACTIVE", None)
+        disk_gb = cloud.held(server_id)[host.name]["DISK_GB"]
+        assert cloud.used(host.name) == {**HELD, "DISK_GB": disk_gb}
+        assert host.driver.domains()[server_id].spec.disk_gb == disk_gb
+        assert host.plugged == {server_id: list(host.driver.domains()[server_id].spec.pci_addresses)}
+        assert host.servers == {server_id: "running"}
+
+    assert at_each_point(cloud, work, check) > 12
+    assert [image.id for image in cloud.images.images()] == [cloud.image]
+
+
+def test_a_deletion_while_the_host_is_down(make_cloud):
+    """API and builder while it is away, the host when it is on its way back."""
+    cloud = make_cloud(2)
+
+    def work():
+        server_id = cloud.boot("gpu")
+        host = cloud.hosts[cloud.status(server_id)[2]]
+        host.stop()
+        cloud.forget_waits()
+        cloud.run_for(120)
+
+        def delete():
+            cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+            cloud.settle()
+            host.start()
+            cloud.forget_waits()
+            cloud.run_for(30)
+
+        return server_id, delete
+
+    def check(server_id):
+        for host in cloud.hosts.values():
+            if host.agent is None:
+                host.start()
+        cloud.forget_waits()
+        cloud.run_for(130)
+        assert cloud.show(server_id) is None
+        for name, host in cloud.hosts.items():
+            assert (host.servers, host.plugged, cloud.used(name)) == ({}, {}, {})
+
+    assert at_each_point(cloud, work, check, is_there=False) > 3
+
+
+def test_a_live_migration(make_cloud):
+    cloud = make_cloud(2)
+
+    def work():
+        server_id = cloud.boot("small")
+        body = {"host": None, "block_migration": "auto"}
+        return server_id, lambda: cloud.admin_act(server_id, "os-migrateLive", body)
+
+    def check(server_id):
+        status, task, host = cloud.status(server_id)
+        assert (status, task) == ("ACTIVE", None)
+        assert cloud.hosts[host].servers == {server_id: "running"}
+        assert (cloud.hosts[other_than(cloud, host)].servers, cloud.used(other_than(cloud, host))) == ({}, {})
+        assert list(cloud.held(server_id)) == [host]
+
+    assert at_each_point(cloud, work, check) > 12
+
+
+def test_an_evacuation(make_cloud):
+    """Also while the old host is on its way back."""
+    cloud = make_cloud(2)
+
+    def work():
+        server_id = cloud.boot("gpu")
+        host = cloud.hosts[cloud.status(server_id)[2]]
+        host.stop()
+        cloud.forget_waits()
+        cloud.run_for(120)
+
+        def evacuate():
+            cloud.admin_act(server_id, "evacuate", {}, version="2.90")
+            cloud.settle()
+            host.start()
+            cloud.forget_waits()
+            cloud.run_for(30)
+
+        return server_id, evacuate
+
+    def check(server_id):
+        for host in cloud.hosts.values():
+            if host.agent is None:
+                host.start()
+        cloud.forget_waits()
+        cloud.run_for(130)
+        assert agrees(cloud, server_id) == "ACTIVE"
+
+    assert at_each_point(cloud, work, check) > 12

@@ -1,0 +1,322 @@
+"""A host dies; its servers are built elsewhere; and what happens when it comes back."""
+
+import pytest
+
+from moorage.compute.client import ComputeClient
+from moorage.core.errors import Conflict
+from tests.wire.operations.conftest import GPU
+
+ONE, TWO = "compute-1", "compute-2"
+HELD = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
+
+
+@pytest.fixture
+def cloud(make_cloud):
+    return make_cloud(2)
+
+
+@pytest.fixture
+def server_id(cloud):
+    server_id = cloud.boot("gpu")
+    host = cloud.status(server_id)[2]
+    cloud.source, cloud.target = cloud.hosts[host], cloud.hosts[TWO if host == ONE else ONE]
+    return server_id
+
+
+def dies(cloud, host):
+    """Silent until it counts as down."""
+    host.stop()
+    cloud.forget_waits()
+    cloud.run_for(120)
+
+
+def comes_back(cloud, host):
+    host.start()
+    cloud.forget_waits()
+
+
+def hypervisor_state(cloud, name):
+    rows = cloud.admin("GET", "/v2.1/os-hypervisors/detail")[1]["hypervisors"]
+    return next(row["state"] for row in rows if row["hypervisor_hostname"] == name)
+
+
+def test_from_a_host_that_is_up_nothing_is_evacuated(cloud, server_id):
+    code, body = cloud.admin_act(server_id, "evacuate", {})
+    assert (code, body["badRequest"]["message"]) == (400, f"Compute service of {cloud.source.name} is still in use.")
+    assert cloud.act(server_id, "evacuate", {})[0] == 403
+
+
+def test_its_server_is_built_elsewhere_and_holds_both_until_it_is_back(cloud, server_id):
+    """R46 (accelerator-attach): attached anew elsewhere; what the dead host has of it nobody is offered meanwhile."""
+    dies(cloud, cloud.source)
+    assert cloud.admin_act(server_id, "evacuate", {})[0] == 200
+    assert cloud.status(server_id)[0] == "REBUILD"
+    cloud.settle()
+    assert cloud.status(server_id) == ("SHUTOFF", None, cloud.target.name)
+    assert cloud.target.servers == {server_id: "shutoff"}
+    assert len(cloud.target.plugged[server_id]) == 1
+    assert cloud.held(server_id) == {cloud.target.name: HELD}
+    assert cloud.used(cloud.source.name) == HELD
+    assert cloud.migrations() == [("evacuation", "done", cloud.source.name, cloud.target.name)]
+    cloud.do(server_id, "os-start")
+    assert cloud.target.servers == {server_id: "running"}
+
+
+def test_below_2_95_it_runs_again(cloud, server_id):
+    dies(cloud, cloud.source)
+    body = cloud.admin_do(server_id, "evacuate", {"onSharedStorage": "False"}, version="2.13")
+    assert list(body) == ["adminPass"]
+    assert cloud.status(server_id)[0] == "ACTIVE"
+
+
+def test_the_host_cleans_up_before_it_offers_anything(cloud, server_id):
+    """R46 (accelerator-attach): the old host cleans its device when it returns, before it offers it."""
+    dies(cloud, cloud.source)
+    cloud.admin_do(server_id, "evacuate", {})
+    comes_back(cloud, cloud.source)
+    assert (hypervisor_state(cloud, cloud.source.name), cloud.source.servers) == ("down", {server_id: "running"})
+    seen = []
+    clean = cloud.source.driver.destroy
+
+    def destroy(uuid):
+        seen.append((uuid, hypervisor_state(cloud, cloud.source.name), cloud.used(cloud.source.name)))
+        return clean(uuid)
+
+    cloud.source.driver.destroy = destroy
+    cloud.settle()
+    assert seen == [(server_id, "down", HELD)]
+    assert (cloud.source.servers, cloud.source.plugged, cloud.used(cloud.source.name)) == ({}, {}, {})
+    cloud.run_for(60)
+    assert hypervisor_state(cloud, cloud.source.name) == "up"
+    assert cloud.migrations()[0][1] == "completed"
+    assert cloud.target.plugged.keys() == {server_id}
+
+
+def test_it_gets_nothing_else_to_do_before(cloud, server_id):
+    """A server that was to be built there waits until the old one is gone."""
+    other = cloud.boot("small")
+    if cloud.status(other)[2] != cloud.source.name:
+        cloud.admin_do(other, "migrate", {"host": cloud.source.name})
+        cloud.do(other, "confirmResize")
+    dies(cloud, cloud.source)
+    cloud.act(other, "os-stop")
+    cloud.admin_do(server_id, "evacuate", {})
+    order = []
+    comes_back(cloud, cloud.source)
+    for name in ("destroy", "power"):
+        call = getattr(cloud.source.driver, name)
+        setattr(cloud.source.driver, name, lambda *a, name=name, call=call: (order.append(name), call(*a))[1])
+    cloud.run_for(60)
+    assert order[0] == "destroy"
+    assert "power" in order
+    assert cloud.status(other)[0] == "SHUTOFF"
+
+
+def test_a_zombie_agent_does_no_harm(cloud, server_id):
+    """It had a job of the server when it was cut off; its report of an hour later is refused, and it cleans up."""
+    host = cloud.source
+    cloud.act(server_id, "reboot", {"type": "HARD"})
+    (job,) = cloud.service.agents.claim(host.name, "zombie", 1)
+    cloud.forget_waits()
+    dies(cloud, host)
+    assert cloud.status(server_id)[1] == "rebooting_hard"
+    cloud.admin_do(server_id, "evacuate", {})
+    assert cloud.status(server_id) == ("SHUTOFF", None, cloud.target.name)
+    cloud.clock.sleep(3600)
+    with pytest.raises(Conflict) as late:
+        ComputeClient(cloud.client("compute")).report_job(job.id, job.epoch, "done", {"devices": []})
+    assert late.value.error_code == "jobs.fenced"
+    assert cloud.status(server_id) == ("SHUTOFF", None, cloud.target.name)
+    comes_back(cloud, host)
+    cloud.run_for(60)
+    assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
+    assert cloud.target.plugged.keys() == {server_id}
+
+
+def test_an_evacuation_without_room_is_an_error_that_can_be_repeated(cloud, server_id):
+    dies(cloud, cloud.source)
+    cloud.target.script.fail("spawn", "no room")
+    cloud.admin_do(server_id, "evacuate", {})
+    server = cloud.show(server_id)
+    assert (server["status"], server["OS-EXT-SRV-ATTR:host"]) == ("ERROR", cloud.source.name)
+    assert "no room" in server["fault"]["message"]
+    assert cloud.held(server_id) == {cloud.source.name: HELD}
+    assert (cloud.target.servers, cloud.target.plugged, cloud.used(cloud.target.name)) == ({}, {}, {})
+    cloud.admin_do(server_id, "evacuate", {"host": cloud.target.name})
+    assert cloud.status(server_id) == ("SHUTOFF", None, cloud.target.name)
+
+
+def test_deleted_before_its_host_is_back_nothing_stays(cloud, server_id):
+    dies(cloud, cloud.source)
+    cloud.admin_do(server_id, "evacuate", {})
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    assert cloud.show(server_id) is None
+    assert cloud.used(cloud.target.name) == {}
+    comes_back(cloud, cloud.source)
+    cloud.run_for(60)
+    assert (cloud.source.servers, cloud.source.plugged, cloud.used(cloud.source.name)) == ({}, {}, {})
+
+
+def service_of(cloud, host):
+    rows = cloud.admin("GET", "/v2.1/os-services")[1]["services"]
+    return next(f"/v2.1/os-services/{row['id']}" for row in rows if row["host"] == host.name)
+
+
+def test_a_host_is_not_forced_up_before_it_has_cleaned_up(cloud, server_id):
+    path = service_of(cloud, cloud.source)
+    cloud.source.stop()
+    cloud.forget_waits()
+    assert cloud.admin("PUT", path, {"forced_down": True})[0] == 200
+    cloud.admin_do(server_id, "evacuate", {})
+    code, body, _ = cloud.admin("PUT", path, {"forced_down": False})
+    assert (code, "is not cleaned up. Start its agent" in body["badRequest"]["message"]) == (400, True)
+    named = {"host": cloud.source.name, "binary": "nova-compute", "forced_down": False}
+    assert cloud.admin("PUT", "/v2.1/os-services/force-down", named, version="2.52")[0] == 400
+    assert cloud.admin("PUT", path, {"forced_down": True, "status": "enabled"})[0] == 200
+    comes_back(cloud, cloud.source)
+    cloud.run_for(60)
+    assert (cloud.migrations()[0][1], hypervisor_state(cloud, cloud.source.name)) == ("completed", "down")
+    assert cloud.admin("PUT", path, {"forced_down": False})[0] == 200
+    assert hypervisor_state(cloud, cloud.source.name) == "up"
+
+
+def test_a_host_that_a_server_moves_from_or_to_is_not_deleted(cloud, server_id):
+    cloud.admin_do(server_id, "migrate", {"host": cloud.target.name})
+    code, body, _ = cloud.admin("DELETE", service_of(cloud, cloud.source))
+    assert (code, f"are not over, of the servers {server_id}." in body["conflictingRequest"]["message"]) == (409, True)
+    cloud.do(server_id, "revertResize")
+    cloud.admin_act(server_id, "migrate", {"host": cloud.target.name})
+    cloud.mover.tick()  # from now on it has a place at its destination
+    assert cloud.status(server_id)[2] == cloud.source.name
+    assert cloud.admin("DELETE", service_of(cloud, cloud.target))[0] == 409
+    cloud.settle()
+    cloud.do(server_id, "confirmResize")
+    assert cloud.admin("DELETE", service_of(cloud, cloud.source))[0] == 204
+
+
+def test_a_host_that_never_returns_is_forgotten_with_what_was_held_of_it(cloud, server_id):
+    dies(cloud, cloud.source)
+    cloud.admin_do(server_id, "evacuate", {})
+    move = cloud.admin("GET", "/v2.1/os-migrations")[1]["migrations"][0]["uuid"]
+    assert cloud.held(move) == {cloud.source.name: HELD}
+    assert cloud.admin("DELETE", service_of(cloud, cloud.source))[0] == 204
+    cloud.settle()
+    assert (cloud.held(move), cloud.placement.provider_by_name(cloud.source.name)) == ({}, None)
+    comes_back(cloud, cloud.source)  # against all odds
+    cloud.run_for(120)
+    assert (cloud.source.servers, hypervisor_state(cloud, cloud.source.name)) == ({}, "up")
+    assert (cloud.used(cloud.source.name), cloud.migrations()[0][1]) == ({}, "completed")
+    assert cloud.status(server_id)[2] == cloud.target.name
+
+
+# ------------------------------------------------------------------------- deleted while its host is down
+
+
+def listed(cloud):
+    return [server["id"] for server in cloud.send("GET", "/v2.1/servers")[1]["servers"]]
+
+
+def deletes(cloud, server_id):
+    code = cloud.send("DELETE", f"/v2.1/servers/{server_id}")[0]
+    cloud.settle()
+    return code
+
+
+def test_a_server_of_a_dead_host_is_deleted_at_once(cloud, server_id):
+    """Nobody is offered what it held there before the host has cleaned up; it may still run it."""
+    dies(cloud, cloud.source)
+    assert (deletes(cloud, server_id), cloud.show(server_id), listed(cloud)) == (204, None, [])
+    assert (cloud.held(server_id), cloud.used(cloud.source.name)) == ({}, HELD)
+    name, events = cloud.actions(server_id)[0]
+    assert (name, events["compute_terminate_instance"]) == ("delete", "Success")
+    assert cloud.migrations() == []
+    usage = cloud.admin("GET", "/v2.1/os-quota-sets/red/detail")[1]["quota_set"]
+    assert (usage["instances"]["in_use"], usage["cores"]["in_use"]) == (0, 0)
+    assert deletes(cloud, server_id) == 404
+
+
+def test_what_is_left_of_it_goes_before_the_host_counts_as_up(cloud, server_id):
+    dies(cloud, cloud.source)
+    deletes(cloud, server_id)
+    comes_back(cloud, cloud.source)
+    assert (hypervisor_state(cloud, cloud.source.name), cloud.source.servers) == ("down", {server_id: "running"})
+    seen = []
+    clean = cloud.source.driver.destroy
+
+    def destroy(uuid):
+        seen.append((uuid, hypervisor_state(cloud, cloud.source.name), cloud.used(cloud.source.name)))
+        return clean(uuid)
+
+    cloud.source.driver.destroy = destroy
+    cloud.settle()
+    assert seen == [(server_id, "down", HELD)]
+    assert (cloud.source.servers, cloud.source.plugged, cloud.used(cloud.source.name)) == ({}, {}, {})
+    cloud.run_for(60)
+    assert hypervisor_state(cloud, cloud.source.name) == "up"
+
+
+def test_deleted_before_its_host_was_known_to_be_down_a_second_request_helps(cloud, server_id):
+    cloud.source.stop()
+    cloud.forget_waits()
+    assert deletes(cloud, server_id) == 204
+    assert cloud.status(server_id)[1] == "deleting"
+    cloud.run_for(120)
+    assert (deletes(cloud, server_id), cloud.show(server_id)) == (204, None)
+    comes_back(cloud, cloud.source)
+    cloud.run_for(60)
+    assert (cloud.source.servers, cloud.used(cloud.source.name)) == ({}, {})
+
+
+def test_its_late_report_changes_nothing_about_a_deleted_server(cloud, server_id):
+    cloud.act(server_id, "reboot", {"type": "HARD"})
+    (job,) = cloud.service.agents.claim(cloud.source.name, "zombie", 1)
+    cloud.forget_waits()
+    dies(cloud, cloud.source)
+    deletes(cloud, server_id)
+    with pytest.raises(Conflict) as late:
+        ComputeClient(cloud.client("compute")).report_job(job.id, job.epoch, "done", {"devices": []})
+    assert (late.value.error_code, cloud.show(server_id)) == ("jobs.fenced", None)
+
+
+def test_of_a_host_that_never_returns_everything_is_forgotten_with_its_service(cloud, server_id):
+    dies(cloud, cloud.source)
+    deletes(cloud, server_id)
+    assert cloud.admin("DELETE", service_of(cloud, cloud.source))[0] == 204
+    cloud.settle()
+    assert cloud.placement.provider_by_name(cloud.source.name) is None
+
+
+def test_resized_and_not_confirmed_it_goes_from_both_hosts(cloud, server_id):
+    cloud.admin_do(server_id, "migrate")
+    dies(cloud, cloud.target)
+    assert (deletes(cloud, server_id), cloud.show(server_id)) == (204, None)
+    assert (cloud.source.servers, cloud.used(cloud.source.name), cloud.used(cloud.target.name)) == ({}, {}, HELD)
+    comes_back(cloud, cloud.target)
+    cloud.run_for(60)
+    assert (cloud.target.servers, cloud.target.plugged, cloud.used(cloud.target.name)) == ({}, {}, {})
+
+
+def test_one_that_was_to_be_kept_is_kept_until_it_is_deleted_for_good(make_cloud):
+    cloud = make_cloud(1, reclaim_after_s=3600)
+    server_id, host = cloud.boot("gpu"), cloud.hosts[ONE]
+    dies(cloud, host)
+    assert deletes(cloud, server_id) == 204
+    assert cloud.status(server_id)[:2] == ("ACTIVE", "soft-deleting")
+    cloud.do(server_id, "forceDelete")
+    assert (cloud.show(server_id), cloud.used(ONE)) == (None, HELD)
+    comes_back(cloud, host)
+    cloud.run_for(60)
+    assert (host.servers, cloud.used(ONE)) == ({}, {})
+
+
+def test_a_device_that_cannot_be_cleaned_keeps_the_host_down(cloud, server_id):
+    dies(cloud, cloud.source)
+    cloud.admin_do(server_id, "evacuate", {})
+    comes_back(cloud, cloud.source)
+    cloud.source.script.fail("destroy", "the guest does not let go")
+    cloud.run_for(30)
+    assert hypervisor_state(cloud, cloud.source.name) == "down"
+    cloud.run_for(3700)
+    assert hypervisor_state(cloud, cloud.source.name) == "up"
+    assert cloud.source.servers == {}

@@ -1,0 +1,147 @@
+"""Servers of a group that change hosts: the policy holds wherever they are, go to, or may come back to."""
+
+import pytest
+
+ONE, TWO, THREE = "compute-1", "compute-2", "compute-3"
+
+
+@pytest.fixture
+def cloud(make_cloud):
+    cloud = make_cloud(3)
+    cloud.flavor("large", vcpus=4, ram=2048, disk=20)
+    return cloud
+
+
+def group_of(cloud, policy):
+    body = {"server_group": {"name": "g", "policy": policy}}
+    return cloud.send("POST", "/v2.1/os-server-groups", body)[1]["server_group"]["id"]
+
+
+def ask(cloud, group, name="vm", **more):
+    """The id of a server of the group that is to be built."""
+    server = {"name": name, "imageRef": cloud.image, "flavorRef": "small", "networks": "none", **more}
+    body = {"server": server, "os:scheduler_hints": {"group": group}}
+    status, body, _ = cloud.admin("POST", "/v2.1/servers", body, who="root:red")
+    assert status == 202, body
+    return body["server"]["id"]
+
+
+def build(cloud, group, name="vm"):
+    """(id, host) of a server of the group."""
+    server_id = ask(cloud, group, name)
+    cloud.settle()
+    return server_id, cloud.status(server_id)[2]
+
+
+def while_the_mover_claims(cloud, work):
+    """Once, between its claim and its commit."""
+    placement, claim = cloud.mover._placement, cloud.mover._placement.claim
+
+    def claim_and_work(*arguments):
+        placement.claim = claim
+        claim(*arguments)
+        work()
+
+    placement.claim = claim_and_work
+
+
+def fails_for_the_group(cloud, server_id, host):
+    """It could not move: it is where it was, and the action says why."""
+    assert cloud.status(server_id) == ("ACTIVE", None, host)
+    assert list(cloud.held(server_id)) == [host]
+    assert cloud.actions(server_id)[0][1]["conductor_migrate_server"] == "Error"
+
+
+@pytest.mark.parametrize(("action", "argument"), [
+    ("migrate", {"host": None}), ("resize", {"flavorRef": "large"}),
+    ("os-migrateLive", {"host": None, "block_migration": "auto"}),
+])  # fmt: skip
+def test_a_member_that_moves_and_one_that_is_made_at_the_same_moment(cloud, action, argument):
+    """The late check: another one gets the only free host between the claim for the move and its commit."""
+    group = group_of(cloud, "anti-affinity")
+    first, source = build(cloud, group)
+    build(cloud, group)
+    made = []
+
+    def rival():
+        made.append(ask(cloud, group, "rival"))
+        cloud.builder.tick()
+
+    while_the_mover_claims(cloud, rival)
+    cloud.admin_do(first, action, argument)
+    fails_for_the_group(cloud, first, source)
+    assert cloud.status(made[0])[2] not in (source, None)
+    assert sum(bool(cloud.used(name)) for name in (ONE, TWO, THREE)) == 3
+
+
+def test_with_another_host_it_goes_there(make_cloud):
+    cloud = make_cloud(4)
+    group = group_of(cloud, "anti-affinity")
+    first, source = build(cloud, group)
+    build(cloud, group)
+    made = []
+
+    def rival():
+        (free,) = cloud.held(first)
+        made.append(ask(cloud, group, "rival", host=free))
+        cloud.builder.tick()
+
+    while_the_mover_claims(cloud, rival)
+    cloud.admin_do(first, "migrate", {"host": None})
+    assert cloud.status(first)[0] == "VERIFY_RESIZE"
+    assert len({cloud.status(first)[2], cloud.status(made[0])[2], source}) == 3
+
+
+def test_nobody_comes_to_where_a_member_goes_or_may_come_back_to(cloud):
+    group = group_of(cloud, "anti-affinity")
+    first, source = build(cloud, group)
+    build(cloud, group)
+    cloud.admin_act(first, "migrate", {"host": None})
+    cloud.mover.tick()  # it has a place there, and is not there yet
+    assert cloud.status(first)[2] == source
+    late = ask(cloud, group)
+    cloud.builder.tick()
+    assert "allows 1 server on a host" in cloud.show(late)["fault"]["message"]
+    cloud.settle()
+    assert cloud.status(first)[0] == "VERIFY_RESIZE"
+    assert build(cloud, group)[1] is None
+    cloud.do(first, "confirmResize")
+    assert build(cloud, group)[1] == source
+
+
+def test_two_with_affinity_that_come_back_at_the_same_moment_are_on_one_host(cloud):
+    group = group_of(cloud, "affinity")
+    both = [build(cloud, group, name)[0] for name in ("a", "b")]
+    for server_id in both:
+        cloud.do(server_id, "shelve")
+
+    def rival():
+        cloud.admin_act(both[1], "unshelve", {"availability_zone": None, "host": TWO})
+        cloud.new_mover("rival").tick()
+
+    while_the_mover_claims(cloud, rival)
+    cloud.admin_do(both[0], "unshelve", {"availability_zone": None, "host": ONE})
+    assert [cloud.status(server_id)[::2] for server_id in both] == [("SHELVED_OFFLOADED", None), ("ACTIVE", TWO)]
+    cloud.do(both[0], "unshelve")
+    assert cloud.status(both[0])[::2] == ("ACTIVE", TWO)
+
+
+def test_an_evacuated_member_goes_to_no_host_of_another_one(cloud):
+    group = group_of(cloud, "anti-affinity")
+    first, source = build(cloud, group)
+    build(cloud, group)
+    cloud.hosts[source].stop()
+    cloud.forget_waits()
+    cloud.run_for(120)
+    made = []
+
+    def rival():
+        made.append(ask(cloud, group, "rival"))
+        cloud.builder.tick()
+
+    while_the_mover_claims(cloud, rival)
+    cloud.admin_do(first, "evacuate", {})
+    assert cloud.status(made[0])[0] == "ACTIVE"
+    assert cloud.status(first)[::2] == ("ERROR", source)
+    assert "allows 1 server on a host" in cloud.show(first)["fault"]["message"]
+    assert list(cloud.held(first)) == [source]

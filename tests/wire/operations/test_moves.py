@@ -1,0 +1,329 @@
+"""Servers that change hosts: shelve and unshelve, resize, cold and live migration."""
+
+import pytest
+
+from tests.wire.operations.conftest import GPU
+
+ONE, TWO = "compute-1", "compute-2"
+SMALL = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
+
+
+@pytest.fixture
+def cloud(make_cloud):
+    cloud = make_cloud(2)
+    cloud.flavor("large-gpu", {f"resources:{GPU}": "1"}, vcpus=4, ram=2048, disk=20)
+    return cloud
+
+
+@pytest.fixture
+def server_id(cloud):
+    server_id = cloud.boot("gpu")
+    host = cloud.status(server_id)[2]
+    cloud.source, cloud.target = cloud.hosts[host], cloud.hosts[TWO if host == ONE else ONE]
+    return server_id
+
+
+def images(cloud):
+    """Names of the images beside the one that servers are made from."""
+    return sorted(image.name for image in cloud.images.images() if image.id != cloud.image)
+
+
+def limit(cloud, **limits):
+    assert cloud.admin("PUT", "/v2.1/os-quota-sets/red", {"quota_set": {"force": True, **limits}})[0] == 200
+
+
+def is_only_on(cloud, host, server_id, units, *, power="running"):
+    other = cloud.target if host is cloud.source else cloud.source
+    assert cloud.status(server_id)[1:] == (None, host.name)
+    assert (host.servers, other.servers) == ({server_id: power}, {})
+    assert other.plugged == {}
+    assert list(host.driver.domains()[server_id].spec.pci_addresses) == host.plugged.get(server_id, [])
+    assert len(host.plugged.get(server_id, [])) == units.get(GPU, 0)
+    assert cloud.held(server_id) == {host.name: units}
+    assert cloud.used(other.name) == {}
+
+
+# --------------------------------------------------------------------------------------- shelving
+
+
+def test_a_shelved_server_is_an_image_and_holds_nothing(cloud, server_id):
+    """R39 (accelerator-attach): devices are released when the server leaves its host, by default at once."""
+    cloud.source.write(server_id, "precious")
+    assert cloud.act(server_id, "shelve")[0] == 202
+    assert cloud.status(server_id)[:2] == ("ACTIVE", "shelving")
+    cloud.settle()
+    assert cloud.status(server_id) == ("SHELVED_OFFLOADED", None, None)
+    assert (cloud.source.servers, cloud.source.plugged, cloud.used(cloud.source.name)) == ({}, {}, {})
+    assert cloud.held(server_id) == {}
+    (image,) = [image for image in cloud.images.images() if image.name == "vm-shelved"]
+    assert cloud.image_data(image.id).endswith("precious")
+
+
+def test_an_unshelved_server_is_scheduled_again_and_gets_devices(cloud, server_id):
+    """R40 (accelerator-attach): as a new server is built, from the image of its disk; on whatever host."""
+    cloud.do(server_id, "shelve")
+    (image,) = [image for image in cloud.images.images() if image.name == "vm-shelved"]
+    cloud.admin_do(server_id, "unshelve", {"availability_zone": None, "host": cloud.target.name})
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    is_only_on(cloud, cloud.target, server_id, SMALL)
+    assert cloud.target.disk(server_id).startswith(f"image {image.id}")
+    assert images(cloud) == []
+    assert cloud.act(server_id, "unshelve")[0] == 409
+
+
+def test_unshelving_says_where_by_microversion(cloud, server_id):
+    cloud.do(server_id, "shelve")
+    assert cloud.act(server_id, "unshelve", {"availability_zone": "nova"}, version="2.76")[0] == 400
+    assert cloud.act(server_id, "unshelve", {"host": ONE}, version="2.90")[0] == 400
+    assert cloud.act(server_id, "unshelve", {"host": ONE})[0] == 403
+    assert cloud.admin_act(server_id, "unshelve", {"host": "nowhere"})[0] == 400
+    cloud.do(server_id, "unshelve", {"availability_zone": "nova"}, version="2.77")
+    assert cloud.status(server_id)[0] == "ACTIVE"
+
+
+def test_without_room_an_unshelved_server_stays_shelved(cloud, server_id):
+    cloud.do(server_id, "shelve")
+    for host in (cloud.source, cloud.target):
+        host.script.fail("spawn", "no room")
+    cloud.do(server_id, "unshelve")
+    assert cloud.status(server_id) == ("SHELVED_OFFLOADED", None, None)
+    assert cloud.held(server_id) == {}
+    assert [host.servers for host in cloud.hosts.values()] == [{}, {}]
+    cloud.source.script.__init__()
+    cloud.target.script.__init__()
+    cloud.do(server_id, "unshelve")
+    assert cloud.status(server_id)[0] == "ACTIVE"
+
+
+def test_a_shelved_server_that_is_deleted_leaves_no_image(cloud, server_id):
+    cloud.do(server_id, "shelve")
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    assert (cloud.show(server_id), images(cloud)) == (None, [])
+
+
+def test_shelving_that_fails_leaves_the_server_running(cloud, server_id):
+    cloud.source.script.fail("snapshot", "no room for it")
+    cloud.do(server_id, "shelve")
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    is_only_on(cloud, cloud.source, server_id, SMALL)
+
+
+def test_where_it_stays_on_its_host_it_keeps_what_it_has(make_cloud):
+    """R39 (accelerator-attach)."""
+    cloud = make_cloud(1, offload_after_s=-1)
+    server_id, host = cloud.boot("gpu"), cloud.hosts[ONE]
+    plugged = host.plugged
+    cloud.do(server_id, "shelve")
+    assert cloud.status(server_id) == ("SHELVED", None, ONE)
+    assert (host.servers[server_id], host.plugged) == ("shutoff", plugged)
+    assert cloud.act(server_id, "shelveOffload")[0] == 403
+    cloud.do(server_id, "unshelve")
+    assert (cloud.status(server_id)[0], host.plugged) == ("ACTIVE", plugged)
+    cloud.do(server_id, "shelve")
+    cloud.admin_do(server_id, "shelveOffload")
+    assert cloud.status(server_id) == ("SHELVED_OFFLOADED", None, None)
+    assert (host.servers, host.plugged, cloud.used(ONE)) == ({}, {}, {})
+
+
+def test_it_leaves_its_host_when_the_time_has_come(make_cloud):
+    cloud = make_cloud(1, offload_after_s=3600)
+    server_id = cloud.boot("small")
+    cloud.do(server_id, "shelve")
+    cloud.run_for(3000)
+    assert cloud.status(server_id)[0] == "SHELVED"
+    cloud.run_for(1000)
+    assert cloud.status(server_id)[0] == "SHELVED_OFFLOADED"
+
+
+# ---------------------------------------------------------------------------- resize and migrate
+
+
+def test_a_resized_server_waits_on_its_new_host_and_holds_both(cloud, server_id):
+    """R44 (accelerator-attach): the old flavor's devices are released, the new flavor's attached where it goes."""
+    cloud.source.write(server_id, "precious")
+    assert cloud.act(server_id, "resize", {"flavorRef": "large-gpu"})[0] == 202
+    assert cloud.status(server_id)[:2] == ("RESIZE", "resize_prep")
+    cloud.settle()
+    assert cloud.status(server_id) == ("VERIFY_RESIZE", None, cloud.target.name)
+    assert cloud.show(server_id)["flavor"]["original_name"] == "large-gpu"
+    assert cloud.held(server_id) == {cloud.target.name: {"VCPU": 4, "MEMORY_MB": 2048, "DISK_GB": 20, GPU: 1}}
+    assert cloud.used(cloud.source.name) == SMALL
+    assert (cloud.source.servers, cloud.source.plugged) == ({server_id: "shutoff"}, {})
+    assert len(cloud.target.plugged[server_id]) == 1
+    (row,) = cloud.admin("GET", "/v2.1/os-migrations")[1]["migrations"]
+    assert (row["migration_type"], row["status"]) == ("resize", "finished")
+    assert cloud.held(row["uuid"]) == {cloud.source.name: SMALL}
+    assert "precious" in cloud.image_data(cloud.target.driver.domains()[server_id].spec.image_id)
+
+
+def test_confirmed_the_old_place_is_free(cloud, server_id):
+    cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
+    assert cloud.act(server_id, "confirmResize")[0] == 204
+    assert cloud.status(server_id)[:2] == ("ACTIVE", None)
+    cloud.settle()
+    is_only_on(cloud, cloud.target, server_id, {"VCPU": 4, "MEMORY_MB": 2048, "DISK_GB": 20, GPU: 1})
+    assert cloud.migrations() == [("resize", "confirmed", cloud.source.name, cloud.target.name)]
+    assert images(cloud) == []
+    assert [name for name, _ in cloud.actions(server_id)] == ["confirmResize", "resize", "create"]
+    assert cloud.act(server_id, "confirmResize")[0] == 409
+
+
+def test_reverted_it_is_as_it_was(cloud, server_id):
+    """R44, R51 (accelerator-attach): attached on the source again."""
+    cloud.source.write(server_id, "precious")
+    cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
+    assert cloud.act(server_id, "revertResize")[0] == 202
+    assert cloud.status(server_id)[:2] == ("REVERT_RESIZE", "resize_reverting")
+    cloud.settle()
+    assert (cloud.status(server_id)[0], cloud.show(server_id)["flavor"]["original_name"]) == ("ACTIVE", "gpu")
+    is_only_on(cloud, cloud.source, server_id, SMALL)
+    assert cloud.source.disk(server_id).endswith("precious")
+    assert cloud.migrations() == [("resize", "reverted", cloud.source.name, cloud.target.name)]
+    assert images(cloud) == []
+
+
+def test_a_migrated_server_goes_where_it_is_told(cloud, server_id):
+    """R45 (accelerator-attach): released on the old host, attached on the new one."""
+    assert cloud.act(server_id, "migrate")[0] == 403
+    assert cloud.admin_act(server_id, "migrate", {"host": cloud.target.name}, version="2.55")[0] == 400
+    assert cloud.admin_act(server_id, "migrate", {"host": cloud.source.name})[0] == 400
+    cloud.admin_do(server_id, "migrate", {"host": cloud.target.name})
+    cloud.do(server_id, "confirmResize")
+    is_only_on(cloud, cloud.target, server_id, SMALL)
+    cloud.admin_do(server_id, "migrate")
+    cloud.do(server_id, "revertResize")
+    is_only_on(cloud, cloud.target, server_id, SMALL)
+
+
+@pytest.mark.parametrize("end", ["confirmResize", "revertResize"])
+def test_a_server_that_was_off_stays_off(cloud, server_id, end):
+    cloud.do(server_id, "os-stop")
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.target.servers == {server_id: "shutoff"}
+    cloud.do(server_id, end)
+    assert cloud.status(server_id)[0] == "SHUTOFF"
+    is_only_on(cloud, cloud.target if end == "confirmResize" else cloud.source, server_id, SMALL, power="shutoff")
+
+
+@pytest.mark.parametrize(("where", "call"), [("target", "spawn"), ("source", "snapshot"), ("source", "stop")])
+def test_a_move_that_fails_leaves_the_server_where_it_was(cloud, server_id, where, call):
+    """R44 (accelerator-attach): when it fails the old state is restored."""
+    getattr(cloud, where).script.fail(call, "out of luck")
+    cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    is_only_on(cloud, cloud.source, server_id, SMALL)
+    assert cloud.migrations()[0][:2] == ("resize", "error")
+    assert images(cloud) == []
+    assert "Error" in cloud.actions(server_id)[0][1].values()
+
+
+def test_without_another_host_it_stays(cloud, server_id):
+    cloud.flavor("huge", vcpus=1000)
+    limit(cloud, cores=-1)
+    cloud.do(server_id, "resize", {"flavorRef": "huge"})
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    is_only_on(cloud, cloud.source, server_id, SMALL)
+
+
+def test_what_is_no_resize_is_refused(cloud, server_id):
+    cloud.flavor("flat", disk=1)
+    assert cloud.act(server_id, "resize", {"flavorRef": "gpu"})[0] == 400
+    assert cloud.act(server_id, "resize", {"flavorRef": "nope"})[0] == 400
+    assert cloud.act(server_id, "resize", {"flavorRef": "flat"})[0] == 400
+    assert cloud.act(server_id, "confirmResize")[0] == 409
+    cloud.do(server_id, "lock")
+    assert cloud.admin_act(server_id, "lock")[0] == 202
+    assert cloud.act(server_id, "resize", {"flavorRef": "large-gpu"})[0] == 409
+
+
+def hold_as_port(cloud, host, units):
+    """What a consumer that is no server holds for the project."""
+    provider = cloud.placement.provider_by_name(host).uuid
+    held = {"allocations": {provider: {"resources": units}}, "consumer_generation": None, "project_id": "red",
+            "user_id": "alice", "consumer_type": "PORT"}  # fmt: skip
+    cloud.placement._send("PUT", "/allocations/00000000-0000-4000-8000-00000000000a", held)
+
+
+def test_a_resize_beyond_the_limits_is_refused(cloud, server_id):
+    """The server counts with the larger flavor, and what others hold counts too."""
+    cloud.service.quotas._placement = cloud.placement
+    hold_as_port(cloud, ONE, {"VCPU": 1})
+    limit(cloud, cores=4, ram=1500)
+    refused = "Quota exceeded for cores, ram: Requested 2, 1024, but already used 3, 1024 of 4, 1500 cores, ram"
+    for who in (cloud.act, cloud.admin_act):
+        code, body = who(server_id, "resize", {"flavorRef": "large-gpu"})
+        assert (code, body["forbidden"]["message"]) == (403, refused)
+    assert (cloud.status(server_id)[:2], cloud.migrations()) == (("ACTIVE", None), [])
+    limit(cloud, cores=5, ram=2048)
+    cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
+    assert cloud.status(server_id)[0] == "VERIFY_RESIZE"
+    limit(cloud, cores=1)
+    cloud.do(server_id, "revertResize")
+    assert cloud.status(server_id)[0] == "ACTIVE"
+
+
+def test_an_offloaded_server_comes_back_within_the_limits_only(cloud, server_id):
+    cloud.do(server_id, "shelve")
+    cloud.service.quotas._placement = cloud.placement
+    hold_as_port(cloud, ONE, {"VCPU": 1})
+    limit(cloud, cores=2, instances=1)
+    code, body = cloud.act(server_id, "unshelve")
+    refused = "Quota exceeded for cores: Requested 2, but already used 1 of 2 cores"
+    assert (code, body["forbidden"]["message"]) == (403, refused)
+    assert cloud.status(server_id) == ("SHELVED_OFFLOADED", None, None)
+    limit(cloud, cores=3)
+    cloud.do(server_id, "unshelve")
+    assert cloud.status(server_id)[0] == "ACTIVE"
+
+
+def test_deleted_while_it_waits_nothing_stays_anywhere(cloud, server_id):
+    cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    assert cloud.show(server_id) is None
+    for host in cloud.hosts.values():
+        assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
+    assert images(cloud) == []
+
+
+# --------------------------------------------------------------------------------- live migration
+
+
+def test_a_server_with_accelerators_does_not_go_live(cloud, server_id):
+    """R50 (accelerator-attach): refused with the reason and what to do instead."""
+    code, body = cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})
+    assert code == 403
+    assert "it has accelerators, and what is in them cannot go along. Migrate it cold." in body["forbidden"]["message"]
+
+
+@pytest.mark.parametrize(("before", "status", "power"), [([], "ACTIVE", "running"), (["pause"], "PAUSED", "paused")])
+def test_a_running_server_goes_without_stopping(cloud, before, status, power):
+    server_id = cloud.boot("small")
+    source = cloud.status(server_id)[2]
+    target = TWO if source == ONE else ONE
+    for action in before:
+        cloud.do(server_id, action)
+    cloud.hosts[source].write(server_id, "precious")
+    assert cloud.admin_act(server_id, "os-migrateLive", {"host": target, "block_migration": "auto"})[0] == 202
+    assert cloud.status(server_id)[0] == "MIGRATING"
+    cloud.settle()
+    assert cloud.status(server_id) == (status, None, target)
+    assert (cloud.hosts[source].servers, cloud.hosts[target].servers) == ({}, {server_id: power})
+    assert cloud.hosts[target].disk(server_id).endswith("precious")
+    assert (cloud.used(source), list(cloud.held(server_id))) == ({}, [target])
+    assert cloud.migrations() == [("live-migration", "completed", source, target)]
+    assert cloud.actions(server_id)[0][0] == "live-migration"
+
+
+@pytest.mark.parametrize("call", ["receive", "hand-over"])
+def test_a_live_migration_that_fails_leaves_it_running_where_it_is(cloud, call):
+    server_id = cloud.boot("small")
+    source = cloud.status(server_id)[2]
+    for host in cloud.hosts.values():
+        host.script.fail(call, "the network is away")
+    cloud.admin_do(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})
+    assert cloud.status(server_id) == ("ACTIVE", None, source)
+    assert [host.servers for host in cloud.hosts.values() if host.name != source] == [{}]
+    assert list(cloud.held(server_id)) == [source]
+    assert sum(bool(cloud.used(name)) for name in cloud.hosts) == 1

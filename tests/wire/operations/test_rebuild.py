@@ -1,0 +1,83 @@
+"""Rebuilt from another image, a server is what that image says; where it is, that must be possible."""
+
+import json
+
+import pytest
+
+ONE, TWO = "compute-1", "compute-2"
+
+
+@pytest.fixture
+def cloud(make_cloud):
+    return make_cloud(2)
+
+
+def rebuild(cloud, server_id, image):
+    code, body = cloud.act(server_id, "rebuild", {"imageRef": image})
+    if code == 202:
+        cloud.settle()
+        return None
+    assert code == 400
+    return body["badRequest"]["message"]
+
+
+def give_trait(cloud, host, *traits):
+    root = cloud.placement.provider_by_name(host).uuid
+    for trait in traits:
+        cloud.placement.ensure_trait(trait)
+    generation, present = cloud.placement.traits(root)
+    cloud.placement.set_traits(root, generation, present | set(traits))
+
+
+def test_what_the_new_image_asks_for_counts_from_now_on(cloud):
+    """A server that moves later goes where its present image can run, not where its first one could."""
+    give_trait(cloud, ONE, "CUSTOM_FAST")
+    first = cloud.make_image("first", **{"trait:CUSTOM_FAST": "required"})
+    server_id = cloud.boot("small", imageRef=first)
+    assert cloud.status(server_id)[2] == ONE
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.status(server_id)[::2] == ("ACTIVE", ONE)  # nowhere else to go
+    assert rebuild(cloud, server_id, cloud.image) is None
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.status(server_id)[::2] == ("VERIFY_RESIZE", TWO)
+
+
+def test_what_the_host_has_not_is_refused(cloud):
+    server_id = cloud.boot("small")
+    before = cloud.show(server_id)
+    cloud.placement.ensure_trait("CUSTOM_FAST")
+    fast = cloud.make_image("fast", **{"trait:CUSTOM_FAST": "required"})
+    assert "it requires CUSTOM_FAST, which the host of the server does not have" in rebuild(cloud, server_id, fast)
+    assert cloud.show(server_id) == before
+    give_trait(cloud, cloud.status(server_id)[2], "CUSTOM_FAST")
+    assert rebuild(cloud, server_id, fast) is None
+    assert cloud.status(server_id)[0] == "ACTIVE"
+
+
+def test_other_processors_than_it_holds_are_refused(cloud):
+    server_id = cloud.boot("small")
+    dedicated = cloud.make_image("dedicated", hw_cpu_policy="dedicated")
+    refused = "it asks for DISK_GB=10, MEMORY_MB=1024, PCPU=2, and the server has DISK_GB=10, MEMORY_MB=1024, VCPU=2"
+    assert refused in rebuild(cloud, server_id, dedicated)
+
+
+def test_an_image_that_is_too_large_for_the_flavor_is_refused(cloud):
+    server_id = cloud.boot("small")
+    large = cloud.make_image("large", min_ram=4096)
+    assert "memory is too small for requested image" in rebuild(cloud, server_id, large)
+
+
+def test_an_image_that_is_shared_is_for_its_members(cloud):
+    """They may use it by its id, whether they accepted it or not, as with the peer."""
+    shared = cloud.make_image("shared")
+    path = f"/v2/images/{shared}"
+    owner = {"x-auth-token": "alice:red", "x-roles": "member"}
+    patch = [{"op": "replace", "path": "/visibility", "value": "shared"}]
+    kind = {"content-type": "application/openstack-images-v2.1-json-patch"}
+    assert cloud._wire.send("PATCH", f"/image{path}", owner | kind, iter([json.dumps(patch).encode()])).status == 200
+    body = {"name": "vm", "imageRef": shared, "flavorRef": "small", "networks": "none"}
+    create = ("POST", "/v2.1/servers", {"server": body})
+    assert cloud.send(*create, who="bob:blue")[0] == 400
+    assert cloud._send("POST", f"/image{path}/members", {"member": "blue"}, owner)[0] == 200
+    assert cloud.send(*create, who="bob:blue")[0] == 202
+    assert cloud.send(*create, who="eve:green")[0] == 400

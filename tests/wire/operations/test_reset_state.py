@@ -1,0 +1,235 @@
+"""An administrator resets a server's state in the middle of a move, or its host dies then: the move ends all the same."""
+
+import pytest
+
+from tests.wire.operations.conftest import GPU
+
+ONE, TWO = "compute-1", "compute-2"
+HELD = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
+PLAIN = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10}
+
+
+@pytest.fixture
+def cloud(make_cloud):
+    return make_cloud(2)
+
+
+def boot(cloud, flavor):
+    server_id = cloud.boot(flavor)
+    host = cloud.status(server_id)[2]
+    cloud.source, cloud.target = cloud.hosts[host], cloud.hosts[TWO if host == ONE else ONE]
+    return server_id
+
+
+def step_by_step(cloud, server_id, count):
+    """So many of the jobs of a move, one after another: builder's and hosts', whoever has one."""
+    for _ in range(count):
+        with cloud.engine.connect() as connection:
+            query = "SELECT open_queue FROM jobs WHERE open_queue IS NOT NULL ORDER BY position LIMIT 1"
+            queue = connection.exec_driver_sql(query).scalar()
+        if queue is None:
+            return
+        host = cloud.hosts.get(queue.partition("/")[0])
+        duty = cloud.mover if host is None else next(one for one in host.agent.duties if hasattr(one, "_runner"))
+        duty.tick()
+
+
+def reset(cloud, server_id, state="error"):
+    assert cloud.admin_act(server_id, "os-resetState", {"state": state})[0] == 202
+
+
+def agrees(cloud, server_id, status, units=HELD):
+    """The server is on one host in all books, holds there what is plugged, and no move of it is open."""
+    shown, task, name = cloud.status(server_id)
+    assert (shown, task) == (status, None)
+    for host in cloud.hosts.values():
+        if host.name == name:
+            assert list(host.servers) == [server_id]
+            assert len(host.plugged.get(server_id, ())) == units.get(GPU, 0)
+        else:
+            assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
+    assert cloud.held(server_id) == {name: units}
+    assert [image.id for image in cloud.images.images()] == [cloud.image]
+    with cloud.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM moves WHERE is_open").scalar() == 0
+    return cloud.hosts[name]
+
+
+@pytest.mark.parametrize("state", ["active", "error"])
+@pytest.mark.parametrize("done", range(4))
+def test_a_migration_whose_server_is_reset_goes_back(cloud, done, state):
+    server_id = boot(cloud, "gpu")
+    assert cloud.admin_act(server_id, "migrate")[0] == 202
+    step_by_step(cloud, server_id, done)
+    waited = cloud.status(server_id)[0] == "VERIFY_RESIZE"
+    reset(cloud, server_id, state)
+    cloud.settle()
+    host = agrees(cloud, server_id, state.upper())
+    assert host is (cloud.target if waited else cloud.source)
+    assert host.servers == {server_id: "running"}
+    assert cloud.migrations()[0][1] in (("confirmed",) if waited else ("error", "reverted"))
+    cloud.do(server_id, "reboot", {"type": "HARD"})
+    assert cloud.status(server_id)[0] == "ACTIVE"
+
+
+@pytest.mark.parametrize("done", range(3))
+def test_a_resize_in_place_whose_server_is_reset_goes_back(make_cloud, done):
+    cloud = make_cloud(1, allow_resize_to_same_host=True)
+    cloud.flavor("large-gpu", {f"resources:{GPU}": "1"}, vcpus=4, disk=20)
+    server_id = cloud.boot("gpu")
+    assert cloud.act(server_id, "resize", {"flavorRef": "large-gpu"})[0] == 202
+    step_by_step(cloud, server_id, done)
+    reset(cloud, server_id)
+    cloud.settle()
+    assert agrees(cloud, server_id, "ERROR").driver.domains()[server_id].spec.vcpus == 2
+
+
+@pytest.mark.parametrize("done", range(4))
+def test_a_reversion_goes_on_when_its_server_is_reset(cloud, done):
+    server_id = boot(cloud, "gpu")
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.act(server_id, "revertResize")[0] == 202
+    step_by_step(cloud, server_id, done)
+    reset(cloud, server_id, "active")
+    cloud.settle()
+    assert agrees(cloud, server_id, "ACTIVE") is cloud.source
+
+
+@pytest.mark.parametrize("done", range(5))
+def test_a_live_migration_whose_server_is_reset_ends_on_one_host(cloud, done):
+    """Once its host was told to hand it over it cannot come back: then it stays where it runs."""
+    server_id = boot(cloud, "small")
+    assert cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})[0] == 202
+    step_by_step(cloud, server_id, done)
+    reset(cloud, server_id, "active")
+    cloud.settle()
+    host = agrees(cloud, server_id, "ACTIVE", PLAIN)
+    assert host is (cloud.source if done < 2 else cloud.target)
+    assert host.servers == {server_id: "running"}
+
+
+def dies(cloud, host):
+    host.stop()
+    cloud.forget_waits()
+    cloud.run_for(120)
+
+
+def comes_back(cloud, host):
+    host.start()
+    cloud.forget_waits()
+    cloud.run_for(60)
+
+
+@pytest.mark.parametrize("done", range(3))
+def test_an_evacuation_whose_server_is_reset_ends(cloud, done):
+    """Before it is built elsewhere it goes back to its old host, from then on it is on the new one."""
+    server_id = boot(cloud, "gpu")
+    dies(cloud, cloud.source)
+    assert cloud.admin_act(server_id, "evacuate", {})[0] == 200
+    step_by_step(cloud, server_id, done)
+    reset(cloud, server_id)
+    cloud.settle()
+    comes_back(cloud, cloud.source)
+    assert agrees(cloud, server_id, "ERROR") is (cloud.source if done == 0 else cloud.target)
+
+
+def test_what_is_still_on_its_way_back_goes_nowhere_else(cloud):
+    server_id = boot(cloud, "gpu")
+    cloud.admin_act(server_id, "migrate")
+    reset(cloud, server_id, "active")
+    code, body = cloud.admin_act(server_id, "migrate")
+    assert (code, "has a migration that is not over" in body["conflictingRequest"]["message"]) == (409, True)
+    cloud.settle()
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.status(server_id)[0] == "VERIFY_RESIZE"
+
+
+@pytest.mark.parametrize("done", range(3))
+def test_a_server_whose_host_dies_in_the_middle_of_a_migration_is_evacuated(cloud, done):
+    """Placed already, or on its way out; built elsewhere it arrives without its old host."""
+    server_id = boot(cloud, "gpu")
+    cloud.admin_act(server_id, "migrate")
+    step_by_step(cloud, server_id, done)
+    dies(cloud, cloud.source)
+    if done == 2:
+        assert cloud.status(server_id)[0] == "VERIFY_RESIZE"
+        return
+    assert cloud.admin_act(server_id, "evacuate", {}, version="2.90")[0] == 200
+    cloud.settle()
+    assert cloud.status(server_id) == ("ACTIVE", None, cloud.target.name)
+    comes_back(cloud, cloud.source)
+    agrees(cloud, server_id, "ACTIVE")
+
+
+def test_a_server_whose_host_dies_while_it_goes_live_is_evacuated(cloud):
+    server_id = boot(cloud, "small")
+    cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})
+    step_by_step(cloud, server_id, 2)
+    dies(cloud, cloud.source)
+    assert cloud.admin_act(server_id, "evacuate", {}, version="2.90")[0] == 200
+    cloud.settle()
+    assert cloud.status(server_id) == ("ACTIVE", None, cloud.target.name)
+    comes_back(cloud, cloud.source)
+    agrees(cloud, server_id, "ACTIVE", PLAIN)
+
+
+@pytest.mark.parametrize("done", range(8))
+def test_deleted_in_the_middle_of_a_way_back_nothing_stays_anywhere(cloud, done):
+    server_id = boot(cloud, "gpu")
+    cloud.admin_do(server_id, "migrate")
+    cloud.act(server_id, "revertResize")
+    step_by_step(cloud, server_id, done)
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    assert cloud.show(server_id) is None
+    for host in cloud.hosts.values():
+        assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
+    assert [image.id for image in cloud.images.images()] == [cloud.image]
+
+
+def after_the_claim(cloud, work):
+    """`work` is done once, when something was claimed and before that is written down; what it answers is appended."""
+    answers = []
+    around = cloud.points.around
+
+    def and_then(label, call):
+        result = around(label, call)
+        is_claim = label.startswith(("PUT /allocations/", "POST /allocations"))
+        if is_claim and not answers and cloud.used(cloud.doomed.name):
+            answers.append(None)
+            answers[0] = work()
+        return result
+
+    cloud.points.around = and_then
+    return answers
+
+
+def test_a_host_that_is_deleted_between_claim_and_commit_gets_nothing(cloud):
+    """Neither a new server nor one that moves: it is placed again, or stays."""
+    server_id = boot(cloud, "small")
+    path = next(
+        f"/v2.1/os-services/{row['id']}"
+        for row in cloud.admin("GET", "/v2.1/os-services")[1]["services"]
+        if row["host"] == cloud.target.name
+    )
+    cloud.target.stop()
+    cloud.forget_waits()
+    cloud.doomed = cloud.target
+    deleted = after_the_claim(cloud, lambda: cloud.admin("DELETE", path))
+    cloud.admin_do(server_id, "migrate")
+    assert [answer[0] for answer in deleted] == [204]
+    assert cloud.status(server_id) == ("ACTIVE", None, cloud.source.name)
+    assert cloud.held(server_id) == {cloud.source.name: PLAIN}
+
+
+def test_a_host_that_is_deleted_while_a_server_is_placed_there_does_not_get_it(make_cloud):
+    cloud = make_cloud(1)
+    (row,) = cloud.admin("GET", "/v2.1/os-services")[1]["services"]
+    cloud.hosts[ONE].stop()
+    cloud.forget_waits()
+    cloud.doomed = cloud.hosts[ONE]
+    deleted = after_the_claim(cloud, lambda: cloud.admin("DELETE", f"/v2.1/os-services/{row['id']}"))
+    server_id = cloud.boot("small")
+    assert [answer[0] for answer in deleted] == [204]
+    assert cloud.status(server_id) == ("ERROR", None, None)
+    assert cloud.held(server_id) == {}

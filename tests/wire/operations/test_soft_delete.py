@@ -1,0 +1,84 @@
+"""A deletion that can be undone for a while."""
+
+import pytest
+
+INTERVAL_S = 3600
+HOST = "compute-1"
+
+
+@pytest.fixture
+def cloud(make_cloud):
+    return make_cloud(reclaim_after_s=INTERVAL_S)
+
+
+def delete(cloud, server_id):
+    code = cloud.send("DELETE", f"/v2.1/servers/{server_id}")[0]
+    cloud.settle()
+    return code
+
+
+def listed(cloud, query=""):
+    return [server["id"] for server in cloud.send("GET", f"/v2.1/servers{query}")[1]["servers"]]
+
+
+def test_a_deleted_server_is_off_keeps_what_it_has_and_can_be_restored(cloud):
+    """R41 (accelerator-attach): for a server of the Compute API devices are kept until it is really deleted."""
+    server_id = cloud.boot("gpu")
+    host = cloud.hosts[HOST]
+    held, plugged = cloud.held(server_id), host.plugged
+    assert delete(cloud, server_id) == 204
+    assert cloud.status(server_id) == ("SOFT_DELETED", None, HOST)
+    assert (host.servers[server_id], host.plugged, cloud.held(server_id)) == ("shutoff", plugged, held)
+    assert (listed(cloud), listed(cloud, "?status=SOFT_DELETED")) == ([], [server_id])
+    assert delete(cloud, server_id) == 204
+    cloud.do(server_id, "restore")
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    assert (host.servers[server_id], host.plugged, listed(cloud)) == ("running", plugged, [server_id])
+
+
+def test_when_the_time_is_over_it_is_gone(cloud):
+    server_id = cloud.boot("gpu")
+    delete(cloud, server_id)
+    cloud.run_for(INTERVAL_S - 120)
+    assert cloud.status(server_id)[0] == "SOFT_DELETED"
+    cloud.run_for(240)
+    assert cloud.show(server_id) is None
+    assert (cloud.hosts[HOST].servers, cloud.hosts[HOST].plugged, cloud.used(HOST)) == ({}, {}, {})
+
+
+def test_one_that_was_restored_is_not_reclaimed(cloud):
+    server_id = cloud.boot("small")
+    delete(cloud, server_id)
+    cloud.do(server_id, "restore")
+    cloud.run_for(INTERVAL_S * 2)
+    assert cloud.status(server_id)[0] == "ACTIVE"
+
+
+def test_force_delete_does_not_wait(cloud):
+    server_id = cloud.boot("small")
+    delete(cloud, server_id)
+    cloud.do(server_id, "forceDelete")
+    assert cloud.show(server_id) is None
+    other = cloud.boot("small")
+    cloud.do(other, "forceDelete")
+    assert cloud.show(other) is None
+
+
+def test_what_was_never_there_is_gone_at_once(cloud):
+    cloud.hosts[HOST].script.fail("spawn", "no room")
+    server_id = cloud.boot("small")
+    assert cloud.status(server_id)[0] == "ERROR"
+    delete(cloud, server_id)
+    assert cloud.show(server_id) is None
+
+
+def test_only_what_was_deleted_is_restored(cloud):
+    server_id = cloud.boot("small")
+    assert cloud.act(server_id, "restore")[0] == 409
+
+
+def test_without_an_interval_deleted_is_deleted(make_cloud):
+    cloud = make_cloud()
+    server_id = cloud.boot("small")
+    delete(cloud, server_id)
+    assert cloud.show(server_id) is None
