@@ -13,12 +13,16 @@ from pathlib import Path
 
 from moorage.accelerator import holdings as h
 from moorage.accelerator.attach import AttachEngine
+from moorage.accelerator.binding import BindOrder, ProgramOrder, decode, extra_specs_of, handles_of
 from moorage.accelerator.checkpoint import Checkpoint
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.base import Driver
 from moorage.accelerator.errors import NotReady
 from moorage.accelerator.fleet import Fleet
 from moorage.accelerator.inventory import ProviderNode, provider_nodes
+from moorage.accelerator.model import plugged
+from moorage.accelerator.naming import Names, canonical_id
+from moorage.accelerator.profile import Wanted
 from moorage.accelerator.programming import Programmer
 from moorage.accelerator.reports import attachment_reports, device_reports
 from moorage.accelerator.request import decode_plug, instance_name_of, instance_uuid_of
@@ -54,17 +58,20 @@ class AcceleratorAgent:
         changed: Callable[[], None] = _nobody,
         checkpoint: Checkpoint | None = None,
         report_every: timedelta = REPORT_EVERY,
+        names: Names = Names.SPEC,
     ) -> None:
         self.name = f"accelerator-agent@{host}"
         self._host = host
         self._clock = clock
         self._reports = reports
         self._report_every = report_every
+        self._names = names
         self._fleet = Fleet(drivers)
         self._checkpoint = checkpoint or Checkpoint(directory / "checkpoint.json", host)
         self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, changed)
         self._engine = AttachEngine(self._fleet, self._checkpoint, self._programmer, changed)
         self._discovering = threading.Lock()
+        self._changed = changed
         self._started = False
         self._ready = threading.Event()
 
@@ -104,7 +111,9 @@ class AcceleratorAgent:
         for deployable in h.lost_regions(self.holdings):
             self._programmer.settle(deployable)
         held = self.holdings
-        return provider_nodes(self._host, h.devices_as_loaded(held), held.states(), h.lost_regions(held))
+        return provider_nodes(
+            self._host, h.devices_as_loaded(held), held.states(), h.withheld(held), held.wishes.traits, self._names
+        )
 
     def published(self, uuids: Mapping[str, str]) -> None:
         """All nodes are in Placement, with their traits, under these uuids (by provider name)."""
@@ -113,8 +122,11 @@ class AcceleratorAgent:
         rp_uuids = {
             deployable: uuid for name, uuid in uuids.items() if (deployable := name.removeprefix(prefix)) in known
         }
+        before = self.holdings.rp_uuids
         self._checkpoint.step(partial(h.with_providers, rp_uuids=rp_uuids))
         self._ready.set()
+        if rp_uuids != before:
+            self._changed()  # whoever binds by a provider learns of it by the next report
 
     def _look(self) -> None:
         held = self.holdings
@@ -130,12 +142,38 @@ class AcceleratorAgent:
     def plug(self, instance_info: object, selected_rp: object, extra_specs: object) -> list[dict[str, str]]:
         request = decode_plug(instance_info, selected_rp, extra_specs)
         self._check_started()
-        return [{"pci_id": pci_id} for pci_id in self._engine.plug(request)]
+        return [plugged(handle) for handle in self._engine.plug(request)]
 
     def unplug(self, instance_info: object) -> int:
         instance_uuid = instance_uuid_of(instance_info)
         self._check_started()
         return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
+
+    def bind(self, order: object) -> dict[str, str]:
+        """By accelerator request the address of its handle; the same order again has the same answer."""
+        wanted = decode(order, BindOrder)
+        selected = {group: [provider] for group, provider in wanted.providers.items()}
+        info = {"uuid": wanted.instance_uuid, "project_id": wanted.project_id}
+        request = decode_plug(info, selected, extra_specs_of(wanted))
+        self._check_started()
+        self._engine.plug(request)
+        return handles_of(wanted, self.holdings.attachments[request.instance_uuid])
+
+    def program(self, order: object) -> str:
+        """Have a region carry an image, whoever asks for it later; the image's id."""
+        wanted = decode(order, ProgramOrder)
+        self._check_started()
+        unit = self._fleet.unit(wanted.deployable)
+        chosen = self._programmer.resolve(Wanted(canonical_id(wanted.image_id)), unit, wanted.project_id)
+        self._programmer.load(wanted.deployable, chosen, "")
+        return chosen.image.id
+
+    def heed(self, wishes: object) -> None:
+        """Instead of what was wished before."""
+        wanted = decode(wishes, h.Wishes)
+        before = self.holdings.wishes
+        if self._checkpoint.step(partial(h.with_wishes, wishes=wanted)).wishes != before:
+            self._changed()
 
     def release_quarantined(self, pci_id: str) -> None:
         self._check_started()
@@ -152,6 +190,6 @@ class AcceleratorAgent:
         if self._reports is None:
             return None
         held = self.holdings
-        self._reports.report_devices(self._host, device_reports(held))
+        self._reports.report_devices(self._host, device_reports(held, self._names))
         self._reports.report_attachments(self._host, attachment_reports(held))
         return self._clock.now() + self._report_every

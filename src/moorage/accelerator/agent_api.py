@@ -7,21 +7,16 @@
     POST /v1/unplug              {"instance_info"} -> {"released": 1}
     POST /v1/handles/{pci_id}/release     204: a quarantined handle is clean again
 
-An error is ``{"error": {"code", "message"}}``. There is no authentication: whoever may open the socket (mode 0600,
-`moorage.accelerator.agent_socket`) may ask, and it is served nowhere else.
+It is served on `moorage.accelerator.agent_socket` alone; who may ask, and what an error is: `moorage.wire.local`.
 """
 
-from collections.abc import Mapping
-
 from moorage.accelerator.agent import AcceleratorAgent
-from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.errors import Invalid
 from moorage.core.ids import Ids
-from moorage.identity.policy import RuleTable
-from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
+from moorage.wire.app import ServiceApi, WsgiApp
 from moorage.wire.body import Schema
 from moorage.wire.call import Call, Reply, Route
-from moorage.wire.errors import Problem
+from moorage.wire.local import build_local, local_api
 
 #: An answer to GET /v1/ready takes no longer than this, however long the caller wants to wait.
 MAX_WAIT_S = 30.0
@@ -51,17 +46,13 @@ def release(call: Call[AcceleratorAgent], pci_id: str) -> Reply:
     return Reply(204)
 
 
-def _error(problem: Problem) -> Reply:
-    return Reply(problem.status, {"error": {"code": problem.code, "message": problem.message}})
-
-
 def _object_with(*names: str) -> Schema:
     return Schema({"type": "object", "required": list(names), "properties": {name: {} for name in names}})
 
 
-API: ServiceApi[AcceleratorAgent] = ServiceApi(
-    name="accelerator-agent",
-    routes=(
+API: ServiceApi[AcceleratorAgent] = local_api(
+    "accelerator-agent",
+    (
         Route("GET", "/v1/ready", ready, rule=None),
         Route(
             "POST",
@@ -73,17 +64,8 @@ API: ServiceApi[AcceleratorAgent] = ServiceApi(
         Route("POST", "/v1/unplug", unplug, rule=None, schema=_object_with("instance_info")),
         Route("POST", "/v1/handles/{pci_id}/release", release, rule=None),
     ),
-    error_shape=_error,
-    word_schema_error=lambda error: error.message,
 )
 
 
-class _Local:
-    """Whoever could open the socket."""
-
-    def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
-        return ANONYMOUS
-
-
 def wsgi_app(agent: AcceleratorAgent, ids: Ids) -> WsgiApp:
-    return build(API, agent, Surroundings(authenticator=_Local(), policy=RuleTable({}), ids=ids))
+    return build_local(API, agent, ids)

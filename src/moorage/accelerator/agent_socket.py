@@ -75,8 +75,12 @@ class _UnixServer(socketserver.ThreadingMixIn, WSGIServer):
 
 
 class _Exchange(ServerHandler):
-    #: The standard library would mix the process's environment into the request's.
-    os_environ: dict[str, str] = {}  # noqa: RUF012 - the base class declares it so
+    def __init__(self, handler: "_Handler", environ: dict[str, str]) -> None:
+        streams = cast(IO[bytes], handler.rfile), cast(IO[bytes], handler.wfile), handler.get_stderr()
+        super().__init__(*streams, environ, multithread=True)
+        #: The standard library would mix the process's environment into the request's.
+        self.os_environ = {}
+        self.request_handler = handler  # the base class logs through it
 
 
 class _Handler(WSGIRequestHandler):
@@ -85,13 +89,9 @@ class _Handler(WSGIRequestHandler):
         if len(self.raw_requestline) > 65536 or not self.parse_request():
             return
         environ = {key: value for key, value in self.get_environ().items() if isinstance(value, str)}
-        exchange = _Exchange(
-            cast(IO[bytes], self.rfile), cast(IO[bytes], self.wfile), self.get_stderr(), environ, multithread=True
-        )
-        exchange.request_handler = self  # type: ignore[attr-defined]  # ServerHandler logs through it
         app = cast(_UnixServer, self.server).get_app()
         if app is not None:
-            exchange.run(app)
+            _Exchange(self, environ).run(app)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        log.debug("request", extra={"line": format % args})
+    def log_message(self, line: str, *args: Any) -> None:
+        log.debug("request", extra={"line": line % args})

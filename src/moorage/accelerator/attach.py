@@ -90,12 +90,26 @@ class AttachEngine:
         for deployable in held.regions:
             self._programmer.recover(deployable)
         for attachment in held.attachments.values():
-            if attachment.step is not Step.ATTACHED:
+            if attachment.step is Step.ATTACHED:
+                self._apply_again(attachment)
+            else:
                 log.info("undoing what was left half-done", extra={"instance": attachment.instance_uuid})
                 self._roll_back(attachment.instance_uuid)
         for pci_id, record in self._checkpoint.holdings.handles.items():
             if not record.instance_uuid and record.state in (HandleState.DIRTY, HandleState.CLEANING):
                 self._clean_or_quarantine(pci_id, record.deployable)
+
+    def _apply_again(self, attachment: Attachment) -> None:
+        """A restart of the host has undone what was bound or made for a guest (R51); where it has not, nothing is done.
+
+        A handle that cannot be had again stays its instance's: its guest will not start, and says why.
+        """
+        for handle in attachment.handles:
+            try:
+                self._fleet.unit(handle.deployable).driver.prepare(handle.pci_id, attachment.instance_uuid)
+            except (DriverError, BadRequest) as error:
+                why = {"instance": attachment.instance_uuid, "handle": handle.pci_id, "reason": error.message}
+                log.error("a device is not ready for its instance any more", extra=why)
 
     # ------------------------------------------------------------------------------------- plugging
 
@@ -128,6 +142,8 @@ class AttachEngine:
             device = fitting[0][0].device
             if device.health in (Health.FAILED, Health.GONE):
                 raise NoCapacity(f"the card {device.pci_id} ({device.model}) of this host is {device.health}")
+            if device.pci_id in self._checkpoint.holdings.wishes.withdrawn:
+                raise NoCapacity(f"the card {device.pci_id} ({device.model}) of this host was disabled by an operator")
             answer.append(fitting[0])
         return answer
 
@@ -213,7 +229,7 @@ class AttachEngine:
         try:
             self._clean(pci_id, deployable)
         except (DriverError, BadRequest) as error:
-            log.error("handle is quarantined", extra={"handle": pci_id, "reason": error.message})  # noqa: TRY400 - the reason is the whole story
+            log.error("handle is quarantined", extra={"handle": pci_id, "reason": error.message})
             self._checkpoint.step(partial(h.clean, pci_id=pci_id))
             self._checkpoint.step(partial(h.quarantine, pci_id=pci_id, reason=error.message))
             return [f"{pci_id} ({error.message})"]

@@ -7,8 +7,9 @@ from urllib.parse import quote
 
 from msgspec import to_builtins
 
+from moorage.accelerator.naming import spec_class
 from moorage.accelerator.reports import AttachmentReport, DeviceReport
-from moorage.wire.client import ServiceClient
+from moorage.jobs.over_http import HostJobsClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,8 @@ class AcceleratorRequest:
     pci: Mapping[str, str]  #: domain, bus, device, function
 
 
-class AcceleratorClient:
+class AcceleratorClient(HostJobsClient):
     """The Accelerator API v2 of a plane. `http` is made for service type ``accelerator``, below ``/accelerator``."""
-
-    def __init__(self, http: ServiceClient) -> None:
-        self._http = http
 
     def devices(self, hostname: str | None = None) -> list[Device]:
         body = self._http.get("/v2/devices", params={"hostname": hostname})
@@ -59,6 +57,12 @@ class AcceleratorClient:
     def requests(self, instance_uuid: str | None = None) -> list[AcceleratorRequest]:
         body = self._http.get("/v2/accelerator_requests", params={"instance": instance_uuid})
         return [_request(row) for row in body["arqs"]]
+
+    def profile_groups(self, name: str) -> list[dict[str, str]] | None:
+        """The groups of a device profile, with the classes that hosts publish; None where there is no such profile."""
+        found = self._http.get("/v2/device_profiles", params={"name": name})["device_profiles"]
+        profile = next((row for row in found if row["name"] == name), None)
+        return None if profile is None else [_published(group) for group in profile["groups"]]
 
     def report_devices(self, host: str, devices: Iterable[DeviceReport]) -> None:
         """The whole picture of `host`; agents only."""
@@ -80,3 +84,13 @@ def _request(row: Mapping[str, Any]) -> AcceleratorRequest:
         device_rp_uuid=row["device_rp_uuid"],
         pci=row["attach_handle_info"],
     )
+
+
+def _published(group: Mapping[str, str]) -> dict[str, str]:
+    """Profiles may name Cyborg's classes: ``resources:FPGA`` is what hosts publish as ``CUSTOM_ACCELERATOR_FPGA``."""
+    return {_published_key(key): value for key, value in group.items()}
+
+
+def _published_key(key: str) -> str:
+    kind, _, name = key.partition(":")
+    return f"{kind}:{spec_class(name)}" if kind == "resources" else key

@@ -83,12 +83,21 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Wishes:
+    """What an operator wants of the devices of a host."""
+
+    withdrawn: frozenset[str] = frozenset()  #: addresses of cards that are not to be given out
+    traits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: more of them, by deployable
+
+
+@dataclass(frozen=True, slots=True)
 class Holdings:
     handles: Mapping[str, HandleRecord] = field(default_factory=dict)  #: by PCI address; absent: free
     attachments: Mapping[str, Attachment] = field(default_factory=dict)  #: by instance uuid
     regions: Mapping[str, RegionRecord] = field(default_factory=dict)  #: by deployable
     rp_uuids: Mapping[str, str] = field(default_factory=dict)  #: by deployable, as last published
     devices: tuple[Device, ...] = ()  #: as last discovered
+    wishes: Wishes = Wishes()
 
     def states(self) -> dict[str, HandleState]:
         return {pci_id: record.state for pci_id, record in self.handles.items()}
@@ -251,10 +260,12 @@ def with_devices(held: Holdings, devices: Iterable[Device]) -> Holdings:
 def adopt(held: Holdings, deployable: str, state: RegionState, bitstream: Bitstream | None) -> Holdings:
     """At a start, before anybody is served: what the device itself says of an idle region is the truth.
 
-    Not a step of the region's life but a correction of our picture, hence outside the transition table.
+    Not a step of the region's life but a correction of our picture, hence outside the transition table. A bitstream
+    without a digest is one that only the device knows: nothing that we know of is that one.
     """
     known = held.region(deployable).bitstream
-    if state is RegionState.IDLE and bitstream is not None and known is not None and bitstream.digest == known.digest:
+    digest = bitstream.digest if bitstream is not None else ""
+    if state is RegionState.IDLE and digest and known is not None and digest == known.digest:
         return held
     return _with_region(held, deployable, RegionRecord(state, bitstream if state is RegionState.IDLE else None))
 
@@ -272,6 +283,16 @@ def _with_bitstreams(device: Device, regions: Mapping[str, RegionRecord]) -> Dev
 def with_providers(held: Holdings, rp_uuids: Mapping[str, str]) -> Holdings:
     """`rp_uuids` by deployable, as Placement knows them now."""
     return replace(held, rp_uuids=dict(rp_uuids))
+
+
+def with_wishes(held: Holdings, wishes: Wishes) -> Holdings:
+    return replace(held, wishes=wishes)
+
+
+def withheld(held: Holdings) -> frozenset[str]:
+    """Deployables that nobody is to be placed on: their contents are unknown, or an operator withdrew their card."""
+    withdrawn = (device for device in held.devices if device.pci_id in held.wishes.withdrawn)
+    return lost_regions(held) | {part.name for device in withdrawn for part in device.deployables}
 
 
 def lost_regions(held: Holdings) -> frozenset[str]:

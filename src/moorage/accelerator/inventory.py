@@ -7,24 +7,14 @@ Spec: docs/specs/accelerator-attach.md
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from moorage.accelerator.model import Deployable, Device, HandleState, Health
-from moorage.accelerator.naming import resource_class, traits_of
+from moorage.accelerator.naming import Names, resource_class, traits_of
+from moorage.core.inventories import Inventory
 
 #: States in which a handle is nobody's and yet not to be had.
 _WITHHELD = {HandleState.DIRTY, HandleState.CLEANING, HandleState.QUARANTINED}
-
-
-@dataclass(frozen=True, slots=True)
-class Units:
-    """What a provider offers of one class, in the fields of a Placement inventory."""
-
-    total: int
-    reserved: int = 0  #: dirty, quarantined or on a failed device: nobody may be placed on them
-    min_unit: int = 1
-    max_unit: int = 1
-    step_size: int = 1
-    allocation_ratio: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +27,7 @@ class ProviderNode:
 
     name: str
     parent: str  #: name of the provider it hangs below
-    inventories: Mapping[str, Units]  #: by resource class
+    inventories: Mapping[str, Inventory]  #: by resource class
     traits: frozenset[str]
 
 
@@ -47,7 +37,12 @@ def provider_name(host: str, deployable: str) -> str:
 
 
 def provider_nodes(
-    host: str, devices: Iterable[Device], states: Mapping[str, HandleState], withheld: frozenset[str] = frozenset()
+    host: str,
+    devices: Iterable[Device],
+    states: Mapping[str, HandleState],
+    withheld: frozenset[str] = frozenset(),
+    more_traits: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    names: Names = Names.SPEC,
 ) -> list[ProviderNode]:
     """`states` is by PCI address (absent: free); `withheld` names deployables that nobody may be placed on."""
     nodes = []
@@ -61,14 +56,14 @@ def provider_nodes(
                 ProviderNode(
                     name=provider_name(host, deployable.name),
                     parent=f"{host}_NUMA_{device.numa_node}",
-                    inventories={resource_class(device.type): units},
-                    traits=traits_of(device, deployable),
+                    inventories={resource_class(device.type, names): units},
+                    traits=traits_of(device, deployable, names).union(more_traits.get(deployable.name, ())),
                 )
             )
     return nodes
 
 
-def units_of(deployable: Deployable, states: Mapping[str, HandleState], *, blocked: bool) -> Units:
+def units_of(deployable: Deployable, states: Mapping[str, HandleState], *, blocked: bool) -> Inventory:
     total = len(deployable.handles)
     withheld = sum(states.get(handle, HandleState.FREE) in _WITHHELD for handle in deployable.handles)
-    return Units(total, reserved=total if blocked else withheld, max_unit=total)
+    return Inventory(total, reserved=total if blocked else withheld, max_unit=total)

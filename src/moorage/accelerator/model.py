@@ -1,11 +1,13 @@
 """Devices and their parts, and the two states that matter: of an attach handle and of a region.
 
 A device has deployables. A deployable is what a resource provider stands for: a region of an FPGA, or the whole
-device where there is nothing to program. Its attach handles (PCI functions) are what instances get.
+device where there is nothing to program. Its attach handles are what instances get: PCI functions by their addresses,
+or mediated devices (`Mdev`), which are made when they are given out.
 Pure: no I/O here.
 """
 
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,8 +17,16 @@ from moorage.core.states import table
 
 
 class DeviceType(StrEnum):
+    """The word in resource classes and traits."""
+
     FPGA = "FPGA"
     GPU = "GPU"
+    VGPU = "VGPU"  #: a share of a GPU
+    HPTS = "HPTS"  #: high-precision time stamping
+    QAT = "QAT"
+    NIC = "NIC"
+    SSD = "SSD"
+    PCI = "PCI"  #: anything else
 
 
 class Health(StrEnum):
@@ -77,7 +87,7 @@ class Function:
 class Bitstream:
     """What a region carries, as far as we know it. `image_id` is empty for one that was there from the start."""
 
-    digest: str  #: sha512 of the data, lower-case hex
+    digest: str  #: sha512 of the data, lower-case hex; empty: what the device tells of it is all that is known
     image_id: str = ""
     image_name: str = ""
     functions: tuple[Function, ...] = ()
@@ -90,7 +100,7 @@ class Deployable:
     """`name` is unique on its host: the card's PCI address, and ``_R<n>`` for region n."""
 
     name: str
-    handles: tuple[str, ...]  #: PCI addresses of what can be attached
+    handles: tuple[str, ...]  #: what can be attached: PCI addresses, or `Mdev`s as text
     region_type: str = ""  #: UUID of the region's type; empty: it cannot be programmed
     bitstream: Bitstream | None = None
 
@@ -113,8 +123,35 @@ class Device:
     shell_id: str = ""
     health: Health = Health.OK
     driver: str = ""  #: the name of the driver that found it
+    traits: frozenset[str] = frozenset()  #: besides those of its type, vendor and regions
+    details: tuple[tuple[str, str], ...] = ()  #: what its driver knows besides: name and value, for people
 
 
+@dataclass(frozen=True, slots=True)
+class Mdev:
+    """A mediated device: a share of a card, of a type that the card's kernel driver offers.
+
+    As text, which is how it is an attach handle: ``0000:17:00.0_nvidia-63_0``. `slot` counts those of one type.
+    """
+
+    parent: str  #: PCI address
+    type: str
+    slot: int
+
+    def __str__(self) -> str:
+        return f"{self.parent}_{self.type}_{self.slot}"
+
+    @property
+    def uuid(self) -> str:
+        """The same each time, so that one made again after a restart of its host is the one that a guest knows (R51).
+
+        Unique on its host, which is all that the kernel and libvirt ask for.
+        """
+        return str(uuid.uuid5(_MDEVS, str(self)))
+
+
+_MDEVS = uuid.UUID("6c3f2f0e-3a55-5d0b-9d3e-6a4d0a0c7a31")
+_MDEV = re.compile(r"(.{12})_([A-Za-z0-9][A-Za-z0-9_.-]*)_(0|[1-9][0-9]{0,3})\Z")
 _PCI_ID = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([01][0-9a-f])\.([0-7])\Z")
 
 
@@ -124,3 +161,29 @@ def pci_parts(pci_id: str) -> Mapping[str, str]:
     if match is None:
         raise Invalid(f"{pci_id!r} is no PCI address of the form dddd:bb:dd.f")
     return dict(zip(("domain", "bus", "device", "function"), match.groups(), strict=True))
+
+
+def mdev_of(handle: str) -> Mdev | None:
+    """The mediated device that `handle` is; None for a PCI function."""
+    match = _MDEV.match(handle)
+    if match is None or not _PCI_ID.match(match[1]):
+        return None
+    return Mdev(match[1], match[2], int(match[3]))
+
+
+def check_handle(handle: str) -> None:
+    """Raises `Invalid` for what is neither a PCI address nor a mediated device."""
+    if mdev_of(handle) is None:
+        pci_parts(handle)
+
+
+def plugged(handle: str) -> dict[str, str]:
+    """What `plug` tells of a handle: how it stands in the definition of a guest.
+
+    ``{"pci_id": "0000:3b:00.1"}``, or ``{"type": "MDEV", "mdev": <uuid>, "parent": "0000:17:00.0", "asked_type":
+    "nvidia-63"}``: never ``pci_id`` there, for nobody shall pass the whole card through by mistake.
+    """
+    mdev = mdev_of(handle)
+    if mdev is None:
+        return {"pci_id": handle}
+    return {"type": "MDEV", "mdev": mdev.uuid, "parent": mdev.parent, "asked_type": mdev.type}

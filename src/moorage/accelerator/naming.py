@@ -1,9 +1,12 @@
-"""Names of classes and traits of accelerators: one form is published, all known spellings are understood.
+"""Names of classes and traits of accelerators: which are published, and that all known spellings are understood.
 
 Published (the spec's forms)::
 
     CUSTOM_ACCELERATOR_<TYPE>
     CUSTOM_FPGA_<VENDOR>_REGION_<ID>      CUSTOM_FPGA_<VENDOR>_FUNCTION_<ID>
+
+or, on a host that is told so (`Names.CYBORG`), the class that today's Cyborg has for the type, and each trait in both
+forms. Never two classes for one unit: it could be allocated twice.
 
 Understood besides: ``CUSTOM_FPGA_REGION_<VENDOR>_<ID>`` (the scheduling spec and Cyborg),
 ``CUSTOM_FPGA_FUNCTION_ID_<VENDOR>_<ID>`` (Cyborg), and ids with dashes, underscores or neither.
@@ -40,8 +43,28 @@ class ParsedTrait:
     id: str  #: as `same_id` compares it
 
 
-def resource_class(kind: DeviceType) -> str:
+class Names(StrEnum):
+    """What a host publishes."""
+
+    SPEC = "spec"
+    CYBORG = "cyborg"
+
+
+#: Cyborg's classes; of a type that is not here it is ``CUSTOM_<TYPE>``.
+_CYBORGS = {DeviceType.FPGA: "FPGA", DeviceType.GPU: "PGPU", DeviceType.VGPU: "VGPU"}
+
+
+def resource_class(kind: DeviceType, names: Names = Names.SPEC) -> str:
+    if names is Names.CYBORG:
+        return _CYBORGS.get(kind, custom(kind))
     return f"{CLASS_PREFIX}{kind}"
+
+
+def spec_class(name: str) -> str:
+    """The spec's class that Cyborg's means: ``CUSTOM_ACCELERATOR_GPU`` for ``PGPU``; any other name is itself."""
+    if name == "GPU":  # an old profile's word
+        return resource_class(DeviceType.GPU)
+    return next((resource_class(kind) for kind in DeviceType if resource_class(kind, Names.CYBORG) == name), name)
 
 
 def type_of_class(name: str) -> str | None:
@@ -58,13 +81,17 @@ def function_trait(vendor: str, function: Function) -> str:
     return custom(f"FPGA_{vendor}_FUNCTION_{function.id or function.name}")
 
 
-def traits_of(device: Device, deployable: Deployable) -> frozenset[str]:
+def traits_of(device: Device, deployable: Deployable, names: Names = Names.SPEC) -> frozenset[str]:
     """What is published for `deployable`. Functions of a bitstream that is not for everybody are left out."""
-    traits = {OWNER_TRAIT, custom(f"{device.type}_{device.vendor}")}
+    vendor, both = device.vendor, names is Names.CYBORG
+    traits = {OWNER_TRAIT, custom(f"{device.type}_{vendor}"), *device.traits}
     if deployable.programmable:
-        traits.add(region_trait(device.vendor, deployable.region_type))
+        traits.add(region_trait(vendor, deployable.region_type))
+        traits |= {custom(f"FPGA_REGION_{vendor}_{deployable.region_type}")} if both else set()
     if deployable.bitstream is not None and deployable.bitstream.public:
-        traits |= {function_trait(device.vendor, function) for function in deployable.bitstream.functions}
+        functions = deployable.bitstream.functions
+        traits |= {function_trait(vendor, function) for function in functions}
+        traits |= {custom(f"FPGA_FUNCTION_ID_{vendor}_{one.id or one.name}") for one in functions if both}
     return frozenset(traits)
 
 

@@ -82,6 +82,7 @@ class Programmer:
         self._cache = cache
         self._changed = changed
         self._locks = KeyedLocks()
+        self._complaints: dict[str, str] = {}  #: by region, the last reason why it could not be mended
 
     def resolve(self, wanted: Wanted, unit: Unit, project_id: str) -> Chosen:
         """The one image to load. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`."""
@@ -120,8 +121,15 @@ class Programmer:
             except ConflictingBitstreams:
                 log.debug("region stays as it is while it is in use", extra={"region": deployable})
             except (ProgramFailed, BadRequest) as error:  # BadRequest: its card is gone
-                why = {"region": deployable, "reason": error.message}
-                log.error("region cannot be mended", extra=why)  # noqa: TRY400 - the reason is the whole story
+                self._complain(deployable, error.message)
+            else:
+                self._complaints.pop(deployable, None)
+
+    def _complain(self, deployable: str, reason: str) -> None:
+        """Once for each reason: it is tried in every round, and some cards cannot be emptied at all."""
+        if self._complaints.get(deployable) != reason:
+            self._complaints[deployable] = reason
+            log.error("region cannot be mended", extra={"region": deployable, "reason": reason})
 
     def recover(self, deployable: str) -> None:
         """At a start, or when a card is back: believe the device where it can tell, else mend the region."""
@@ -138,6 +146,7 @@ class Programmer:
         region = self._checkpoint.holdings.region(deployable)
         if region.state is RegionState.PROGRAMMING:
             self._end(deployable, region.wanted)
+            self._changed()
         return self._checkpoint.holdings.region(deployable)
 
     def _named(self, wanted: Wanted, target: Target) -> ImageRecord:
@@ -174,6 +183,7 @@ class Programmer:
 
     def _program(self, deployable: str, wanted: Bitstream | None, file: CachedFile | None, instance_uuid: str) -> None:
         driver = self._fleet.unit(deployable).driver
+        before = self._checkpoint.holdings.region(deployable)
         self._checkpoint.step(
             partial(h.begin_programming, deployable=deployable, wanted=wanted, for_instance=instance_uuid)
         )
@@ -182,6 +192,9 @@ class Programmer:
             driver.program(deployable, wanted, file.file if file else None)
         except DriverError as error:
             self._end(deployable, wanted)
+            # Whoever is woken comes back to mend the region: woken for nothing, it would never rest.
+            if self._checkpoint.holdings.region(deployable) != before:
+                self._changed()
             raise ProgramFailed(f"region {deployable} could not be programmed: {error.message}") from error
         self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=wanted))
         self._changed()
@@ -195,4 +208,3 @@ class Programmer:
             self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=wanted))
         else:
             self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=found.bitstream))
-        self._changed()

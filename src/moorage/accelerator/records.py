@@ -6,12 +6,6 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class RequestState(StrEnum):
-    """Of an accelerator request (ARQ). Those that hosts report are Bound; the others come with binding by API."""
-
-    BOUND = "Bound"
-
-
 class DeviceStatus(StrEnum):
     ENABLED = "enabled"
     MAINTAINING = "maintaining"
@@ -51,6 +45,19 @@ class DeployableRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class AttributeRecord:
+    """Made by an operator; what a host reports of a deployable is in its own record."""
+
+    id: int
+    uuid: str
+    deployable_id: int
+    key: str
+    value: str
+    created_at: datetime
+    updated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileRecord:
     id: int
     uuid: str
@@ -63,15 +70,19 @@ class ProfileRecord:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
+    """An accelerator request. Made by the API, it is of a profile; or the host reported what was plugged there."""
+
     id: int
     uuid: str
     state: str
-    hostname: str
-    device_rp_uuid: str
-    instance_uuid: str
+    hostname: str | None
+    device_rp_uuid: str | None
+    instance_uuid: str | None
     project_id: str
+    device_profile_name: str | None  #: None: reported
     device_profile_group_id: int
-    attach_handle_uuid: str
-    pci_id: str
+    profile_group: Mapping[str, str] | None  #: of the profile, as it was then
+    attach_handle_uuid: str | None
+    pci_id: str | None
     created_at: datetime
     updated_at: datetime | None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from moorage.accelerator.holdings import Attachment, Holdings, Step, devices_as_loaded
 from moorage.accelerator.model import Deployable, Device, Function, HandleState
+from moorage.accelerator.naming import Names, resource_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class DeviceReport:
     deployables: tuple[DeployableReport, ...]
     board: str = ""
     shell_id: str = ""
+    details: tuple[tuple[str, str], ...] = ()
+    resource_class: str = ""  #: in Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ class AttachmentReport:
     pci_id: str
 
 
-def device_reports(held: Holdings) -> list[DeviceReport]:
-    return [_device(held, device) for device in devices_as_loaded(held)]
+def device_reports(held: Holdings, names: Names = Names.SPEC) -> list[DeviceReport]:
+    return [_device(held, device, names) for device in devices_as_loaded(held)]
 
 
 def attachment_reports(held: Holdings) -> list[AttachmentReport]:
@@ -80,7 +83,7 @@ def _attached(attachment: Attachment) -> Iterable[AttachmentReport]:
     )
 
 
-def _device(held: Holdings, device: Device) -> DeviceReport:
+def _device(held: Holdings, device: Device, names: Names) -> DeviceReport:
     return DeviceReport(
         address=device.pci_id,
         type=str(device.type),
@@ -93,6 +96,8 @@ def _device(held: Holdings, device: Device) -> DeviceReport:
         deployables=tuple(_deployable(held, part) for part in device.deployables),
         board=device.board,
         shell_id=device.shell_id,
+        details=device.details,
+        resource_class=resource_class(device.type, names),
     )
 
 

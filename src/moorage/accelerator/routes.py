@@ -6,9 +6,10 @@ Public paths are below the mount (``/accelerator``); ``/agent/v1`` is for the ho
 import json
 
 from moorage.accelerator import schemas
-from moorage.accelerator.handlers import absent, inventory, profiles, reports, versions
+from moorage.accelerator.handlers import inventory, operator, profiles, reports, requests, versions
 from moorage.accelerator.service import AcceleratorService
 from moorage.identity.policy import RuleTable, admin, admin_or_service, has_role, member, reader
+from moorage.jobs import over_http
 from moorage.wire.app import ServiceApi
 from moorage.wire.call import Reply, Route
 from moorage.wire.errors import Problem
@@ -68,8 +69,25 @@ _RESOURCES: Routes = (
     Route("GET", "/v2/devices/{uuid}", inventory.show_device, rule="cyborg:device:get_one"),
     Route("GET", "/v2/deployables", inventory.list_deployables, rule="cyborg:deployable:get_all"),
     Route("GET", "/v2/deployables/{uuid}", inventory.show_deployable, rule="cyborg:deployable:get_one"),
-    Route("GET", "/v2/accelerator_requests", inventory.list_requests, rule="cyborg:arq:get_all"),
-    Route("GET", "/v2/accelerator_requests/{uuid}", inventory.show_request, rule="cyborg:arq:get_one"),
+    Route("GET", "/v2/accelerator_requests", requests.index, rule="cyborg:arq:get_all"),
+    Route("GET", "/v2/accelerator_requests/{uuid}", requests.show, rule="cyborg:arq:get_one"),
+    Route(
+        "POST",
+        "/v2/accelerator_requests",
+        requests.create,
+        rule="cyborg:arq:create",
+        schema=schemas.CREATE_REQUESTS,
+    ),
+    Route("PATCH", "/v2/accelerator_requests", requests.patch, rule="cyborg:arq:update", schema=schemas.PATCH_REQUESTS),
+    Route(
+        "PATCH",
+        "/v2/accelerator_requests/{uuid}",
+        requests.patch_one,
+        rule="cyborg:arq:update",
+        schema=schemas.PATCH_REQUESTS,
+    ),
+    Route("DELETE", "/v2/accelerator_requests", requests.delete, rule="cyborg:arq:delete"),
+    Route("DELETE", "/v2/accelerator_requests/{uuid}", requests.delete_one, rule="cyborg:arq:delete"),
     Route("GET", "/v2/device_profiles", profiles.index, rule="cyborg:device_profile:get_all"),
     Route(
         "POST",
@@ -83,19 +101,26 @@ _RESOURCES: Routes = (
     Route("DELETE", "/v2/device_profiles/{name_or_uuid}", profiles.delete, rule="cyborg:device_profile:delete"),
 )
 
-_ABSENT: Routes = (
-    Route("POST", "/v2/accelerator_requests", absent.binding, rule="cyborg:arq:create"),
-    Route("PATCH", "/v2/accelerator_requests", absent.binding, rule="cyborg:arq:update"),
-    Route("PATCH", "/v2/accelerator_requests/{uuid}", absent.binding, rule="cyborg:arq:update"),
-    Route("DELETE", "/v2/accelerator_requests", absent.binding, rule="cyborg:arq:delete"),
-    Route("DELETE", "/v2/accelerator_requests/{uuid}", absent.binding, rule="cyborg:arq:delete"),
-    Route("POST", "/v2/devices/{uuid}/enable", absent.administration, rule="cyborg:device:enable"),
-    Route("POST", "/v2/devices/{uuid}/disable", absent.administration, rule="cyborg:device:disable"),
-    Route("PATCH", "/v2/deployables/{uuid}/program", absent.administration, rule="cyborg:deployable:program"),
-    Route("GET", "/v2/attributes", absent.attributes, rule="cyborg:attribute:get_all"),
-    Route("GET", "/v2/attributes/{uuid}", absent.attributes, rule="cyborg:attribute:get_one"),
-    Route("POST", "/v2/attributes", absent.attributes, rule="cyborg:attribute:create"),
-    Route("DELETE", "/v2/attributes/{uuid}", absent.attributes, rule="cyborg:attribute:delete"),
+_OPERATOR: Routes = (
+    Route("POST", "/v2/devices/{uuid}/enable", operator.enable, rule="cyborg:device:enable"),
+    Route("POST", "/v2/devices/{uuid}/disable", operator.disable, rule="cyborg:device:disable"),
+    Route(
+        "PATCH",
+        "/v2/deployables/{uuid}/program",
+        operator.program,
+        rule="cyborg:deployable:program",
+        schema=schemas.PROGRAM,
+    ),
+    Route("GET", "/v2/attributes", operator.index_attributes, rule="cyborg:attribute:get_all"),
+    Route("GET", "/v2/attributes/{uuid}", operator.show_attribute, rule="cyborg:attribute:get_one"),
+    Route(
+        "POST",
+        "/v2/attributes",
+        operator.create_attribute,
+        rule="cyborg:attribute:create",
+        schema=schemas.CREATE_ATTRIBUTE,
+    ),
+    Route("DELETE", "/v2/attributes/{uuid}", operator.delete_attribute, rule="cyborg:attribute:delete"),
 )
 
 _AGENT: Routes = (
@@ -107,11 +132,13 @@ _AGENT: Routes = (
         rule=AGENT_RULE,
         schema=schemas.ATTACHMENTS,
     ),
+    Route("POST", "/agent/v1/hosts/{host}/jobs", requests.claim, rule=AGENT_RULE, schema=over_http.CLAIM),
+    Route("PUT", "/agent/v1/jobs/{job_id}", requests.report, rule=AGENT_RULE, schema=over_http.REPORT),
 )
 
 API: ServiceApi[AcceleratorService] = ServiceApi(
     name="accelerator",
-    routes=(*_PUBLIC, *_RESOURCES, *_ABSENT, *_AGENT),
+    routes=(*_PUBLIC, *_RESOURCES, *_OPERATOR, *_AGENT),
     error_shape=error_shape,
     versions=versions.VERSIONS,
     word_schema_error=lambda error: error.message,

@@ -12,30 +12,38 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.accelerator import store
 from moorage.accelerator import tables as t
+from moorage.accelerator.binding import RequestState
 from moorage.accelerator.device_profile import NewProfile, check
+from moorage.accelerator.host_jobs import HostJobs
 from moorage.accelerator.inventory import provider_name
-from moorage.accelerator.model import pci_parts
+from moorage.accelerator.model import check_handle, mdev_of
 from moorage.accelerator.naming import CLASS_PREFIX
+from moorage.accelerator.operator_service import OperatorService
 from moorage.accelerator.records import (
     DeployableRecord,
     DeviceRecord,
     DeviceStatus,
     ProfileRecord,
     RequestRecord,
-    RequestState,
 )
 from moorage.accelerator.reports import AttachmentReport, DeployableReport, DeviceReport
-from moorage.core.caller import Caller
+from moorage.accelerator.request_service import RequestService
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids, is_uuid
 from moorage.db.transactions import in_transaction, read
+from moorage.jobs.hints import Hints
 
 R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
 
 
 class AcceleratorService:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
+    """`requests` is what may be done with accelerator requests, `operator` with devices, `jobs` are for hosts."""
+
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
+        self.jobs = HostJobs(engine, clock, ids, hints)
+        self.requests = RequestService(engine, clock, ids, self.jobs)
+        self.operator = OperatorService(engine, clock, ids, self.jobs)
         self._engine = engine
         self._clock = clock
         self._ids = ids
@@ -57,19 +65,6 @@ class AcceleratorService:
     def deployable(self, uuid: str) -> DeployableRecord:
         with read(self._engine) as connection:
             return _one(store.deployables(connection, uuid=uuid), "Deployable", uuid)
-
-    # ------------------------------------------------------------------------------ accelerator requests
-
-    def requests(self, caller: Caller, instance_uuid: str | None) -> list[RequestRecord]:
-        """Those that `caller` may see."""
-        project_id = None if caller.is_admin or caller.is_service else caller.project_id
-        with read(self._engine) as connection:
-            return store.requests(connection, instance_uuid=instance_uuid, project_id=project_id)
-
-    def request(self, caller: Caller, uuid: str) -> RequestRecord:
-        with read(self._engine) as connection:
-            found = [one for one in store.requests(connection, uuid=uuid) if caller.may_see(one.project_id)]
-        return _one(found, "AcceleratorRequest", uuid)
 
     # ------------------------------------------------------------------------------------ device profiles
 
@@ -101,8 +96,13 @@ class AcceleratorService:
         """All of them or none."""
 
         def work(connection: Connection) -> None:
-            ids = [_profile(connection, wanted).id for wanted in names_or_uuids]
-            store.remove(connection, t.device_profiles, ids)
+            profiles = [_profile(connection, wanted) for wanted in names_or_uuids]
+            for profile in profiles:
+                if request := store.a_request_of_profile(connection, profile.name):
+                    raise Conflict(
+                        f"Device profile {profile.name} has accelerator requests, {request} among them; delete them first."
+                    )
+            store.remove(connection, t.device_profiles, [profile.id for profile in profiles])
 
         in_transaction(self._engine, work)
 
@@ -111,7 +111,9 @@ class AcceleratorService:
     def report_devices(self, host: str, reports: Sequence[DeviceReport]) -> None:
         def work(connection: Connection) -> None:
             wanted = {report.address: _device_values(host, report) for report in reports}
-            self._sync(connection, t.devices, store.devices(connection, hostname=host), lambda d: d.address, wanted)
+            known_devices = store.devices(connection, hostname=host)
+            enabled = {"status": str(DeviceStatus.ENABLED)}
+            self._sync(connection, t.devices, known_devices, lambda one: one.address, wanted, also_new=lambda: enabled)
             ids = {device.address: device.id for device in store.devices(connection, hostname=host)}
             parts = {
                 provider_name(host, part.name): _deployable_values(host, ids[report.address], report, part)
@@ -125,9 +127,16 @@ class AcceleratorService:
 
     def report_attachments(self, host: str, reports: Sequence[AttachmentReport]) -> None:
         def work(connection: Connection) -> None:
-            known = store.requests(connection, hostname=host)
+            rows = store.requests(connection, hostname=host)
+            # What the API bound is told by the job that did it: a report may be older than that.
+            bound = {row.instance_uuid for row in rows if row.device_profile_name is not None}
+            known = [row for row in rows if row.device_profile_name is None]
             # Another holder of the same handle is another request, not a change of the old one.
-            wanted = {(report.pci_id, report.instance_uuid): _request_values(host, report) for report in reports}
+            wanted = {
+                (report.pci_id, report.instance_uuid): _request_values(host, report)
+                for report in reports
+                if report.instance_uuid not in bound
+            }
             gone = [one for one in known if (one.pci_id, one.instance_uuid) not in wanted]
             store.remove(connection, t.accelerator_requests, [one.id for one in gone])
             kept = [one for one in known if one not in gone]
@@ -185,9 +194,9 @@ def _device_values(host: str, report: DeviceReport) -> dict[str, Any]:
         "vendor": report.vendor,
         "model": report.model,
         "health": report.health,
-        "status": str(DeviceStatus.ENABLED),
         "std_board_info": {"device_id": report.product_id, "class": report.type, "address": report.address},
-        "vendor_board_info": {"board": report.board, "shell_id": report.shell_id, "numa_node": str(report.numa_node)},
+        "vendor_board_info": {"board": report.board, "shell_id": report.shell_id, "numa_node": str(report.numa_node)}
+        | dict(report.details),
     }
 
 
@@ -201,13 +210,13 @@ def _deployable_values(host: str, device_id: int, report: DeviceReport, part: De
         "rp_uuid": part.rp_uuid,
         "driver_name": report.driver,
         "bitstream_id": part.bitstream_id,
-        "attributes": [["rc", f"{CLASS_PREFIX}{report.type}"], *region, *functions],
+        "attributes": [["rc", report.resource_class or f"{CLASS_PREFIX}{report.type}"], *region, *functions],
         "handles": {handle.pci_id: handle.state for handle in part.handles},
     }
 
 
 def _request_values(host: str, report: AttachmentReport) -> dict[str, Any]:
-    pci_parts(report.pci_id)
+    check_handle(report.pci_id)
     return {
         "hostname": host,
         "device_rp_uuid": report.device_rp_uuid,
@@ -215,4 +224,6 @@ def _request_values(host: str, report: AttachmentReport) -> dict[str, Any]:
         "project_id": report.project_id,
         "device_profile_group_id": report.group,
         "pci_id": report.pci_id,
+        # Nova makes a mediated device by this uuid; of a PCI function it is a name only, drawn when the row is made.
+        **({"attach_handle_uuid": mdev.uuid} if (mdev := mdev_of(report.pci_id)) else {}),
     }

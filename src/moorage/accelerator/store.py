@@ -2,34 +2,42 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, delete, insert, select, update
 
 from moorage.accelerator import tables as t
-from moorage.accelerator.records import DeployableRecord, DeviceRecord, ProfileRecord, RequestRecord
+from moorage.accelerator.records import AttributeRecord, DeployableRecord, DeviceRecord, ProfileRecord, RequestRecord
 
-R = TypeVar("R", DeviceRecord, DeployableRecord, ProfileRecord, RequestRecord)
+R = TypeVar("R", AttributeRecord, DeviceRecord, DeployableRecord, ProfileRecord, RequestRecord)
 
-_DEVICES = select(t.devices).order_by(t.devices.c.id)
-_DEPLOYABLES = select(t.deployables).order_by(t.deployables.c.id)
-_PROFILES = select(t.device_profiles).order_by(t.device_profiles.c.id)
-_REQUESTS = select(t.accelerator_requests).order_by(t.accelerator_requests.c.id)
+#: What is read of each table: all its columns, oldest first.
+_ALL = {
+    table: select(table).order_by(table.c.id)
+    for table in (t.devices, t.deployables, t.device_profiles, t.accelerator_requests, t.attributes)
+}
 _DEPLOYABLES_OF_HOST = (
     select(t.deployables)
     .join(t.devices, t.devices.c.id == t.deployables.c.device_id)
     .where(t.devices.c.hostname == bindparam("host"))
     .order_by(t.deployables.c.id)
 )
+_REQUESTS_BY_UUID = _ALL[t.accelerator_requests].where(
+    t.accelerator_requests.c.uuid.in_(bindparam("uuids", expanding=True))
+)
+_A_REQUEST_OF_PROFILE = select(t.accelerator_requests.c.uuid).where(
+    t.accelerator_requests.c.device_profile_name == bindparam("profile")
+)
 
 
 def devices(connection: Connection, **equal: str | None) -> list[DeviceRecord]:
-    """All whose columns have the given values; None does not filter. So do the three below."""
-    return _rows(connection, DeviceRecord, _filtered(_DEVICES, t.devices, equal))
+    """All whose columns have the given values; None does not filter. So do those below that take `equal`."""
+    return _equal(connection, DeviceRecord, t.devices, equal)
 
 
 def deployables(connection: Connection, **equal: str | None) -> list[DeployableRecord]:
-    return _rows(connection, DeployableRecord, _filtered(_DEPLOYABLES, t.deployables, equal))
+    return _equal(connection, DeployableRecord, t.deployables, equal)
 
 
 def deployables_of(connection: Connection, host: str) -> list[DeployableRecord]:
@@ -37,16 +45,32 @@ def deployables_of(connection: Connection, host: str) -> list[DeployableRecord]:
 
 
 def requests(connection: Connection, **equal: str | None) -> list[RequestRecord]:
-    return _rows(connection, RequestRecord, _filtered(_REQUESTS, t.accelerator_requests, equal))
+    return _equal(connection, RequestRecord, t.accelerator_requests, equal)
+
+
+def requests_named(connection: Connection, uuids: Sequence[str]) -> list[RequestRecord]:
+    """Those that are there, in the order of `uuids`."""
+    found = {row.uuid: row for row in _rows(connection, RequestRecord, _REQUESTS_BY_UUID, {"uuids": uuids})}
+    return [found[uuid] for uuid in dict.fromkeys(uuids) if uuid in found]
+
+
+def a_request_of_profile(connection: Connection, profile: str) -> str | None:
+    """The uuid of one that was made from it, if there is any."""
+    uuid: str | None = connection.execute(_A_REQUEST_OF_PROFILE.limit(1), {"profile": profile}).scalar()
+    return uuid
+
+
+def attributes(connection: Connection, **equal: str | None) -> list[AttributeRecord]:
+    return _equal(connection, AttributeRecord, t.attributes, equal)
 
 
 def profiles(connection: Connection, names: Sequence[str] = ()) -> list[ProfileRecord]:
-    query = _PROFILES.where(t.device_profiles.c.name.in_(names)) if names else _PROFILES
-    return _rows(connection, ProfileRecord, query)
+    query = _ALL[t.device_profiles]
+    return _rows(connection, ProfileRecord, query.where(t.device_profiles.c.name.in_(names)) if names else query)
 
 
 def profile(connection: Connection, **equal: str) -> ProfileRecord | None:
-    found = _rows(connection, ProfileRecord, _filtered(_PROFILES, t.device_profiles, equal))
+    found = _equal(connection, ProfileRecord, t.device_profiles, equal)
     return found[0] if found else None
 
 
@@ -64,12 +88,21 @@ def remove(connection: Connection, table: Table, row_ids: Iterable[int]) -> None
         connection.execute(delete(table).where(table.c.id.in_(wanted)))
 
 
-def _filtered(query: Any, table: Table, equal: Mapping[str, str | None]) -> Any:
-    for name, value in equal.items():
-        if value is not None:
-            query = query.where(table.c[name] == value)
+def _equal(connection: Connection, kind: type[R], table: Table, equal: Mapping[str, str | None]) -> list[R]:
+    values = {name: value for name, value in equal.items() if value is not None}
+    return _rows(connection, kind, _where(table, tuple(values)), {f"of_{name}": values[name] for name in values})
+
+
+@cache
+def _where(table: Table, names: tuple[str, ...]) -> Select[Any]:
+    """Made once: SQLAlchemy takes longer to make a statement than to send it."""
+    query = _ALL[table]
+    for name in names:
+        query = query.where(table.c[name] == bindparam(f"of_{name}"))
     return query
 
 
-def _rows(connection: Connection, kind: type[R], query: Any, values: Mapping[str, Any] | None = None) -> list[R]:
+def _rows(
+    connection: Connection, kind: type[R], query: Select[Any], values: Mapping[str, Any] | None = None
+) -> list[R]:
     return [kind(**row) for row in connection.execute(query, dict(values or {})).mappings()]

@@ -1,8 +1,9 @@
-"""The accelerator service's tables: what hosts report, and device profiles."""
+"""The accelerator service's tables: what hosts report, device profiles, accelerator requests, and work for hosts."""
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
 
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
+from moorage.jobs.tables import jobs_table
 
 metadata = new_metadata()
 
@@ -73,17 +74,36 @@ accelerator_requests = Table(
     Column("id", NUMBER, primary_key=True, autoincrement=True),
     Column("uuid", Uuid, nullable=False),
     Column("state", String(16), nullable=False),
-    Column("hostname", String(255), nullable=False),
-    Column("device_rp_uuid", Uuid, nullable=False),
-    Column("instance_uuid", Uuid, nullable=False),
+    Column("hostname", String(255)),
+    Column("device_rp_uuid", Uuid),
+    Column("instance_uuid", Uuid),
     Column("project_id", String(255), nullable=False),
+    Column("device_profile_name", String(255)),  # NULL: reported by the host
     Column("device_profile_group_id", Integer, nullable=False),
-    Column("attach_handle_uuid", Uuid, nullable=False),
-    Column("pci_id", String(64), nullable=False),
+    Column("profile_group", Json),
+    Column("attach_handle_uuid", Uuid),
+    Column("pci_id", String(64)),
     *_times(),
     UniqueConstraint("uuid"),
     UniqueConstraint("hostname", "pci_id"),  # one holder per handle, whatever is reported
     Index(None, "instance_uuid"),
     Index(None, "project_id"),
+    Index(None, "device_profile_name"),
     **TABLE_OPTIONS,
 )
+
+attributes = Table(
+    "attributes",
+    metadata,
+    Column("id", NUMBER, primary_key=True, autoincrement=True),
+    Column("uuid", Uuid, nullable=False),
+    Column("deployable_id", NUMBER, ForeignKey("deployables.id", ondelete="CASCADE"), nullable=False),
+    Column("key", String(255), nullable=False),
+    Column("value", String(255), nullable=False),
+    *_times(),
+    UniqueConstraint("uuid"),
+    Index(None, "deployable_id"),
+    **TABLE_OPTIONS,
+)
+
+jobs = jobs_table(metadata)

@@ -1,9 +1,11 @@
 """Servers made and unmade on this host: devices plugged, then the domain started; and the way back.
 
     build:   plug -> spawn          a failure: destroy, unplug, and the reason goes into the report
+    rebuild: plug -> rebuild        what it had is plugged already; a failure leaves what is there
+    attach:  plug -> spawn          only where the domain has other devices than the server, or none any more
     destroy: destroy -> unplug      in this order: a device must not go to the next tenant while a guest holds it
 
-Both may be run again after a crash at any line: `plug` answers the same devices for the same server, `spawn` finds
+All may be run again after a crash at any line: `plug` answers the same devices for the same server, `spawn` finds
 the domain, `destroy` and `unplug` find nothing left to do.
 """
 
@@ -12,10 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from moorage.agent.orders import BuildOrder, ServerRef
+import msgspec
+
+from moorage.agent import config_drive
+from moorage.agent.config_drive import Guest
+from moorage.agent.orders import BuildOrder, RebuildOrder, ServerOrder, ServerRef
 from moorage.agent.virt.driver import DomainSpec, VirtDriver
 from moorage.core.errors import MoorageError
 
@@ -34,7 +40,7 @@ class Acceleration(Protocol):
     def plug(
         self, instance_info: Mapping[str, Any], selected_rp: Mapping[str, Any], flavor_extra_specs: Mapping[str, str]
     ) -> Sequence[Mapping[str, str]]:
-        """``[{"pci_id": "<bdf>"}]``, one for each accelerator asked for."""
+        """``[{"pci_id": "<bdf>"}]``, one for each accelerator asked for; a mediated device is ``{"mdev": "<uuid>"}``."""
         ...
 
     def unplug(self, instance_info: Mapping[str, Any]) -> int:
@@ -78,7 +84,7 @@ class BuildFailed(MoorageError):
 
 @dataclass(frozen=True)
 class Built:
-    devices: tuple[str, ...]  #: PCI addresses
+    devices: tuple[Mapping[str, str], ...]  #: as `os_acc.plug` told them
 
 
 class Builder:
@@ -99,13 +105,13 @@ class Builder:
         self._above = above
         self._keep_alive_period_s = keep_alive_period_s
 
-    def build(self, order: BuildOrder, keep_alive: KeepAlive) -> Built:
+    def build(self, order: BuildOrder, keep_alive: KeepAlive, *, start: bool = True) -> Built:
         """Raises `BuildFailed` with nothing left behind, `JobLost` with everything as it is."""
         try:
             devices = self._plugged(order, keep_alive)
             keep_alive()
             spec = self._spec(order, devices)
-            self._meanwhile(lambda: self._driver.spawn(spec), keep_alive)
+            self.meanwhile(lambda: self._driver.spawn(spec, start=start), keep_alive)
         except JobLost:
             raise
         except Exception as error:  # os_acc brings errors of its own tree; whatever it is, it must be undone
@@ -115,24 +121,52 @@ class Builder:
             raise BuildFailed("; ".join([sentence, *leftovers]), code=code) from error
         return Built(devices)
 
+    def rebuild(self, order: RebuildOrder, keep_alive: KeepAlive) -> Built:
+        """The devices stay attached; the guest is quiet, for the driver turns it off before its disk goes."""
+        devices = self._plugged(order, keep_alive)
+        spec = self._spec(order, devices)
+        self.meanwhile(lambda: self._driver.rebuild(spec, key=order.key, start=order.start), keep_alive)
+        return Built(devices)
+
+    def attach(self, order: BuildOrder, keep_alive: KeepAlive) -> Built:
+        """Before a domain that is off is started: it has the devices that its server is to have."""
+        if not self._refers_to_accelerators(order.server.flavor.extra_specs):
+            return Built(())
+        devices = self._plugged(order, keep_alive)
+        present = self._driver.domains().get(order.server.id)
+        pci, mdevs = _by_kind(devices)
+        if present is not None and (present.spec.pci_addresses, present.spec.mdev_uuids) != (pci, mdevs):
+            spec = replace(present.spec, pci_addresses=pci, mdev_uuids=mdevs)
+            self.meanwhile(lambda: self._driver.spawn(spec, start=False), keep_alive)
+        return Built(devices)
+
+    def detach(self, server: ServerRef, keep_alive: KeepAlive) -> int:
+        """How many devices of a domain that is off were released."""
+        return self.meanwhile(lambda: self._acceleration.unplug(_named(server.id, server.name)), keep_alive)
+
     def destroy(self, server: ServerRef, keep_alive: KeepAlive) -> int:
         """How many devices were released. A server that is not here is no error."""
-        self._meanwhile(lambda: self._driver.destroy(server.id), keep_alive)
-        return self._meanwhile(lambda: self._acceleration.unplug(_named(server.id, server.name)), keep_alive)
+        self.meanwhile(lambda: self._driver.destroy(server.id), keep_alive)
+        return self.detach(server, keep_alive)
 
-    def _plugged(self, order: BuildOrder, keep_alive: KeepAlive) -> tuple[str, ...]:
+    def _plugged(self, order: BuildOrder, keep_alive: KeepAlive) -> tuple[Mapping[str, str], ...]:
         server = order.server
         if not self._refers_to_accelerators(server.flavor.extra_specs):
             return ()
         instance_info = _named(server.id, server.name) | {"project_id": server.project_id, "image_id": server.image_id}
         selected_rp = {suffix: list(uuids) for suffix, uuids in order.selected_rp.items()}
-        plugged = self._meanwhile(
+        plugged = self.meanwhile(
             lambda: self._acceleration.plug(instance_info, selected_rp, dict(server.flavor.extra_specs)), keep_alive
         )
-        return tuple(device["pci_id"] for device in plugged)
+        return tuple(plugged)
 
-    def _spec(self, order: BuildOrder, devices: tuple[str, ...]) -> DomainSpec:
+    def spec_of(self, order: BuildOrder) -> DomainSpec:
+        """Of a server without devices."""
+        return self._spec(order, ())
+
+    def _spec(self, order: BuildOrder, devices: tuple[Mapping[str, str], ...]) -> DomainSpec:
         server = order.server
+        pci, mdevs = _by_kind(devices)
         selected = [uuid for uuids in order.selected_rp.values() for uuid in uuids]
         return DomainSpec(
             uuid=server.id,
@@ -141,17 +175,23 @@ class Builder:
             memory_mb=server.flavor.ram_mb,
             disk_gb=server.flavor.disk_gb,
             image_id=server.image_id,
-            pci_addresses=devices,
+            pci_addresses=pci,
+            mdev_uuids=mdevs,
             near=self._above(selected),
+            ephemeral_gb=server.flavor.ephemeral_gb,
+            swap_mb=server.flavor.swap_mb,
+            project_id=server.project_id,
+            flavor=server.flavor.name,
+            config_drive=_config_drive(server),
         )
 
     def _undo(self, order: BuildOrder, keep_alive: KeepAlive) -> list[str]:
         """What could not be undone, as sentences. The devices stay the server's while its domain may hold them."""
         server = order.server
         try:
-            self._meanwhile(lambda: self._driver.destroy(server.id), keep_alive)
+            self.meanwhile(lambda: self._driver.destroy(server.id), keep_alive)
             if self._refers_to_accelerators(server.flavor.extra_specs):
-                self._meanwhile(lambda: self._acceleration.unplug(_named(server.id, server.name)), keep_alive)
+                self.meanwhile(lambda: self._acceleration.unplug(_named(server.id, server.name)), keep_alive)
         except JobLost:
             raise
         except Exception as error:  # the first reason must reach the report, whatever this one is
@@ -159,21 +199,31 @@ class Builder:
             return [f"and it could not be undone: {told(error)[0]}"]
         return []
 
-    def _meanwhile(self, call: Callable[[], T], keep_alive: KeepAlive) -> T:
-        """`call` in a thread, as the library's specification suggests, while this one keeps the job ours.
+    def meanwhile(self, call: Callable[[], T], keep_alive: KeepAlive) -> T:
+        return meanwhile(call, keep_alive, self._keep_alive_period_s)
 
-        When the job is lost meanwhile, that is raised once the call has ended: nothing goes on behind our back.
-        The periods are real time on purpose: under a virtual clock the call sleeps virtually and returns at once.
-        """
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="os_acc") as executor:
-            future = executor.submit(copy_context().run, call)  # the request's id goes along
-            while True:
-                try:
-                    return future.result(self._keep_alive_period_s)
-                except StillRunning:
-                    if future.done():  # the call's own TimeoutError
-                        raise
-                    keep_alive()
+
+def meanwhile(call: Callable[[], T], keep_alive: KeepAlive, period_s: float) -> T:
+    """`call` in a thread, as the library's specification suggests, while this one keeps the job ours.
+
+    When the job is lost meanwhile, that is raised once the call has ended: nothing goes on behind our back.
+    The periods are real time on purpose: under a virtual clock the call sleeps virtually and returns at once.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="os_acc") as executor:
+        future = executor.submit(copy_context().run, call)  # the request's id goes along
+        while True:
+            try:
+                return future.result(period_s)
+            except StillRunning:
+                if future.done():  # the call's own TimeoutError
+                    raise
+                keep_alive()
+
+
+def _by_kind(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """PCI addresses, and uuids of mediated devices, as a guest's definition has them."""
+    pci = tuple(device["pci_id"] for device in devices if "pci_id" in device)
+    return pci, tuple(device["mdev"] for device in devices if "mdev" in device)
 
 
 def _named(uuid: str, name: str) -> dict[str, Any]:
@@ -188,3 +238,18 @@ def told(error: Exception) -> tuple[str, str]:
     if isinstance(message, str) and isinstance(code, str):
         return message, code
     return f"{type(error).__name__}: {error}", "agent.failed"
+
+
+def _config_drive(server: ServerOrder) -> dict[str, bytes] | None:
+    if server.guest is None:
+        return None
+    return config_drive.files(
+        Guest(
+            uuid=server.id,
+            name=server.name,
+            project_id=server.project_id,
+            instance_name=server.instance_name,
+            flavor=server.flavor.name,
+            **msgspec.structs.asdict(server.guest),
+        )
+    )

@@ -8,11 +8,12 @@ by this agent, stays.
     ->  PutInventories {VCPU, CUSTOM_RESERVATION_1}
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from moorage.agent.tree import Inventory, ProviderNode, ProviderTree, SeenProvider
+from moorage.agent.tree import ProviderNode, ProviderTree, SeenProvider
 from moorage.core.ids import Ids
+from moorage.core.inventories import Inventory
 from moorage.core.names import CUSTOM_PREFIX
 
 #: Provider uuid -> class -> units in use.
@@ -70,6 +71,8 @@ class Changes:
     steps: tuple[Step, ...]
     published: Published
     warnings: tuple[str, ...]
+    #: (provider uuid, class) that is not wanted any more and stays until it is free, closed to everybody.
+    closed: frozenset[tuple[str, str]] = frozenset()
 
 
 def identified(tree: ProviderTree, seen: Iterable[SeenProvider], ids: Ids) -> ProviderTree:
@@ -106,9 +109,18 @@ def unwanted(tree: ProviderTree, seen: Iterable[SeenProvider], published: Publis
     ]
 
 
-def diff(tree: ProviderTree, seen: Sequence[SeenProvider], published: Published, used: Usages) -> Changes:
-    """From what is seen to what is wanted. Every node of `tree` has a uuid (`identified`)."""
-    plan = _Plan(seen, published, used)
+def diff(
+    tree: ProviderTree,
+    seen: Sequence[SeenProvider],
+    published: Published,
+    used: Usages,
+    contested: Collection[tuple[str, str]] = (),
+) -> Changes:
+    """From what is seen to what is wanted. Every node of `tree` has a uuid (`identified`).
+
+    `contested`: (provider uuid, class or trait) that is left as somebody else keeps making it (`contests`).
+    """
+    plan = _Plan(seen, published, used, contested)
     for node in tree:
         plan.wanted(node, plan.uuid_of(node.parent))
     wanted = {node.uuid for node in tree}
@@ -136,6 +148,8 @@ class _Plan:
     seen_list: Sequence[SeenProvider]
     published: Published
     used: Usages
+    contested: Collection[tuple[str, str]]
+    closed: set[tuple[str, str]] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
     after: dict[str, PublishedProvider] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -149,12 +163,11 @@ class _Plan:
         return None if name is None else self.uuids[name]
 
     def wanted(self, node: ProviderNode, parent_uuid: str | None) -> None:
-        assert node.uuid is not None  # noqa: S101 - `identified` saw to it
-        self.uuids[node.name] = node.uuid
-        seen = self.seen.get(node.uuid)
+        uuid = self.uuids[node.name] = node.known_uuid
+        seen = self.seen.get(uuid)
         if seen is None:
-            self.steps.append(CreateProvider(node.uuid, node.name, parent_uuid))
-            seen = SeenProvider(node.uuid, node.name, generation=0, parent_uuid=parent_uuid)
+            self.steps.append(CreateProvider(uuid, node.name, parent_uuid))
+            seen = SeenProvider(uuid, node.name, generation=0, parent_uuid=parent_uuid)
         elif node.ours and seen.parent_uuid != parent_uuid:
             self.warnings.append(
                 f"provider {node.name} hangs below {seen.parent_uuid} in Placement and not below {parent_uuid}; "
@@ -162,7 +175,7 @@ class _Plan:
             )
         if seen.parent_uuid:
             self.kept_parents.add(seen.parent_uuid)
-        before = self.published.get(node.uuid, PublishedProvider(node.name, created=False))
+        before = self.published.get(uuid, PublishedProvider(node.name, created=False))
         kept = self._in_use(seen, before.classes - node.inventories.keys())
         self._put_inventories(seen, before.classes, {**kept, **node.inventories})
         self._put_traits(seen, before.traits, node.traits)
@@ -175,7 +188,7 @@ class _Plan:
             traits=(before.traits & node.traits) | (node.traits - seen.traits) | node.native_traits,
         )
         if after.created or after.classes or after.traits:
-            self.after[node.uuid] = after
+            self.after[uuid] = after
 
     def vanished(self, seen: SeenProvider) -> None:
         """A provider that nobody wants any more. Children come before their parents here."""
@@ -199,7 +212,7 @@ class _Plan:
         self.after[seen.uuid] = replace(before, classes=frozenset(), traits=frozenset())
 
     def changes(self) -> Changes:
-        return Changes(tuple(self.steps), self.after, tuple(self.warnings))
+        return Changes(tuple(self.steps), self.after, tuple(self.warnings), frozenset(self.closed))
 
     def _keep(self, seen: SeenProvider) -> None:
         if seen.parent_uuid:
@@ -218,19 +231,29 @@ class _Plan:
             "new (reserved = total) and goes when they are released"
             for name in kept
         ]
+        self.closed |= {(seen.uuid, name) for name in kept}
         return kept
 
     def _put_inventories(self, seen: SeenProvider, before: frozenset[str], wanted: Mapping[str, Inventory]) -> None:
         foreign = {name: inventory for name, inventory in seen.inventories.items() if name not in before}
         target = {**foreign, **wanted}
+        for name in self._contested(seen, target):
+            if name in seen.inventories:
+                target[name] = seen.inventories[name]
+            else:
+                del target[name]
         if target != seen.inventories:
             new = target.keys() - seen.inventories.keys()
             self.steps.append(PutInventories(seen.uuid, target, _custom(new)))
 
     def _put_traits(self, seen: SeenProvider, before: frozenset[str], wanted: frozenset[str]) -> None:
         target = (seen.traits - before) | wanted
+        target = target - self._contested(seen, target) | (seen.traits & target)
         if target != seen.traits:
             self.steps.append(PutTraits(seen.uuid, target, _custom(target - seen.traits)))
+
+    def _contested(self, seen: SeenProvider, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(name for name in names if (seen.uuid, name) in self.contested)
 
 
 def _custom(names: Iterable[str]) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ or the root that they name.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from moorage.agent.tree import ProviderNode, ProviderTree, inventory_of
-from moorage.core.inventories import InventoryFields
+from moorage.agent.tree import ProviderNode, ProviderTree
+from moorage.core.inventories import Inventory
 
 
 class GraftNode(Protocol):
@@ -22,7 +22,7 @@ class GraftNode(Protocol):
         ...
 
     @property
-    def inventories(self) -> Mapping[str, InventoryFields]: ...
+    def inventories(self) -> Mapping[str, Inventory]: ...
     @property
     def traits(self) -> frozenset[str]: ...
 
@@ -59,7 +59,7 @@ def grafted(tree: ProviderTree, nodes: Sequence[GraftNode], root: str) -> Provid
             ProviderNode(
                 name=node.name,
                 parent=node.parent if node.parent in tree else root,
-                inventories={name: inventory_of(fields) for name, fields in node.inventories.items()},
+                inventories=node.inventories,
                 traits=frozenset(node.traits),
             )
         )

@@ -7,16 +7,22 @@ duties: heartbeat, provider tree, one `JobsDuty` per worker
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import Any
 
 from moorage.agent.build import Acceleration, Builder, RefersToAccelerators
-from moorage.agent.jobs_duty import JobRunner, JobsDuty
+from moorage.agent.heartbeat import HeartbeatDuty
+from moorage.agent.job_runner import JobRunner
+from moorage.agent.jobs_duty import JobsDuty
+from moorage.agent.jobs_while_ready import JobsWhileReady
 from moorage.agent.resource_tracker import ResourcesDuty, ResourceTracker, resources_topic
+from moorage.agent.snapshots import Snapshots
 from moorage.agent.virt.driver import VirtDriver
 from moorage.compute.client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.jobs.duties import Duty, Wakeups
+from moorage.jobs.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +39,8 @@ class AgentSettings:
     keep_alive_period_s: float = 10.0
     #: How long the start waits for Placement and the compute service.
     start_patience_s: float = 60.0
+    #: Whether a server that is stopped gives its accelerators back (see `JobRunner`).
+    releases_on_stop: bool = False
 
 
 class HostAgent:
@@ -50,6 +58,7 @@ class HostAgent:
         clock: Clock,
         wakeups: Wakeups,
         settings: AgentSettings,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self._host = host
         self._driver = driver
@@ -65,18 +74,26 @@ class HostAgent:
             tracker.above,
             keep_alive_period_s=settings.keep_alive_period_s,
         )
-        runner = JobRunner(driver, builder, lambda: wakeups.wake(resources_topic(host)))
+        runner = JobRunner(
+            driver,
+            builder,
+            lambda: wakeups.wake(resources_topic(host)),
+            snapshots=snapshots,
+            releases_on_stop=settings.releases_on_stop,
+        )
+        turns = Turns(lambda: wakeups.wake(host))
         self.duties: list[Duty] = [
-            HeartbeatDuty(host, self._register, clock, settings.heartbeat_period_s),
+            HeartbeatDuty(host, self._facts, compute, turns, clock, settings.heartbeat_period_s),
             ResourcesDuty(tracker, host=host, clock=clock, period_s=settings.update_period_s),
             *(
                 JobsDuty(
                     host=host,
                     number=number,
-                    compute=compute,
+                    service=JobsWhileReady(compute, driver.facts),
                     runner=runner,
                     clock=clock,
                     poll_period_s=settings.poll_period_s,
+                    turns=turns,
                 )
                 for number in range(1, settings.workers + 1)
             ),
@@ -84,8 +101,7 @@ class HostAgent:
 
     def start(self) -> None:
         """Raises `StartError` when the host must not run servers like this; nothing was claimed then."""
-        if (name := self._driver.facts().name) != self._host:
-            raise StartError(f"host {self._host} is described as {name}; give both the same name")
+        self._patiently(self._check_name)
         self._patiently(self._tracker.start)
         self._initialize_acceleration()
         self._patiently(self._register)
@@ -100,6 +116,10 @@ class HostAgent:
             },
         )
 
+    def _check_name(self) -> None:
+        if (name := self._driver.facts().name) != self._host:
+            raise StartError(f"host {self._host} is described as {name}; give both the same name")
+
     def _initialize_acceleration(self) -> None:
         try:
             self._acceleration.initialize()
@@ -110,18 +130,22 @@ class HostAgent:
             ) from error
 
     def _register(self) -> None:
+        self._compute.register_host(self._host, **self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        """What compute shows of the host."""
         facts = self._driver.facts()
-        self._compute.register_host(
-            self._host,
-            provider_uuid=self._tracker.provider_uuid(facts.name),
-            hypervisor_type=facts.hypervisor_type,
-            hypervisor_version=facts.hypervisor_version,
-            host_ip=facts.host_ip,
-            vcpus=facts.vcpus,
-            memory_mb=facts.memory_mb,
-            local_gb=facts.local_gb,
-            devices=self._tracker.devices,
-        )
+        return {
+            "provider_uuid": self._tracker.provider_uuid(facts.name),
+            "hypervisor_type": facts.hypervisor_type,
+            "hypervisor_version": facts.hypervisor_version,
+            "host_ip": facts.host_ip,
+            "vcpus": facts.vcpus,
+            "memory_mb": facts.memory_mb,
+            "local_gb": facts.local_gb,
+            "devices": self._tracker.devices,
+            "capabilities": sorted(facts.capabilities),
+        }
 
     def _patiently(self, step: Callable[[], object]) -> None:
         """Services of a plane start in any order."""
@@ -143,20 +167,3 @@ class HostAgent:
                 raise StartError(f"host {self._host} cannot start: {error.message}") from error
             self._clock.sleep(pause_s)
             pause_s = min(pause_s * 2, 5.0)
-
-
-class HeartbeatDuty:
-    """Says that the host is there. One beat that fails is made up for by the next."""
-
-    def __init__(self, host: str, register: Callable[[], None], clock: Clock, period_s: float) -> None:
-        self.name = f"heartbeat of {host}"
-        self._register = register
-        self._clock = clock
-        self._period = timedelta(seconds=period_s)
-
-    def tick(self) -> datetime:
-        try:
-            self._register()
-        except MoorageError as error:
-            log.warning("no heartbeat: the compute service does not take it", extra={"why": error.message})
-        return self._clock.now() + self._period

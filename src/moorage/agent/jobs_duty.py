@@ -1,94 +1,86 @@
-"""Jobs of this host: claimed from the compute service one at a time, done, reported with their epoch."""
+"""Jobs of this host: claimed from the service that has them one at a time, done, reported with their epoch."""
 
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
-from moorage.agent.build import Builder, BuildFailed, JobLost, told
-from moorage.agent.orders import BuildOrder, PowerOrder, decode
-from moorage.agent.virt.driver import PowerAction, VirtDriver
-from moorage.compute.client import AgentJob, ComputeClient
+from moorage.agent.build import JobLost, told
+from moorage.agent.job_runner import Result
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
+from moorage.jobs.over_http import AgentJob, HostJobsClient
+from moorage.jobs.turns import Turns
 from moorage.telemetry.logs import request_context
 
 log = logging.getLogger(__name__)
 
-Result = dict[str, Any]
-
-BUILD = "build"
-DESTROY = "destroy"
-#: Of what a guest wrote, the end goes into a report.
-MAX_CONSOLE_CHARACTERS = 1 << 16
-KINDS = (BUILD, DESTROY, *(action.value for action in PowerAction))
+#: Between attempts while the service does not answer, doubled from the first to the last.
+FIRST_PAUSE = timedelta(seconds=1)
+LONGEST_PAUSE = timedelta(seconds=30)
 
 
-class JobRunner:
-    """One job from its payload to its result. `devices_changed` is called when accelerators were given or taken."""
-
-    def __init__(self, driver: VirtDriver, builder: Builder, devices_changed: Callable[[], None]) -> None:
-        self._driver = driver
-        self._builder = builder
-        self._devices_changed = devices_changed
-
-    def run(self, kind: str, payload: Mapping[str, object], keep_alive: Callable[[], None]) -> Result:
-        """Raises `MoorageError` with the sentence for the report."""
-        if kind == BUILD:
-            return self._build(decode(payload, BuildOrder), keep_alive)
-        if kind == DESTROY:
-            released = self._builder.destroy(decode(payload, PowerOrder).server, keep_alive)
-            if released:
-                self._devices_changed()
-            return {"released": released}
-        if kind in KINDS:
-            uuid = decode(payload, PowerOrder).server.id
-            state = self._driver.power(uuid, PowerAction(kind))
-            return {"power_state": state.value, "console": self._console(uuid)}
-        raise MoorageError(
-            f"this agent has no job of kind {kind!r}; it has {', '.join(KINDS)}. Upgrade the agent", code="agent.kind"
-        )
-
-    def _build(self, order: BuildOrder, keep_alive: Callable[[], None]) -> Result:
-        try:
-            built = self._builder.build(order, keep_alive)
-        except BuildFailed:
-            self._devices_changed()
-            raise
-        if built.devices:
-            self._devices_changed()
-        devices = [{"pci_id": address} for address in built.devices]
-        return {"devices": devices, "console": self._console(order.server.id)}
-
-    def _console(self, uuid: str) -> str:
-        return self._driver.console(uuid)[-MAX_CONSOLE_CHARACTERS:]
+class Runner(Protocol):
+    def run(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> Result:
+        """Raises `MoorageError` with the sentence for the report, `JobLost` where there is nobody to report to."""
+        ...
 
 
 class JobsDuty:
-    """One worker. Several of them share the queue; `number` tells them apart, the same after a restart."""
+    """One worker. Several of them share the queue; `number` tells them apart, the same after a restart.
+
+    `turns` is shared by those of one queue, so that one of them polls. `what` tells its jobs from those that another
+    service has for this host.
+    """
 
     def __init__(
-        self, *, host: str, number: int, compute: ComputeClient, runner: JobRunner, clock: Clock, poll_period_s: float
+        self,
+        *,
+        host: str,
+        number: int,
+        service: HostJobsClient,
+        runner: Runner,
+        clock: Clock,
+        poll_period_s: float,
+        turns: Turns | None = None,
+        what: str = "jobs",
     ) -> None:
-        self.name = f"jobs of {host}, worker {number}"
+        self.name = f"{what} of {host}, worker {number}"
         #: The hint that there is a job goes to the queue's name.
         self.listens_to = (host,)
         self._host = host
+        self._number = number
+        self._turns = turns or Turns(lambda: None)
         self._worker = f"{host}/{number}"
-        self._compute = compute
+        self._service = service
         self._runner = runner
         self._clock = clock
         self._poll_period = timedelta(seconds=poll_period_s)
+        self._failures = 0
 
-    def tick(self) -> datetime:
+    def tick(self) -> datetime | None:
+        if not self._turns.may_ask(self._number):
+            return None
         try:
-            jobs = self._compute.claim_jobs(self._host, self._worker, limit=1)
+            jobs = self._service.claim_jobs(self._host, self._worker, limit=1)
+            self._turns.answered_at = self._clock.now()
+            if jobs:
+                self._turns.works(self._number)
             for job in jobs:
                 self._work(job)
         except MoorageError as error:
-            log.warning("no job to be had from the compute service; asking again", extra={"why": str(error)})
-            return self._clock.now() + self._poll_period
-        return self._clock.now() if jobs else self._clock.now() + self._poll_period
+            pause = self._pause()
+            self._failures += 1
+            log.warning("no job to be had; asking again", extra={"why": str(error), "pause_s": pause.total_seconds()})
+            return self._clock.now() + pause
+        self._failures = 0
+        if jobs:
+            return self._clock.now()
+        return self._clock.now() + self._poll_period if self._turns.found_nothing(self._number) else None
+
+    def _pause(self) -> timedelta:
+        """After a failure: a hint that could not be followed must not cost a whole period, however long that is."""
+        return min(FIRST_PAUSE * (1 << min(self._failures, 16)), max(self._poll_period, FIRST_PAUSE), LONGEST_PAUSE)
 
     def _work(self, job: AgentJob) -> None:
         # The request that caused the job: its id goes through all logs and into our calls.
@@ -113,7 +105,7 @@ class JobsDuty:
             return "failed", {"error": sentence, "code": code}
 
     def _keep_alive(self, job: AgentJob) -> None:
-        """Raises `JobLost`. A compute service that is away for a moment is no reason to undo the work."""
+        """Raises `JobLost`. A service that is away for a moment is no reason to undo the work."""
         try:
             self._report(job, "running", {})
         except Unavailable as error:
@@ -121,6 +113,6 @@ class JobsDuty:
 
     def _report(self, job: AgentJob, state: str, result: Result) -> None:
         try:
-            self._compute.report_job(job.id, job.epoch, state, result)
+            self._service.report_job(job.id, job.epoch, state, result)
         except (Conflict, NotFound) as error:
             raise JobLost(f"job {job.id} is not ours any more: {error}") from error

@@ -1,6 +1,6 @@
 """Keeps Placement's picture of this host right: read, let the driver and the files say what is, write the difference.
 
-    files (once) -> accelerators -> Placement's tree -> virt driver -> grafts -> files merged -> diff -> writes
+    files (kept) -> accelerators -> Placement's tree -> virt driver -> grafts -> files merged -> diff -> writes
 
 A round in which nothing changed makes one request per compute node. Placement bumps a provider's generation with
 every change of its inventories and traits, so those are read again only when the generation of the listing moved.
@@ -10,35 +10,25 @@ Spec: docs/specs/provider-config.md, "Merging"
 """
 
 import logging
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
+from typing import Protocol
 
-from moorage.agent.changes import (
-    Changes,
-    CreateProvider,
-    DropProvider,
-    PutInventories,
-    PutTraits,
-    Step,
-    diff,
-    identified,
-    unwanted,
-    with_foreign,
-)
+from moorage.agent.changes import Changes, diff, identified, unwanted, with_foreign
+from moorage.agent.contests import Contests, Thing, drifted
 from moorage.agent.grafts import Grafts, grafted
-from moorage.agent.provider_config.load import load
+from moorage.agent.placement_tree import Reader, Writer
+from moorage.agent.provider_config.load import ProviderFiles, Stamp, load, stamp
 from moorage.agent.provider_config.merge import Merged, merge, start_error
 from moorage.agent.provider_config.model import ProviderConfig
 from moorage.agent.published import PublishedFile, either
-from moorage.agent.tree import Inventory, ProviderTree, SeenProvider, inventory_of, tree_of
-from moorage.agent.virt.driver import VirtDriver
+from moorage.agent.tree import ProviderTree, SeenProvider, tree_of
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError
 from moorage.core.ids import Ids
-from moorage.placement.client import Inventory as PlacementInventory
-from moorage.placement.client import PlacementClient, Provider
+from moorage.placement.client import PlacementClient
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +37,12 @@ MAX_ROUNDS = 5
 #: Pause before the 2nd round; doubled for each further one.
 FIRST_PAUSE_S = 0.2
 
-#: What Nova puts on every compute node, and what others tell them apart by.
-COMPUTE_NODE_TRAIT = "COMPUTE_NODE"
+#: While Placement is away.
+FIRST_RETRY_S = 5.0
+LONGEST_RETRY_S = 300.0
 
-
-@dataclass(frozen=True)
-class ProviderFiles:
-    """Where the provider configuration files are."""
-
-    directory: Path
-    allow_writable_by_others: bool = False
+#: What Nova puts on every compute node: what others tell them apart by, and what its scheduler wants of every root.
+COMPUTE_NODE_TRAITS = frozenset({"COMPUTE_NODE", "OWNER_NOVA"})
 
 
 @dataclass(frozen=True)
@@ -64,17 +50,43 @@ class Round:
     """What an update came to."""
 
     tree: ProviderTree  #: as it is published
-    written: int  #: steps; 0: Placement had it right
+    changes: Changes
+    seen: tuple[SeenProvider, ...]  #: before it
+    warnings: tuple[str, ...]
+
+    @property
+    def written(self) -> int:
+        """Steps; 0: Placement had it right."""
+        return len(self.changes.steps)
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """What a round would do, before anything is done."""
+
+    merged: Merged
+    changes: Changes
+    seen: Sequence[SeenProvider]
+    grafts: tuple[str, ...]  #: names of accelerators' providers
+    mending: set[Thing]
     warnings: tuple[str, ...]
 
 
+class Nodes(Protocol):
+    """As much of a virt driver as is about providers (`moorage.agent.virt.driver.VirtDriver`)."""
+
+    def nodes(self) -> Sequence[str]: ...
+
+    def update_provider_tree(self, tree: ProviderTree) -> ProviderTree: ...
+
+
 class ResourceTracker:
-    """`grafts` is the accelerator agent. One `update` at a time; the views may be read from any thread."""
+    """`grafts` is the accelerator agent. One round at a time, whoever asks; the views may be read from any thread."""
 
     def __init__(
         self,
         *,
-        driver: VirtDriver,
+        driver: Nodes,
         grafts: Grafts,
         placement: PlacementClient,
         files: ProviderFiles,
@@ -84,14 +96,19 @@ class ResourceTracker:
     ) -> None:
         self._driver = driver
         self._grafts = grafts
-        self._placement = _Reader(placement)
-        self._writer = _Writer(placement)
-        self._files = files
+        self._placement = Reader(placement)
+        self._writer = Writer(placement)
         self._published = published
         self._clock = clock
         self._ids = ids
+        self._contests = Contests()
+        self._one_at_a_time = threading.Lock()
         self._warned: frozenset[str] = frozenset()
-        #: What the files say, since the start.
+        self.files = files
+        #: What `start` has read: the files themselves, and what they looked like before.
+        self.texts: Mapping[str, str] = {}
+        self.stamp: Stamp = ()
+        #: What the files say, as they were accepted last.
         self.configs: Sequence[ProviderConfig] = ()
         #: The tree of the last update.
         self.tree = ProviderTree()
@@ -100,11 +117,52 @@ class ResourceTracker:
 
     def start(self) -> Round:
         """Read the files and publish. Raises `StartError` for a faulty file or one that contradicts the driver."""
-        self.configs = load(self._files.directory, allow_writable_by_others=self._files.allow_writable_by_others)
-        return self.update(startup=True)
+        self.stamp = stamp(self.files.directory)
+        report = load(self.files)
+        self.texts = report.texts
+        return self.adopt(report.configs)
 
-    def update(self, *, startup: bool = False) -> Round:
+    def adopt(self, configs: Sequence[ProviderConfig]) -> Round:
+        """Publish with `configs`, which count from now on.
+
+        Raises `StartError` when they contradict the driver, and what Placement refuses or does not answer: then what
+        counted before still does.
+        """
+        with self._one_at_a_time:
+            before, self.configs = self.configs, configs
+            try:
+                return self._rounds(startup=True)
+            except BaseException:
+                self.configs = before
+                raise
+
+    def follow(self, configs: Sequence[ProviderConfig]) -> None:
+        """`configs` count from the next update on; what contradicts the driver is left out of it, with a warning."""
+        with self._one_at_a_time:
+            self.configs = configs
+
+    def update(self) -> Round:
         """Bring Placement up to date. Raises `Conflict` when others were in the way `MAX_ROUNDS` times."""
+        with self._one_at_a_time:
+            return self._rounds(startup=False)
+
+    def preview(self, configs: Sequence[ProviderConfig]) -> Round:
+        """What `adopt` would do, with nothing done. Raises what it would raise."""
+        with self._one_at_a_time:
+            decided = self._decide(configs)
+        if decided.merged.conflicts:
+            raise start_error(decided.merged.conflicts)
+        return Round(decided.merged.tree, decided.changes, tuple(decided.seen), decided.warnings)
+
+    def holders(self, provider: str) -> Mapping[str, Mapping[str, int]]:
+        """Who uses a provider: {consumer: {class: units}}"""
+        return self._placement.holders(provider)
+
+    def chance(self) -> float:
+        """In [0, 1), another one each time."""
+        return int(self._ids.uuid()[:8], 16) / (1 << 32)
+
+    def _rounds(self, *, startup: bool) -> Round:
         pause_s = FIRST_PAUSE_S
         for _ in range(MAX_ROUNDS - 1):
             try:
@@ -118,9 +176,7 @@ class ResourceTracker:
 
     def provider_uuid(self, node: str) -> str:
         """Of a compute node, once it was published."""
-        uuid = self.tree[node].uuid
-        assert uuid is not None  # noqa: S101 - published trees have uuids
-        return uuid
+        return self.tree[node].known_uuid
 
     def above(self, uuids: Iterable[str]) -> frozenset[str]:
         """Names of all providers that those of `uuids` hang below: where a server's devices are."""
@@ -128,26 +184,40 @@ class ResourceTracker:
         return frozenset(above for node in tree if node.uuid in wanted for above in tree.ancestors(node.name))
 
     def _round(self, startup: bool) -> Round:
+        decided = self._decide(self.configs)
+        if startup and decided.merged.conflicts:
+            raise start_error(decided.merged.conflicts)
+        tree = decided.merged.tree
+        self._apply(decided.changes, decided.seen)
+        self._contests.mended(decided.mending, self._clock.now())
+        self.tree, self.devices = tree, len(decided.grafts)
+        self._grafts.published({name: tree[name].uuid or "" for name in decided.grafts})
+        self._warn(decided.warnings)
+        return Round(tree, decided.changes, tuple(decided.seen), decided.warnings)
+
+    def _decide(self, configs: Sequence[ProviderConfig]) -> _Decided:
         grafts = self._grafts.nodes()
         nodes = self._driver.nodes()
         seen = self._placement.read(nodes)
         tree = grafted(self._driver.update_provider_tree(tree_of(seen)), grafts, root=nodes[0])
         tree = identified(_marked(tree).marked_native(), seen, self._ids)
-        merged = merge(with_foreign(tree, seen, self._published.content), self.configs)
-        if startup and merged.conflicts:
-            raise start_error(merged.conflicts)
-        changes = self._changes(merged.tree, seen)
-        self._apply(changes, seen)
-        self.tree, self.devices = merged.tree, len(grafts)
-        self._grafts.published({node.name: merged.tree[node.name].uuid or "" for node in grafts})
-        warnings = (*_sentences(merged), *changes.warnings)
-        self._warn(warnings)
-        return Round(merged.tree, len(changes.steps), warnings)
+        merged = merge(with_foreign(tree, seen, self._published.content), configs)
+        changed = drifted(self.tree, merged.tree, {provider.uuid: provider for provider in seen})
+        given_way = self._contests.given_way(changed, self._clock.now())
+        changes = self._changes(merged.tree, seen, given_way)
+        return _Decided(
+            merged,
+            changes,
+            seen,
+            tuple(node.name for node in grafts),
+            changed - given_way.keys(),
+            (*_sentences(merged), *changes.warnings, *_given_way(given_way, seen)),
+        )
 
-    def _changes(self, tree: ProviderTree, seen: Sequence[SeenProvider]) -> Changes:
+    def _changes(self, tree: ProviderTree, seen: Sequence[SeenProvider], given_way: Mapping[Thing, object]) -> Changes:
         published = self._published.content
         used = {uuid: self._placement.usages(uuid) for uuid in unwanted(tree, seen, published)}
-        return diff(tree, seen, published, used)
+        return diff(tree, seen, published, used, given_way.keys())
 
     def _apply(self, changes: Changes, seen: Sequence[SeenProvider]) -> None:
         """Done twice, or only half, it is the next round that finds the rest."""
@@ -166,20 +236,43 @@ class ResourceTracker:
 
 
 class ResourcesDuty:
-    """An update each period, and when woken by the topic of its name: programmed devices change their traits."""
+    """An update each period, and when woken by the topic of its name: programmed devices change their traits.
+
+    While Placement is away it is asked again soon, then ever more rarely.
+    """
+
+    #: Servers that come and go one after the other are published together.
+    rest_s = 0.2
 
     def __init__(self, tracker: ResourceTracker, *, host: str, clock: Clock, period_s: float) -> None:
         self.name = resources_topic(host)
         self._tracker = tracker
         self._clock = clock
-        self._period = timedelta(seconds=period_s)
+        self._period_s = period_s
+        self._failures = 0
 
     def tick(self) -> datetime:
         try:
             self._tracker.update()
-        except MoorageError as error:  # Placement is away or busy: the next period will do
-            log.warning("the provider tree could not be updated; trying again", extra={"why": str(error)})
-        return self._clock.now() + self._period
+        except MoorageError as error:  # Placement is away or busy
+            self._failures += 1
+            pause_s = self._pause_s()
+            log.warning(
+                "the provider tree could not be updated; trying again",
+                extra={"why": str(error), "failures": self._failures, "pause_s": round(pause_s, 1)},
+            )
+            return self._clock.now() + timedelta(seconds=pause_s)
+        if self._failures:
+            log.info("the provider tree is up to date again", extra={"failures": self._failures})
+        self._failures = 0
+        return self._clock.now() + timedelta(seconds=self._period_s)
+
+    def _pause_s(self) -> float:
+        """`FIRST_RETRY_S`, doubled for each failure, to `LONGEST_RETRY_S`; between half of it and one and a half: many
+        hosts that lost Placement together must not come back together.
+        """
+        pause_s = min(FIRST_RETRY_S * (1 << min(self._failures - 1, 16)), LONGEST_RETRY_S)
+        return pause_s * (0.5 + self._tracker.chance())
 
 
 def resources_topic(host: str) -> str:
@@ -189,7 +282,7 @@ def resources_topic(host: str) -> str:
 
 def _marked(tree: ProviderTree) -> ProviderTree:
     for root in tree.roots:
-        tree = tree.with_traits(root.name, root.traits | {COMPUTE_NODE_TRAIT})
+        tree = tree.with_traits(root.name, root.traits | COMPUTE_NODE_TRAITS)
     return tree
 
 
@@ -201,88 +294,10 @@ def _sentences(merged: Merged) -> list[str]:
     return [*(f"{conflict} (ignored until then)" for conflict in merged.conflicts), *absent]
 
 
-class _Reader:
-    """Placement's tree of the compute nodes; remembers what it read by generation."""
-
-    def __init__(self, placement: PlacementClient) -> None:
-        self._placement = placement
-        self._roots: dict[str, str] = {}  #: compute node -> provider uuid
-        self._known: dict[str, SeenProvider] = {}
-
-    def read(self, nodes: Iterable[str]) -> list[SeenProvider]:
-        listed = [provider for node in nodes for provider in self._tree(node)]
-        self._known = {provider.uuid: self._provider(provider) for provider in listed}
-        return list(self._known.values())
-
-    def usages(self, uuid: str) -> Mapping[str, int]:
-        return self._placement.usages(uuid)
-
-    def forget(self) -> None:
-        self._known = {}
-
-    def _tree(self, node: str) -> list[Provider]:
-        if node in self._roots and (listed := self._placement.tree(self._roots[node])):
-            return listed
-        root = self._placement.provider_by_name(node)
-        if root is None:
-            self._roots.pop(node, None)
-            return []
-        self._roots[node] = root.uuid
-        return self._placement.tree(root.uuid)
-
-    def _provider(self, listed: Provider) -> SeenProvider:
-        known = self._known.get(listed.uuid)
-        if known is not None and known.generation == listed.generation:
-            return replace(known, name=listed.name, parent_uuid=listed.parent_uuid)
-        generation, inventories = self._placement.inventories(listed.uuid)
-        later, traits = self._placement.traits(listed.uuid)
-        return SeenProvider(
-            uuid=listed.uuid,
-            name=listed.name,
-            # Written between the two readings: with the older number a write is refused, and the round repeated.
-            generation=min(generation, later),
-            parent_uuid=listed.parent_uuid,
-            inventories={name: inventory_of(inventory) for name, inventory in inventories.items()},
-            traits=traits,
-        )
-
-
-class _Writer:
-    def __init__(self, placement: PlacementClient) -> None:
-        self._placement = placement
-
-    def write(self, steps: Sequence[Step], seen: Iterable[SeenProvider]) -> None:
-        """Raises `Conflict` when a provider changed since it was seen, or a class came into use."""
-        generations = {provider.uuid: provider.generation for provider in seen}
-        for step in steps:
-            match step:
-                case CreateProvider(uuid, name, parent_uuid):
-                    created = self._placement.create_provider(name, uuid=uuid, parent_uuid=parent_uuid)
-                    generations[uuid] = created.generation
-                case PutInventories(uuid, inventories, ensure):
-                    self._ensure(ensure, traits=False)
-                    wanted = {name: _for_placement(inventory) for name, inventory in inventories.items()}
-                    generations[uuid] = self._placement.set_inventories(uuid, generations[uuid], wanted)
-                case PutTraits(uuid, traits, ensure):
-                    self._ensure(ensure, traits=True)
-                    generations[uuid] = self._placement.set_traits(uuid, generations[uuid], traits)
-                case DropProvider(uuid, _):
-                    self._placement.delete_provider(uuid)
-
-    def _ensure(self, names: Iterable[str], *, traits: bool) -> None:
-        for name in names:
-            if traits:
-                self._placement.ensure_trait(name)
-            else:
-                self._placement.ensure_class(name)
-
-
-def _for_placement(inventory: Inventory) -> PlacementInventory:
-    return PlacementInventory(
-        total=inventory.total,
-        reserved=inventory.reserved,
-        min_unit=inventory.min_unit,
-        max_unit=inventory.max_unit,
-        step_size=inventory.step_size,
-        allocation_ratio=inventory.allocation_ratio,
-    )
+def _given_way(things: Mapping[Thing, datetime], seen: Iterable[SeenProvider]) -> list[str]:
+    names = {provider.uuid: provider.name for provider in seen}
+    return [
+        f"{name} of provider {names[uuid]} is changed by somebody else each time this agent has set it; left as it is "
+        f"for now. Find who that is (a second agent of this name, a script), or take {name} out of the files"
+        for uuid, name in sorted(things)
+    ]

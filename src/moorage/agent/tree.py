@@ -8,38 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from moorage.core.inventories import InventoryFields
+from moorage.core.inventories import Inventory
 
-MAX_INT = 2**31 - 1
-
-_NO_INVENTORIES: Mapping[str, "Inventory"] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """What a provider has of one class; the defaults are Placement's."""
-
-    total: int
-    reserved: int = 0
-    min_unit: int = 1
-    max_unit: int = MAX_INT
-    step_size: int = 1
-    allocation_ratio: float = 1.0
-
-    def closed(self) -> "Inventory":
-        """The same, with no room for anything new."""
-        return replace(self, reserved=self.total)
-
-
-def inventory_of(fields: InventoryFields) -> Inventory:
-    return Inventory(
-        total=fields.total,
-        reserved=fields.reserved,
-        min_unit=fields.min_unit,
-        max_unit=fields.max_unit,
-        step_size=fields.step_size,
-        allocation_ratio=fields.allocation_ratio,
-    )
+_NO_INVENTORIES: Mapping[str, Inventory] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -59,6 +30,13 @@ class ProviderNode:
     native_traits: frozenset[str] = frozenset()
     #: False: somebody else's (a reservation provider, say), here only because something may be added to it.
     ours: bool = True
+
+    @property
+    def known_uuid(self) -> str:
+        """Raises `ValueError` before `moorage.agent.changes.identified` has given it one."""
+        if self.uuid is None:
+            raise ValueError(f"provider {self.name} has no uuid yet")
+        return self.uuid
 
 
 class ProviderTree:
@@ -88,7 +66,7 @@ class ProviderTree:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ProviderTree) and self._nodes == other._nodes
 
-    __hash__ = None  # type: ignore[assignment]  # compared by what it holds
+    __hash__ = None  # type: ignore[assignment]  # Python's way to say "compared by what it holds, in no set"; typeshed has none
 
     def get(self, name: str) -> ProviderNode | None:
         return self._nodes.get(name)

@@ -16,8 +16,9 @@ from moorage.agent.changes import (
     unwanted,
     with_foreign,
 )
-from moorage.agent.tree import Inventory, ProviderNode, ProviderTree, SeenProvider
+from moorage.agent.tree import ProviderNode, ProviderTree, SeenProvider
 from moorage.core.ids import SeededIds
+from moorage.core.inventories import Inventory
 
 OURS = ("CUSTOM_A", "CUSTOM_B", "VCPU")
 FOREIGN = ("CUSTOM_RESERVATION_X",)

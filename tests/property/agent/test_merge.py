@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from moorage.agent.provider_config.merge import merge
 from moorage.agent.provider_config.model import AdditionalInventory, Place, ProviderConfig, Source
-from moorage.agent.tree import Inventory, ProviderNode, ProviderTree
+from moorage.agent.tree import ProviderNode, ProviderTree
+from moorage.core.inventories import Inventory
 
 CLASSES = ("CUSTOM_A", "CUSTOM_B", "CUSTOM_C")
 TRAITS = ("CUSTOM_T", "CUSTOM_U")

@@ -10,11 +10,11 @@ from moorage.accelerator.agent import AcceleratorAgent
 from moorage.accelerator.drivers.description import built_in_host
 from moorage.accelerator.drivers.simulated import SimulatedDriver
 from moorage.accelerator.fleet import Fleet
-from moorage.accelerator.inventory import Units
 from moorage.accelerator.model import Deployable, Health
 from moorage.accelerator.reports import attachment_reports, device_reports
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
+from moorage.core.inventories import Inventory
 from moorage.images.cache import DigestCache
 from tests.unit.accelerator.rig import (
     AES,
@@ -49,15 +49,15 @@ def test_every_deployable_is_a_provider_below_its_numa_node(rig):
     assert len(nodes) == 7
     region = nodes["compute-1_0000:3b:00.0_R1"]
     assert region.parent == "compute-1_NUMA_0"
-    assert region.inventories == {"CUSTOM_ACCELERATOR_FPGA": Units(2, max_unit=2)}
+    assert region.inventories == {"CUSTOM_ACCELERATOR_FPGA": Inventory(2, max_unit=2)}
     assert region.traits == {
         "OWNER_CYBORG",
         "CUSTOM_FPGA_INTEL",
         "CUSTOM_FPGA_INTEL_REGION_9926AB6D_6C92_5A68_AABC_A7D84C545738",
     }
-    assert nodes["compute-1_0000:3b:00.0_R2"].inventories == {"CUSTOM_ACCELERATOR_FPGA": Units(1)}
+    assert nodes["compute-1_0000:3b:00.0_R2"].inventories == {"CUSTOM_ACCELERATOR_FPGA": Inventory(1, max_unit=1)}
     card = nodes["compute-1_0000:e3:00.0"]
-    assert (card.parent, card.inventories) == ("compute-1_NUMA_1", {"CUSTOM_ACCELERATOR_GPU": Units(1)})
+    assert (card.parent, card.inventories) == ("compute-1_NUMA_1", {"CUSTOM_ACCELERATOR_GPU": Inventory(1, max_unit=1)})
     assert card.traits == {"OWNER_CYBORG", "CUSTOM_GPU_NVIDIA"}
 
 
@@ -116,13 +116,13 @@ def test_a_free_card_that_vanishes_is_gone_and_a_used_one_stays_reserved(rig):
     rig.order(fault("discover", "vanishes", at=GPU), fault("discover", "vanishes", at="0000:65:00.0"))
     names = {node.name for node in rig.agent.nodes()}
     assert f"{HOST}_0000:65:00.0" not in names
-    assert rig.node(GPU).inventories["CUSTOM_ACCELERATOR_GPU"] == Units(1, reserved=1)
+    assert rig.node(GPU).inventories["CUSTOM_ACCELERATOR_GPU"] == Inventory(1, reserved=1, max_unit=1)
     with pytest.raises(e.CleanFailed, match="not there any more"):
         rig.unplug(instance)
     rig.order()
     rig.agent.nodes()
     rig.agent.release_quarantined(GPU)
-    assert rig.node(GPU).inventories["CUSTOM_ACCELERATOR_GPU"] == Units(1)
+    assert rig.node(GPU).inventories["CUSTOM_ACCELERATOR_GPU"] == Inventory(1, max_unit=1)
     rig.check()
 
 

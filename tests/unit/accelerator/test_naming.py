@@ -1,9 +1,14 @@
 """One form is published, all known spellings are understood."""
 
+from dataclasses import replace
+
 import pytest
 
-from moorage.accelerator.model import DeviceType, Function
+from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.inventory import provider_nodes
+from moorage.accelerator.model import Bitstream, DeviceType, Function
 from moorage.accelerator.naming import (
+    Names,
     ParsedTrait,
     TraitKind,
     canonical_id,
@@ -12,6 +17,8 @@ from moorage.accelerator.naming import (
     region_trait,
     resource_class,
     same_id,
+    spec_class,
+    traits_of,
     type_of_class,
 )
 from moorage.core.names import is_custom
@@ -27,6 +34,40 @@ def test_the_class_is_the_specs():
     assert type_of_class("CUSTOM_ACCELERATOR_GPU") == "GPU"
     assert type_of_class("CUSTOM_ACCELERATOR_") is None
     assert type_of_class("FPGA") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "cyborgs"),
+    [("FPGA", "FPGA"), ("GPU", "PGPU"), ("VGPU", "VGPU"), ("QAT", "CUSTOM_QAT"), ("HPTS", "CUSTOM_HPTS")],
+)
+def test_a_host_may_have_the_classes_of_todays_cyborg(kind, cyborgs):
+    """A3: the class is chosen per host, and what profiles call it is understood either way."""
+    assert resource_class(DeviceType(kind), Names.CYBORG) == cyborgs
+    assert spec_class(cyborgs) == spec_class(f"CUSTOM_ACCELERATOR_{kind}") == f"CUSTOM_ACCELERATOR_{kind}"
+
+
+def test_classes_of_others_stay_what_they_are():
+    for name in ("VCPU", "CUSTOM_GOLD", "CUSTOM_ACCELERATOR_FPGA", "SRIOV_NET_VF"):
+        assert spec_class(name) == name
+
+
+def test_a_host_publishes_one_class_and_each_trait_in_both_forms():
+    """A3: two classes for one unit could be allocated twice."""
+    aes = Bitstream("00", functions=(Function(REGION), Function(name="aes")))
+    card = built_in_host()[0]
+    part = replace(card.deployables[0], bitstream=aes)
+    card = replace(card, deployables=(part,))
+    for names, classes in ((Names.SPEC, {"CUSTOM_ACCELERATOR_FPGA"}), (Names.CYBORG, {"FPGA"})):
+        (node,) = provider_nodes("compute-1", [card], {}, names=names)
+        assert set(node.inventories) == classes
+    added = traits_of(card, part, Names.CYBORG) - traits_of(card, part)
+    assert added == {
+        f"CUSTOM_FPGA_REGION_INTEL_{part.region_type.upper().replace('-', '_')}",
+        f"CUSTOM_FPGA_FUNCTION_ID_INTEL_{JOINED}",
+        "CUSTOM_FPGA_FUNCTION_ID_INTEL_AES",
+    }
+    for trait in added:
+        assert parse_trait(trait) is not None
 
 
 def test_the_traits_are_the_specs_and_placement_takes_them():

@@ -102,3 +102,18 @@ def test_a_region_that_cannot_be_mended_is_withheld_until_it_can(rig):
     assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0  # and again, with success
     assert rig.plug(new_instance(), fpga(bitstream=image_id), R1)
     rig.check()
+
+
+def test_a_region_that_nobody_can_mend_wakes_nobody_and_is_complained_of_once(rig, caplog):
+    """Who is woken comes back to mend it: woken by his own vain attempt, he would never rest."""
+    rig.order(fault("program", "dies", at=R1))
+    with pytest.raises(e.ProgramFailed):
+        rig.plug(new_instance(), fpga(bitstream=rig.image(region_uuid=TYPE_R1, function_uuid=AES)), R1)
+    before = rig.changes
+    for _ in range(3):
+        assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 2
+    assert rig.changes == before
+    rig.order()
+    assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0  # it was tried in every round
+    assert rig.changes > before
+    assert [record.message for record in caplog.records].count("region cannot be mended") == 1

@@ -6,9 +6,9 @@ import io
 import pytest
 
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.description import built_in_host, every_kind
 from moorage.accelerator.drivers.simulated import Control, SimulatedDriver
-from moorage.accelerator.model import Bitstream, Health, RegionState, pci_parts
+from moorage.accelerator.model import Bitstream, DeviceType, Health, RegionState, check_handle, pci_parts
 from moorage.core.errors import Invalid, StartError
 from tests.unit.accelerator.rig import GPU, R1, fault
 
@@ -98,3 +98,15 @@ def test_every_address_of_the_built_in_host_is_its_own():
     assert len(handles) == len(set(handles)) == 8
     for handle in handles:
         pci_parts(handle)
+
+
+def test_a_host_with_every_kind_can_be_rehearsed(tmp_path, clock):
+    """R1, R2: whole devices, shares, regions and functions; a time card among them"""
+    devices = SimulatedDriver(every_kind(), tmp_path, clock).discover()
+    assert {device.type for device in devices} == {
+        DeviceType.FPGA, DeviceType.GPU, DeviceType.VGPU, DeviceType.HPTS, DeviceType.QAT,
+    }  # fmt: skip
+    handles = [handle for device in devices for part in device.deployables for handle in part.handles]
+    assert len(handles) == len(set(handles))
+    for handle in handles:
+        check_handle(handle)

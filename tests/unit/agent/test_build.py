@@ -37,7 +37,7 @@ class Bench:
         if "plug" in self.fails:
             raise self.fails["plug"]
         self.plugged[instance_info["uuid"]] = self.devices
-        return [{"pci_id": device} for device in self.devices]
+        return [device if isinstance(device, dict) else {"pci_id": device} for device in self.devices]
 
     def unplug(self, instance_info):
         self.calls.append(("unplug", dict(instance_info)))
@@ -79,13 +79,31 @@ def alive():
 def test_devices_are_plugged_before_the_domain_is_defined_and_stand_in_it(builder, driver, bench):
     """R33 (accelerator-attach)."""
     built = builder.build(order(), alive)
-    assert built.devices == ("0000:3b:00.1",)
+    assert built.devices == ({"pci_id": "0000:3b:00.1"},)
     assert bench.calls == [
         ("plug", {"uuid": A, "name": "web", "project_id": "project", "image_id": "image"}, {"": ["rp"]}, FPGA)
     ]
     assert driver.domains()[A].spec == DomainSpec(
-        A, "web", 2, 1024, 10, "image", ("0000:3b:00.1",), frozenset({"compute-1_NUMA_1"})
+        A,
+        "web",
+        2,
+        1024,
+        10,
+        "image",
+        ("0000:3b:00.1",),
+        frozenset({"compute-1_NUMA_1"}),
+        project_id="project",
+        flavor="f",
     )
+
+
+def test_a_mediated_device_stands_in_the_definition_by_its_uuid(builder, driver, bench):
+    """R20, R33 (accelerator-attach): what plug answers suffices to write the definition, for each kind of handle."""
+    share = {"type": "MDEV", "mdev": "c2177883-f1bb-47f0-914d-32a22e3a8804", "parent": "0000:17:00.0"}
+    bench.devices = (share, "0000:3b:00.1")
+    assert builder.build(order(), alive).devices == (share, {"pci_id": "0000:3b:00.1"})
+    spec = driver.domains()[A].spec
+    assert (spec.mdev_uuids, spec.pci_addresses) == ((share["mdev"],), ("0000:3b:00.1",))
 
 
 def test_a_flavor_without_accelerators_does_not_reach_the_library(builder, driver, bench):
@@ -98,7 +116,7 @@ def test_a_flavor_without_accelerators_does_not_reach_the_library(builder, drive
 def test_building_again_after_a_crash_changes_nothing(builder, driver):
     builder.build(order(), alive)
     console = driver.console(A)
-    assert builder.build(order(), alive).devices == ("0000:3b:00.1",)
+    assert builder.build(order(), alive).devices == ({"pci_id": "0000:3b:00.1"},)
     assert driver.console(A) == console
 
 

@@ -10,8 +10,9 @@ from moorage.agent.changes import (
     identified,
     with_foreign,
 )
-from moorage.agent.tree import Inventory, ProviderNode, ProviderTree, SeenProvider
+from moorage.agent.tree import ProviderNode, ProviderTree, SeenProvider
 from moorage.core.ids import SeededIds
+from moorage.core.inventories import Inventory
 
 ONE, TWO = Inventory(1), Inventory(2)
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from moorage.agent.build import Builder, NoAcceleration
-from moorage.agent.jobs_duty import MAX_CONSOLE_CHARACTERS, JobRunner
+from moorage.agent.job_runner import MAX_CONSOLE_CHARACTERS, JobRunner
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver
@@ -50,7 +50,7 @@ def test_each_kind_does_what_it_says_and_shows_the_console(runner):
 
 def test_an_unknown_kind_fails_with_what_the_agent_can_do(runner):
     with pytest.raises(
-        MoorageError, match="no job of kind 'dance'; it has build, destroy, start, stop, reboot"
+        MoorageError, match="no job of kind 'dance'; it has build, destroy, soft-delete, restore, start"
     ) as caught:
         runner.run("dance", {"server": SERVER}, alive)
     assert caught.value.error_code == "agent.kind"

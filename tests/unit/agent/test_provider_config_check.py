@@ -8,7 +8,7 @@ from moorage.agent.provider_config.check import Checked, check, duplicates
 from moorage.agent.provider_config.load import schema
 from moorage.agent.provider_config.model import Place
 from moorage.agent.provider_config.yaml_text import read
-from moorage.agent.tree import MAX_INT, Inventory
+from moorage.core.inventories import MAX_INT, Inventory
 
 SPEC_EXAMPLE = """\
 meta:

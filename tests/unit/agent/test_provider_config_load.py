@@ -9,12 +9,11 @@ import jsonschema
 import pytest
 
 from moorage.agent.provider_config import load as loading
-from moorage.agent.provider_config.load import check_all, load, schema
+from moorage.agent.provider_config.load import ProviderFiles, check_all, load, sample, schema
 from moorage.config import ComputeOptions
 from moorage.core.errors import StartError
 
 ENTRY = "meta: {{schema_version: '1.0'}}\nproviders:\n  - identification: {{name: {name}}}\n"
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def put(directory: Path, name: str, text: str | bytes, mode: int = 0o644) -> Pat
 
 def refusal(directory: Path) -> str:
     with pytest.raises(StartError) as caught:
-        load(directory)
+        load(ProviderFiles(directory))
     return caught.value.message
 
 
@@ -46,7 +45,7 @@ def test_files_are_read_in_lexicographic_order(directory):
     """R15 (provider-config)"""
     for name in ("b.yaml", "10.yaml", "9.yaml", "a.yaml", "B.yaml"):
         put(directory, name, ENTRY.format(name=f"of-{name}"))
-    assert [config.name for config in load(directory)] == [
+    assert [config.name for config in load(ProviderFiles(directory)).configs] == [
         "of-10.yaml", "of-9.yaml", "of-B.yaml", "of-a.yaml", "of-b.yaml",
     ]  # fmt: skip
 
@@ -54,7 +53,7 @@ def test_files_are_read_in_lexicographic_order(directory):
 def test_other_files_are_not_read_but_lookalikes_are_mentioned(directory):
     for name in ("a.yml", "b.YAML", "c.yaml~", ".d.yaml", "README"):
         put(directory, name, "not: [yaml")
-    report = check_all(directory)
+    report = check_all(ProviderFiles(directory))
     assert report.configs == ()
     assert report.faults == ()
     assert [warning.split(":")[0].rsplit("/", 1)[1] for warning in report.warnings] == ["a.yml", "b.YAML"]
@@ -62,7 +61,7 @@ def test_other_files_are_not_read_but_lookalikes_are_mentioned(directory):
 
 def test_a_directory_that_is_not_there_configures_nothing(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
-        assert load(tmp_path / "nowhere") == ()
+        assert load(ProviderFiles(tmp_path / "nowhere")).configs == ()
     assert "there is no such directory" in caplog.text
 
 
@@ -116,7 +115,7 @@ def test_a_link_out_of_the_directory_is_judged_by_where_it_leads(directory, tmp_
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (directory / "a.yaml").symlink_to(put(elsewhere, "real.yaml", ENTRY.format(name="n")))
-    assert len(load(directory)) == 1
+    assert len(load(ProviderFiles(directory)).configs) == 1
     elsewhere.chmod(0o777)
     assert f"{elsewhere}: may be written by everybody" in refusal(directory)
 
@@ -132,7 +131,7 @@ def test_the_check_of_permissions_can_be_switched_off(directory):
     """R18 (provider-config): `[compute] provider_config_writable_by_others`."""
     put(directory, "a.yaml", ENTRY.format(name="n"), mode=0o666)
     directory.chmod(0o777)
-    assert len(load(directory, allow_writable_by_others=True)) == 1
+    assert len(load(ProviderFiles(directory, allow_writable_by_others=True)).configs) == 1
 
 
 def test_what_is_not_a_file_is_refused_without_waiting_for_it(directory):
@@ -169,14 +168,16 @@ def test_ignored_fields_give_one_warning_naming_their_paths(directory, caplog):
     """R3, R12 (provider-config)"""
     put(directory, "a.yaml", ENTRY.format(name="n") + "    colour: red\n    traits: {removed: []}\n")
     with caplog.at_level(logging.WARNING):
-        assert len(load(directory)) == 1
+        assert len(load(ProviderFiles(directory)).configs) == 1
     (record,) = caplog.records
     assert "providers[0].colour, providers[0].traits.removed" in record.getMessage()
 
 
 def test_a_strict_check_makes_unknown_fields_faults(directory):
     put(directory, "a.yaml", ENTRY.format(name="n") + "    colour: red\n")
-    assert [fault.problem for fault in check_all(directory, strict=True).faults] == ["providers[0].colour is not known"]
+    assert [fault.problem for fault in check_all(ProviderFiles(directory), strict=True).faults] == [
+        "providers[0].colour is not known"
+    ]
 
 
 def test_a_message_stays_readable_with_thousands_of_faults(directory):
@@ -194,10 +195,18 @@ def test_the_formal_schema_is_a_valid_schema_and_ships_as_package_data():
 
 def test_the_sample_file_loads_and_shows_every_field(directory):
     """R28 (provider-config): the self-documenting sample file."""
-    text = (ROOT / "docs/samples/provider_config.yaml").read_text("utf-8")
+    text = sample()
     put(directory, "sample.yaml", text)
-    report = check_all(directory, strict=True)
+    report = check_all(ProviderFiles(directory), strict=True)
     assert report.faults == ()
     assert len(report.configs) == 3
     shown = schema()["$defs"]["record"]["properties"]
     assert all(f"{field}:" in text for field in shown)
+
+
+def test_the_sample_tells_editors_its_schema_by_the_name_that_it_is_printed_for():
+    """R28 (provider-config): `yaml-language-server` reads it in the first lines."""
+    first, second, _ = sample().split("\n", 2)
+    name = first.removeprefix("# yaml-language-server: $schema=")
+    assert name != first
+    assert f"schema > {name}`" in second

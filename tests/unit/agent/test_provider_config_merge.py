@@ -4,8 +4,9 @@ import pytest
 
 from moorage.agent.provider_config.merge import merge, start_error
 from moorage.agent.provider_config.model import AdditionalInventory, Place, ProviderConfig, Source
-from moorage.agent.tree import Inventory, ProviderNode, ProviderTree
+from moorage.agent.tree import ProviderNode, ProviderTree
 from moorage.core.errors import StartError
+from moorage.core.inventories import Inventory
 
 ROOT = "11111111-1111-4111-8111-111111111111"
 CHILD = "22222222-2222-4222-8222-222222222222"

@@ -6,14 +6,16 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from moorage.agent.tree import Inventory, ProviderTree
+from moorage.agent.tree import ProviderTree
 from moorage.agent.virt.domain_xml import parse, render
-from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, PowerAction, PowerState, VirtError
+from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.host_description import HostDescription, read_description
+from moorage.agent.virt.power import PowerAction, PowerState
 from moorage.agent.virt.script import Script
 from moorage.agent.virt.simulated import SimulatedDriver
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
+from moorage.core.inventories import Inventory
 
 A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
 SPEC = DomainSpec(
@@ -46,7 +48,7 @@ def test_a_definition_reads_back_as_it_was_written():
 def test_the_definition_has_libvirts_form(driver, tmp_path):
     driver.spawn(SPEC)
     domain = ET.parse(tmp_path / "domains" / f"{A}.xml").getroot()
-    assert (domain.tag, domain.findtext("name"), domain.findtext("uuid")) == ("domain", "a <&> server", A)
+    assert (domain.tag, domain.findtext("name"), domain.findtext("uuid")) == ("domain", f"moorage-{A}", A)
     assert (domain.findtext("vcpu"), domain.findtext("memory"), domain.find("memory").get("unit")) == (
         "2",
         "2048",

@@ -68,10 +68,28 @@ class _Token:
         return {"x-auth-token": self._role}
 
 
+class Told:
+    """Hints to hosts; `heard` is what a host does on hearing one."""
+
+    def __init__(self) -> None:
+        self.heard = lambda: None
+
+    def send(self, queue):
+        self.heard()
+
+    def close(self):
+        pass
+
+
 @pytest.fixture
-def app(sqlite_engine, clock, ids):
+def hints() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def app(sqlite_engine, clock, ids, hints):
     migrations.upgrade(sqlite_engine, "accelerator")
-    service = AcceleratorService(sqlite_engine, clock, ids)
+    service = AcceleratorService(sqlite_engine, clock, ids, hints)
     return mount({"/accelerator": build(API, service, Surroundings(ByRole(), RULES, ids))})
 
 

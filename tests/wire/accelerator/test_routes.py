@@ -182,29 +182,6 @@ def test_a_name_taken_is_409_in_the_peers_shape(wire):
 
 
 @pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/v2/accelerator_requests"),
-        ("PATCH", "/v2/accelerator_requests"),
-        ("PATCH", f"/v2/accelerator_requests/{AES}"),
-        ("DELETE", "/v2/accelerator_requests?arqs=x"),
-        ("DELETE", f"/v2/accelerator_requests/{AES}"),
-        ("POST", f"/v2/devices/{AES}/enable"),
-        ("POST", f"/v2/devices/{AES}/disable"),
-        ("PATCH", f"/v2/deployables/{AES}/program"),
-        ("GET", "/v2/attributes"),
-        ("GET", f"/v2/attributes/{AES}"),
-        ("POST", "/v2/attributes"),
-        ("DELETE", f"/v2/attributes/{AES}"),
-    ],
-)
-def test_what_is_not_built_says_so(wire, method, path):
-    seen = wire(method, path, body={} if method in ("POST", "PATCH") else None)
-    assert seen.status == 501
-    assert "not built" in seen.fault
-
-
-@pytest.mark.parametrize(
     ("role", "method", "path", "status"),
     [
         (None, "GET", "/v2/devices", 401),

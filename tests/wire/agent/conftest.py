@@ -13,8 +13,9 @@ from moorage.accelerator.drivers.description import built_in_host
 from moorage.accelerator.drivers.simulated import SimulatedDriver as SimulatedAccelerators
 from moorage.agent.grafts import NoGrafts
 from moorage.agent.host import AgentSettings, HostAgent
+from moorage.agent.provider_config.load import ProviderFiles
 from moorage.agent.published import PublishedFile
-from moorage.agent.resource_tracker import ProviderFiles, ResourceTracker, resources_topic
+from moorage.agent.resource_tracker import ResourceTracker, resources_topic
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.script import Script
 from moorage.agent.virt.simulated import SimulatedDriver
@@ -24,8 +25,6 @@ from moorage.compute.routes import API as COMPUTE_API
 from moorage.compute.routes import RULES as COMPUTE_RULES
 from moorage.compute.service import ComputeService
 from moorage.core.ids import SeededIds
-from moorage.db.engine import open_engine
-from moorage.db.migrations import upgrade
 from moorage.identity.authenticators import NoAuth
 from moorage.images.cache import DigestCache
 from moorage.images.directory import ImageDirectory
@@ -37,6 +36,7 @@ from moorage.placement.service import PlacementService
 from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport
+from tests.migrated import open_migrated
 
 BASE = "http://127.0.0.1:8778"
 
@@ -65,15 +65,9 @@ class Counted:
         self.requests.clear()
 
 
-def opened(tmp_path, feature):
-    engine = open_engine(f"sqlite:///{tmp_path}/{feature}.db")
-    upgrade(engine, feature)
-    return engine
-
-
 @pytest.fixture
 def placement_app(tmp_path, clock):
-    engine = opened(tmp_path, "placement")
+    engine = open_migrated("placement", tmp_path)
     service = PlacementService(engine, clock, SeededIds(7))
     service.start()
     yield build(API, service, Surroundings(NoAuth(), RULES, SeededIds(8)))
@@ -130,7 +124,7 @@ class HostPlane:
     def __init__(self, tmp_path, clock, placement_app, files):
         self.state, self.clock, self.files = tmp_path / "host", clock, files
         self.wakeups = Wakeups()
-        self.engine = opened(tmp_path, "compute")
+        self.engine = open_migrated("compute", tmp_path)
         hints = InProcessHints(self.wakeups)
         service = ComputeService(self.engine, clock, SeededIds(11), hints)
         compute_app = build(COMPUTE_API, service, Surroundings(NoAuth(), COMPUTE_RULES, SeededIds(12)))

@@ -9,15 +9,8 @@ import pytest
 from moorage.agent.resource_tracker import MAX_ROUNDS
 from moorage.core.errors import Conflict, StartError
 from moorage.placement.client import Candidate, Inventory
+from tests.wire.agent.written import LLC, WAYS, put
 
-LLC = """
-meta: {schema_version: 1.0}
-providers:
-  - identification: {uuid: $COMPUTE_NODE}
-    inventories: {additional: {CUSTOM_LLC: {total: 22, reserved: 2, max_unit: 11}}}
-    traits: {additional: [CUSTOM_P_STATE_ENABLED]}
-"""
-OTHER_CLASS = LLC.replace("CUSTOM_LLC", "CUSTOM_WAYS").replace("CUSTOM_P_STATE_ENABLED", "CUSTOM_FAST")
 CONSUMER = "cccccccc-0000-4000-8000-000000000000"
 
 
@@ -41,12 +34,6 @@ class Devices:
 
     def published(self, uuids):
         self.told.append(dict(uuids))
-
-
-def put(files, text, name="a.yaml"):
-    path = files / name
-    path.write_text(text)
-    path.chmod(0o644)
 
 
 def tree(placement):
@@ -89,7 +76,8 @@ def test_a_start_publishes_the_host_its_numa_nodes_devices_and_files(host, place
         "DISK_GB": Inventory(500, max_unit=500),
         "CUSTOM_LLC": Inventory(22, 2, max_unit=11),
     }
-    assert {"CUSTOM_P_STATE_ENABLED", "COMPUTE_NODE"} <= traits(placement, "compute-1")
+    expected = {"CUSTOM_P_STATE_ENABLED", "COMPUTE_NODE", "OWNER_NOVA", "COMPUTE_ACCELERATORS"}
+    assert expected <= traits(placement, "compute-1")
     assert traits(placement, "compute-1_NUMA_0") == {"HW_NUMA_ROOT"}
     assert host.grafts.told == [{"compute-1_0000:3b:00.0_R1": providers["compute-1_0000:3b:00.0_R1"].uuid}]
     found, _ = placement.candidates([("resources", "VCPU:1,CUSTOM_LLC:11"), ("required", "CUSTOM_P_STATE_ENABLED")])
@@ -203,7 +191,7 @@ def test_what_others_wrote_is_left_alone(host, placement):
     for uuid in (root, reserved.uuid):
         placement.put_inventory(uuid, "CUSTOM_RESERVATION_X", Inventory(3))
     assert tracker.update().written == 0
-    put(host.files, OTHER_CLASS)
+    put(host.files, WAYS)
     host.grafts = Devices()
     host.tracker().start()
     assert "CUSTOM_RESERVATION_HOST" in traits(placement, "compute-1")
@@ -216,7 +204,7 @@ def test_what_a_file_no_longer_says_goes_at_the_next_start(host, placement):
     """G8, G9: Nova keeps traits for good."""
     put(host.files, LLC)
     host.tracker().start()
-    put(host.files, OTHER_CLASS)
+    put(host.files, WAYS)
     host.tracker().start()
     assert {name for name in classes(placement, "compute-1") if name.startswith("CUSTOM")} == {"CUSTOM_WAYS"}
     assert {name for name in traits(placement, "compute-1") if name.startswith("CUSTOM")} == {"CUSTOM_FAST"}
@@ -385,7 +373,7 @@ def test_a_node_that_another_agent_takes_over_gets_its_configuration(host, place
     put(host.files, LLC)
     host.tracker().start()
     host.state = tmp_path / "another host"
-    put(host.files, OTHER_CLASS)
+    put(host.files, WAYS)
     here = host.tracker()
     here._published = type(here._published)(host.state / "published.json")
     here.start()

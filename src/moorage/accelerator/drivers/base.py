@@ -18,6 +18,12 @@ class DriverError(MoorageError):
     code = "accelerator.driver"
 
 
+class Gone(DriverError):
+    """The device was here and is no more."""
+
+    code = "accelerator.device_gone"
+
+
 @dataclass(frozen=True, slots=True)
 class Identified:
     """What a region carries now. `bitstream` None while idle: blank. Unknown: it was left half-programmed."""
@@ -27,6 +33,10 @@ class Identified:
 
 
 class Driver(Protocol):
+    """Any verb may raise `DriverError`, and does for a handle or deployable that is not this driver's (`Gone` where
+    its device has vanished): nothing else.
+    """
+
     name: str
 
     def discover(self) -> Sequence[Device]:
@@ -41,16 +51,16 @@ class Driver(Protocol):
         """
         ...
 
-    def prepare(self, pci_id: str, instance_uuid: str) -> None:
-        """Make it attachable (bind it to the pass-through driver)."""
+    def prepare(self, handle: str, instance_uuid: str) -> None:
+        """Make it attachable: bind it to the pass-through driver, or make the mediated device that it is."""
         ...
 
-    def release(self, pci_id: str) -> None:
+    def release(self, handle: str) -> None:
         """Undo `prepare`; the handle still holds what its instance left there."""
         ...
 
-    def clean(self, pci_id: str) -> None:
-        """Reset the handle until nothing of its last user is left."""
+    def clean(self, handle: str) -> None:
+        """Reset the handle until nothing of its last user is left, and look whether that is so."""
         ...
 
     def health(self, pci_id: str) -> Health:

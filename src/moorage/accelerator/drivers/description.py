@@ -1,10 +1,11 @@
-"""The built-in simulated host: two FPGA cards and four GPUs on two NUMA nodes, at addresses a real host could have.
+"""The built-in simulated hosts: two FPGA cards and four GPUs on two NUMA nodes, at addresses a real host could have;
+and one that has a device of each other kind besides (`every_kind`).
 
 Card 0 has two regions (one with two PCI functions), card 1 cannot be partly reconfigured: it is one region, and
 its only function is the card itself. The UUIDs of region types are constants: images are made for them.
 """
 
-from moorage.accelerator.model import Deployable, Device, DeviceType
+from moorage.accelerator.model import Deployable, Device, DeviceType, Mdev
 
 REGION_TYPE_CARD_0 = "9926ab6d-6c92-5a68-aabc-a7d84c545738"
 REGION_TYPE_CARD_0_SMALL = "4f4b9a5a-1c1d-5f0e-8b1e-0c5b6a1d2e3f"
@@ -44,6 +45,45 @@ def built_in_host() -> tuple[Device, ...]:
         _gpu("0000:65:00.0", 0),
         _gpu("0000:ca:00.0", 1),
         _gpu("0000:e3:00.0", 1),
+    )
+
+
+def every_kind() -> tuple[Device, ...]:
+    """The built-in host with a time card, a GPU in four shares, and a QuickAssist card with two virtual functions."""
+    shares = tuple(str(Mdev("0000:b1:00.0", "nvidia-592", slot)) for slot in range(4))
+    return (
+        *built_in_host(),
+        Device(
+            pci_id="0000:41:00.0",
+            type=DeviceType.HPTS,
+            vendor="meta",
+            vendor_id="1d9b",
+            product_id="0400",
+            model="Time Card",
+            numa_node=0,
+            deployables=(Deployable("0000:41:00.0", ("0000:41:00.0",)),),
+        ),
+        Device(
+            pci_id="0000:b1:00.0",
+            type=DeviceType.VGPU,
+            vendor="nvidia",
+            vendor_id="10de",
+            product_id="2236",
+            model="A10",
+            numa_node=1,
+            deployables=(Deployable("0000:b1:00.0", shares),),
+            traits=frozenset({"CUSTOM_NVIDIA_NVIDIA_592"}),
+        ),
+        Device(
+            pci_id="0000:6b:00.0",
+            type=DeviceType.QAT,
+            vendor="intel",
+            vendor_id="8086",
+            product_id="4940",
+            model="QuickAssist 4xxx",
+            numa_node=0,
+            deployables=(Deployable("0000:6b:00.0", ("0000:6b:00.1", "0000:6b:00.2")),),
+        ),
     )
 
 

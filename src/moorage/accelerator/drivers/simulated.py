@@ -75,12 +75,12 @@ class SimulatedDriver:
         self.name = name
         self._devices = tuple(replace(device, driver=name) for device in devices)
         self._deployables = {part.name: part for device in devices for part in device.deployables}
-        #: The card of each deployable and handle.
+        #: The card of each card, deployable and handle.
         self._cards = {
             name: device.pci_id
             for device in devices
             for part in device.deployables
-            for name in (part.name, *part.handles)
+            for name in (device.pci_id, part.name, *part.handles)
         }
         self._directory = directory
         self._clock = clock
@@ -95,8 +95,10 @@ class SimulatedDriver:
     def identify(self, deployable: str) -> Identified:
         self._strike("identify", deployable, FaultKind.FAILS)
         region = self._read().regions.get(deployable)
-        if region is None:
+        if region is None and deployable in self._deployables:
             return Identified(RegionState.IDLE, self._deployables[deployable].bitstream)
+        if region is None:
+            raise DriverError(f"there is no {deployable} on this host")
         # The hardware itself cannot tell "still going on" from "left half-way".
         return region if region.state is RegionState.IDLE else Identified(RegionState.UNKNOWN)
 
@@ -129,6 +131,8 @@ class SimulatedDriver:
         self._set_handle(pci_id, _Handle())
 
     def health(self, pci_id: str) -> Health:
+        if self._strikes("discover", self._card(pci_id), FaultKind.VANISHES):
+            return Health.GONE
         return Health.FAILED if self._strikes("health", pci_id, FaultKind.SICK) else Health.OK
 
     def is_dirty(self, pci_id: str) -> bool:

@@ -1,8 +1,7 @@
-"""Devices, deployables and accelerator requests: what hosts have told."""
+"""Devices and deployables: what hosts have told."""
 
 from moorage.accelerator.handlers import shapes
 from moorage.accelerator.service import AcceleratorService
-from moorage.core.errors import Invalid
 from moorage.wire.call import Call, Reply
 from moorage.wire.microversion import Version
 
@@ -27,16 +26,3 @@ def list_deployables(call: Call[AcceleratorService]) -> Reply:
 
 def show_deployable(call: Call[AcceleratorService], uuid: str) -> Reply:
     return Reply(body=shapes.deployable(call.service.deployable(uuid), call.base_url))
-
-
-def list_requests(call: Call[AcceleratorService]) -> Reply:
-    """All requests that hosts report are resolved, so ``bind_state=resolved`` filters none out."""
-    bind_state = call.query.first("bind_state")
-    if bind_state not in (None, "resolved"):
-        raise Invalid(f"Accelerator requests with bind_state {bind_state} cannot be listed; use resolved.")
-    rows = call.service.requests(call.caller, call.query.first("instance"))
-    return Reply(body={"arqs": [shapes.request(row, call.base_url) for row in rows]})
-
-
-def show_request(call: Call[AcceleratorService], uuid: str) -> Reply:
-    return Reply(body=shapes.request(call.service.request(call.caller, uuid), call.base_url))

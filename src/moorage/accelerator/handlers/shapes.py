@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from moorage.accelerator.model import pci_parts
-from moorage.accelerator.records import DeployableRecord, DeviceRecord, ProfileRecord, RequestRecord
+from moorage.accelerator.model import mdev_of, pci_parts
+from moorage.accelerator.records import AttributeRecord, DeployableRecord, DeviceRecord, ProfileRecord, RequestRecord
 
 
 def device(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, Any]:
@@ -48,16 +48,43 @@ def request(row: RequestRecord, base_url: str) -> dict[str, Any]:
     return {
         "uuid": row.uuid,
         "state": row.state,
-        "device_profile_name": None,
+        "device_profile_name": row.device_profile_name,
         "device_profile_group_id": row.device_profile_group_id,
         "hostname": row.hostname,
         "device_rp_uuid": row.device_rp_uuid,
         "instance_uuid": row.instance_uuid,
         "project_id": row.project_id,
-        "attach_handle_type": "PCI",
+        "attach_handle_type": _handle_type(row.pci_id),
         "attach_handle_uuid": row.attach_handle_uuid,
-        "attach_handle_info": dict(pci_parts(row.pci_id)),
+        "attach_handle_info": _handle_info(row.pci_id),
         "links": _links(base_url, f"accelerator_requests/{row.uuid}"),
+        **_times(row.created_at, row.updated_at),
+    }
+
+
+def _handle_type(handle: str | None) -> str:
+    if not handle:
+        return ""
+    return "PCI" if mdev_of(handle) is None else "MDEV"
+
+
+def _handle_info(handle: str | None) -> dict[str, str]:
+    """Of a mediated device the card that it is made on; its uuid is the handle's. Nova's names, `vgpu_mark` included."""
+    if not handle:
+        return {}
+    mdev = mdev_of(handle)
+    if mdev is None:
+        return dict(pci_parts(handle))
+    return {**pci_parts(mdev.parent), "asked_type": mdev.type, "vgpu_mark": f"{mdev.type}_{mdev.slot}"}
+
+
+def attribute(row: AttributeRecord, base_url: str) -> dict[str, Any]:
+    return {
+        "uuid": row.uuid,
+        "deployable_id": row.deployable_id,
+        "key": row.key,
+        "value": row.value,
+        "links": _links(base_url, f"attributes/{row.uuid}"),
         **_times(row.created_at, row.updated_at),
     }
 

@@ -16,6 +16,17 @@ def _times() -> tuple[sa.Column[object], sa.Column[object]]:
 
 
 def upgrade() -> None:
+    _create_devices()
+    _create_profiles()
+    _create_requests()
+
+
+def downgrade() -> None:
+    for table in ("accelerator_requests", "device_profiles", "deployables", "devices"):
+        op.drop_table(table)
+
+
+def _create_devices() -> None:
     op.create_table(
         "devices",
         sa.Column("id", _NUMBER, autoincrement=True, nullable=False),
@@ -55,6 +66,9 @@ def upgrade() -> None:
         **TABLE_OPTIONS,
     )
     op.create_index("ix_deployables_device_id", "deployables", ["device_id"])
+
+
+def _create_profiles() -> None:
     op.create_table(
         "device_profiles",
         sa.Column("id", _NUMBER, autoincrement=True, nullable=False),
@@ -68,6 +82,9 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", name="uq_device_profiles_name"),
         **TABLE_OPTIONS,
     )
+
+
+def _create_requests() -> None:
     op.create_table(
         "accelerator_requests",
         sa.Column("id", _NUMBER, autoincrement=True, nullable=False),
@@ -88,8 +105,3 @@ def upgrade() -> None:
     )
     op.create_index("ix_accelerator_requests_instance_uuid", "accelerator_requests", ["instance_uuid"])
     op.create_index("ix_accelerator_requests_project_id", "accelerator_requests", ["project_id"])
-
-
-def downgrade() -> None:
-    for table in ("accelerator_requests", "device_profiles", "deployables", "devices"):
-        op.drop_table(table)

@@ -42,3 +42,72 @@ ATTACHMENTS = Schema(
         "additionalProperties": False,
     }
 )
+
+CREATE_REQUESTS = Schema(
+    {
+        "type": "object",
+        "required": ["device_profile_name"],
+        "properties": {"device_profile_name": {"type": "string", "minLength": 1, "maxLength": 255}},
+    }
+)
+
+#: ``{<request>: [{"op", "path", "value"}, ...]}``
+PATCH_REQUESTS = Schema(
+    {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["op", "path"],
+                "properties": {
+                    "op": {"type": "string", "enum": ["add", "remove"]},
+                    "path": {"type": "string"},
+                    "value": {"type": ["string", "null"]},
+                },
+            },
+        },
+    }
+)
+
+PROGRAM = Schema(
+    {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 1,
+        "items": {
+            "type": "object",
+            "required": ["path", "op", "value"],
+            "properties": {
+                "path": {"const": "/program"},
+                "op": {"const": "replace"},
+                "value": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 1,
+                    "items": {
+                        "type": "object",
+                        "required": ["image_uuid"],
+                        "properties": {"image_uuid": {"type": "string", "minLength": 1, "maxLength": 255}},
+                    },
+                },
+            },
+        },
+    }
+)
+
+CREATE_ATTRIBUTE = Schema(
+    {
+        "type": "object",
+        "required": ["deployable_id", "key", "value"],
+        "properties": {
+            "deployable_id": {
+                "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]{1,18}$"}]
+            },
+            "key": {"type": "string", "minLength": 1, "maxLength": 255},
+            "value": {"type": "string", "minLength": 1, "maxLength": 255},
+        },
+    }
+)

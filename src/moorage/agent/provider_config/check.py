@@ -106,7 +106,7 @@ def _fault(error: ValidationError, document: Document, file: str) -> Fault:
     if "propertyNames" in error.absolute_schema_path:
         path = (*path, str(error.instance))
     schema = error.schema if isinstance(error.schema, Mapping) else {}
-    remedy = schema.get("says", {}).get(error.validator, "see docs/samples/provider_config.yaml")
+    remedy = schema.get("says", {}).get(error.validator, "see `moorage provider-config sample`")
     return Fault(file, _problem(error), remedy, document.places.get(path), path_text(path))
 
 

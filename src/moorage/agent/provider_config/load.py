@@ -8,7 +8,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -24,10 +24,18 @@ log = logging.getLogger(__name__)
 #: Of one file. Real ones have some 300 bytes per provider.
 MAX_FILE_BYTES = 1 << 20
 MAX_FILES = 256
-#: Of all files together: read and checked in some ten seconds.
+#: Of all files together: read and checked in half a minute.
 MAX_TOTAL_BYTES = 8 << 20
 #: Faults or fields that one message names.
 MAX_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class ProviderFiles:
+    """Where the provider configuration files are."""
+
+    directory: Path
+    allow_writable_by_others: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,66 +45,126 @@ class Report:
     configs: tuple[ProviderConfig, ...]
     faults: tuple[Fault, ...]
     warnings: tuple[str, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)  #: {name of a file: what is in it}; empty with `faults`
 
 
-def load(directory: Path, *, allow_writable_by_others: bool = False) -> tuple[ProviderConfig, ...]:
-    """The entries of all files. Raises `StartError` with every fault; logs what is ignored.
+def load(files: ProviderFiles) -> Report:
+    """What the files say. Raises `StartError` with every fault; logs what is ignored.
 
-    Read once, when the agent starts: a changed file counts from the next start on. A directory that does not
-    exist has no files.
+    A directory that does not exist has no files.
     """
-    report = check_all(directory, allow_writable_by_others=allow_writable_by_others)
+    report = check_all(files)
     for warning in report.warnings:
         log.warning(warning)
     if report.faults:
-        lines = "\n".join(f"  {line}" for line in _first(report.faults))
-        raise StartError(
-            f"the provider configuration in {directory} has {len(report.faults)} fault(s):\n{lines}",
-            code="agent.provider_config",
-            faults=report.faults,
-        )
-    log.info("provider configuration read", extra={"directory": str(directory), "entries": len(report.configs)})
-    return report.configs
+        raise refusal(files.directory, report.faults)
+    log.info("provider configuration read", extra={"directory": str(files.directory), "entries": len(report.configs)})
+    return report
 
 
-def check_all(directory: Path, *, allow_writable_by_others: bool = False, strict: bool = False) -> Report:
-    """Everything that is wrong or ignored in `directory`, without raising.
+def refusal(directory: Path, faults: Sequence[Fault]) -> StartError:
+    lines = "\n".join(f"  {line}" for line in _first(faults))
+    return StartError(
+        f"the provider configuration in {directory} has {len(faults)} fault(s):\n{lines}",
+        code="agent.provider_config",
+        faults=tuple(faults),
+    )
+
+
+def check_all(files: ProviderFiles, *, strict: bool = False) -> Report:
+    """Everything that is wrong or ignored in a directory, without raising.
 
     `strict` makes faults of fields that nobody knows: for whoever writes files, not for the agent, which must read
     what a later minor version brings.
     """
-    configs: list[ProviderConfig] = []
+    directory = files.directory
     faults: list[Fault] = []
-    warnings: list[str] = []
     try:
         names = sorted(path.name for path in directory.iterdir())
-        faults += _permission_faults(directory, directory.stat(), allow_writable_by_others)
+        faults += _permission_faults(directory, directory.stat(), files.allow_writable_by_others)
     except FileNotFoundError:
         return Report((), (), (f"{directory}: there is no such directory, so nothing is added to any provider",))
     except OSError as error:
         return Report((), (_unreadable(directory, error),), ())
-    files = [name for name in names if name.endswith(".yaml") and not name.startswith(".")]
-    warnings += [
+    read_names = [name for name in names if is_read(name)]
+    if len(read_names) > MAX_FILES:
+        return Report((), (Fault(str(directory), f"has {len(read_names)} files", f"use at most {MAX_FILES}"),), ())
+    if (total := sum(_size_bytes(directory / name) for name in read_names)) > MAX_TOTAL_BYTES:
+        return Report((), (Fault(str(directory), f"has {total} bytes", f"use at most {MAX_TOTAL_BYTES}"),), ())
+    contents: dict[str, bytes] = {}
+    for name in read_names:
+        try:
+            data, wrong = _bytes(directory / name, files.allow_writable_by_others)
+        except OSError as error:
+            data, wrong = None, [_unreadable(directory / name, error)]
+        faults += wrong
+        if data is not None:
+            contents[name] = data
+    judged = check_contents(contents, directory, strict=strict)
+    others = tuple(
         f"{directory / name}: is not read; name it *.yaml, or move it away"
         for name in names
-        if name.lower().endswith((".yml", ".yaml")) and name not in files and not name.startswith(".")
-    ]
-    if len(files) > MAX_FILES:
-        return Report((), (Fault(str(directory), f"has {len(files)} files", f"use at most {MAX_FILES}"),), ())
-    if (total := sum(_size_bytes(directory / name) for name in files)) > MAX_TOTAL_BYTES:
-        return Report((), (Fault(str(directory), f"has {total} bytes", f"use at most {MAX_TOTAL_BYTES}"),), ())
-    for name in files:
-        found, wrong, unknown = _file(directory / name, allow_writable_by_others)
-        configs += found
-        faults += wrong
-        if unknown and strict:
-            faults += [Fault(str(directory / name), f"{path} is not known", "remove it") for path in unknown]
-        elif unknown:
-            warnings.append(
-                f"{directory / name}: fields that are not known here are ignored: {', '.join(_first(unknown))}"
-            )
+        if name.lower().endswith((".yml", ".yaml")) and not is_read(name) and not name.startswith(".")
+    )
+    if faults:
+        return Report((), (*faults, *judged.faults), (*others, *judged.warnings))
+    return replace(judged, warnings=(*others, *judged.warnings))
+
+
+def check_contents(contents: Mapping[str, bytes], directory: Path, *, strict: bool = False) -> Report:
+    """The same of files that need not be there: {name: what would be in it}, as if they were in `directory`."""
+    configs: list[ProviderConfig] = []
+    faults: list[Fault] = []
+    warnings: list[str] = []
+    for name, data in sorted(contents.items()):
+        path = directory / name
+        try:
+            checked = check(read(data), str(path), schema())
+        except YamlFault as fault:
+            faults.append(Fault(str(path), fault.problem, fault.remedy, fault.place))
+            continue
+        configs += checked.configs
+        faults += checked.faults
+        if checked.unknown and strict:
+            faults += [Fault(str(path), f"{unknown} is not known", "remove it") for unknown in checked.unknown]
+        elif checked.unknown:
+            warnings.append(f"{path}: fields that are not known here are ignored: {', '.join(_first(checked.unknown))}")
     faults += duplicates(configs)
-    return Report(() if faults else tuple(configs), tuple(faults), tuple(warnings))
+    if faults:
+        return Report((), tuple(faults), tuple(warnings))
+    texts = {name: data.decode("utf-8") for name, data in contents.items()}
+    return Report(tuple(configs), (), tuple(warnings), texts)
+
+
+def sample() -> str:
+    """A file that explains itself, as shipped."""
+    return resources.files("moorage.agent").joinpath("samples/provider_config.yaml").read_text("utf-8")
+
+
+def is_read(name: str) -> bool:
+    """Whether a file of this name counts."""
+    return name.endswith(".yaml") and not name.startswith(".")
+
+
+#: Of each file that counts and of the directory: whatever is done to one of them changes it.
+Stamp = tuple[tuple[str, int, int, int, int], ...]
+
+
+def stamp(directory: Path) -> Stamp:
+    """Compared with an earlier one it tells whether anything may have changed; nothing is read for it."""
+    try:
+        names = sorted(path.name for path in directory.iterdir() if is_read(path.name))[: MAX_FILES + 1]
+    except OSError:
+        return ()
+    return tuple(_stamp_of(directory / name) for name in (".", *names))
+
+
+def _stamp_of(path: Path) -> tuple[str, int, int, int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return path.name, 0, 0, 0, 0
+    return path.name, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def _first(things: Sequence[object]) -> list[str]:
@@ -120,22 +188,6 @@ def _size_bytes(path: Path) -> int:
     except OSError:
         return 0
     return size if size <= MAX_FILE_BYTES else 0
-
-
-def _file(path: Path, allow_writable: bool) -> tuple[tuple[ProviderConfig, ...], list[Fault], tuple[str, ...]]:
-    """(entries, faults, unknown fields)"""
-    try:
-        data, faults = _bytes(path, allow_writable)
-    except OSError as error:
-        return (), [_unreadable(path, error)], ()
-    if data is None:
-        return (), faults, ()
-    try:
-        document = read(data)
-    except YamlFault as fault:
-        return (), [*faults, Fault(str(path), fault.problem, fault.remedy, fault.place)], ()
-    checked = check(document, str(path), schema())
-    return checked.configs, [*faults, *checked.faults], checked.unknown
 
 
 def _bytes(path: Path, allow_writable: bool) -> tuple[bytes | None, list[Fault]]:

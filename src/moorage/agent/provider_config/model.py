@@ -6,7 +6,7 @@ Spec: docs/specs/provider-config.md
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from moorage.agent.tree import MAX_INT, Inventory
+from moorage.core.inventories import MAX_INT, Inventory
 
 #: Stands for every compute node of the host that no other entry names.
 COMPUTE_NODE = "$COMPUTE_NODE"

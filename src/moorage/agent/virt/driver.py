@@ -1,16 +1,22 @@
 """What a hypervisor has to do for the agent. Small on purpose: one method per thing that a server's life needs.
 
-Every method may be called twice with the same arguments: jobs are delivered at least once.
+Every method may be called twice with the same arguments, also after a crash in the middle of the first call: jobs are
+delivered at least once. What a host cannot do at all it leaves out of `HostFacts.capabilities`; the API refuses it then.
+
+A move between hosts needs no method of its own: the source stops the domain and hands out its disk (`snapshot`), the
+destination makes a domain from that (`spawn`), and the source keeps its own, stopped, until the move is confirmed
+(`destroy`) or reverted (`spawn`). Only a domain that must not stop goes by `receive`, `hand_over`, `take_over`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from moorage.agent.tree import ProviderTree
-from moorage.core.errors import MoorageError
-from moorage.core.states import table
+from moorage.agent.virt.power import PowerAction, PowerState
+from moorage.core.errors import MoorageError, Unavailable
 
 
 class VirtError(MoorageError):
@@ -23,37 +29,27 @@ class NoSuchDomain(VirtError):
     code = "virt.no_such_domain"
 
 
-class PowerState(StrEnum):
-    RUNNING = "running"
-    PAUSED = "paused"
-    SHUTOFF = "shutoff"
+class HypervisorAway(VirtError, Unavailable):
+    """It does not answer: nothing was done, or nobody can tell yet. Worth repeating."""
+
+    code = "virt.away"
 
 
-class PowerAction(StrEnum):
-    START = "start"
-    STOP = "stop"
-    REBOOT = "reboot"
-    PAUSE = "pause"
-    UNPAUSE = "unpause"
+class Unsupported(VirtError):
+    """This hypervisor, or this guest (no agent in it, say), cannot do it; a repetition would not help."""
+
+    code = "virt.unsupported"
 
 
-#: Reached by each action; an action whose state is reached already is done.
-REACHED = {
-    PowerAction.START: PowerState.RUNNING,
-    PowerAction.STOP: PowerState.SHUTOFF,
-    PowerAction.REBOOT: PowerState.RUNNING,
-    PowerAction.PAUSE: PowerState.PAUSED,
-    PowerAction.UNPAUSE: PowerState.RUNNING,
-}
+class Capability(StrEnum):
+    """What not every hypervisor can do; the values are the kinds of the jobs that need it."""
 
-POWER = table(
-    "a domain",
-    {
-        PowerState.RUNNING: [PowerState.PAUSED, PowerState.SHUTOFF, PowerState.RUNNING],
-        PowerState.PAUSED: [PowerState.RUNNING, PowerState.SHUTOFF],
-        PowerState.SHUTOFF: [PowerState.RUNNING],
-    },
-)
+    SUSPEND = "suspend"
+    RESCUE = "rescue"
+    SNAPSHOT = "snapshot"
+    SET_PASSWORD = "set-password"  # noqa: S105 - the name of an operation
+    CRASH_DUMP = "crash-dump"
+    LIVE_MIGRATION = "live-migration"
 
 
 @dataclass(frozen=True)
@@ -67,6 +63,7 @@ class HostFacts:
     vcpus: int
     memory_mb: int
     local_gb: int
+    capabilities: frozenset[Capability] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -77,11 +74,19 @@ class DomainSpec:
     name: str
     vcpus: int
     memory_mb: int
-    disk_gb: int = 0
+    disk_gb: int = 0  #: 0: as large as the image says
     image_id: str | None = None
     pci_addresses: tuple[str, ...] = ()  #: ``dddd:bb:dd.f``, in the order the guest sees them
     #: Providers that the server's devices hang below: a driver places the guest by those that it knows.
     near: frozenset[str] = frozenset()
+    mdev_uuids: tuple[str, ...] = ()  #: of mediated devices
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    project_id: str | None = None
+    flavor: str | None = None  #: its name
+    #: What the config drive holds, path -> content (``openstack/latest/meta_data.json``); None: one that is there
+    #: stays. It is written when the domain is made, or made anew while it is off, and is no part of the definition.
+    config_drive: Mapping[str, bytes] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,22 @@ class Domain:
 
     spec: DomainSpec
     power: PowerState
+    is_rescued: bool = False
+
+
+@dataclass(frozen=True)
+class DiskImage:
+    """A disk on its way into the image service."""
+
+    disk_format: str  #: ``raw``, ``qcow2``
+    size_bytes: int  #: image services refuse data of unknown length
+    chunks: Iterator[bytes]
+    #: Of the image: what a guest that is made from it needs to boot.
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+#: What the destination of a live migration tells the source; only the driver reads it.
+Target = Mapping[str, str]
 
 
 class VirtDriver(Protocol):
@@ -107,17 +128,83 @@ class VirtDriver(Protocol):
         """
         ...
 
-    def spawn(self, spec: DomainSpec) -> Domain:
-        """Define and start. A domain of this uuid with another definition is replaced."""
+    # ------------------------------------------------------------------------------- made and unmade
+
+    def spawn(self, spec: DomainSpec, *, start: bool = True) -> Domain:
+        """Define, and start unless told otherwise. Devices in `spec` are plugged already.
+
+        The disk is made from the image and is `disk_gb` large. A domain of this uuid that is there is given this
+        definition and keeps its disk, which may grow; where definition and power are as wanted nothing happens.
+        """
         ...
 
     def destroy(self, uuid: str) -> bool:
-        """Stop it, if it runs, and forget it. False: there was none."""
+        """Stop it, if it runs, and forget it with its disk and saved memory. False: there was none."""
         ...
+
+    def rebuild(self, spec: DomainSpec, *, key: str, start: bool) -> Domain:
+        """`spawn`, with a new disk made from the image of `spec` in place of the old one, whatever was on it.
+
+        The devices stay attached: the guest is off before its disk goes. The same `key` again does not make the
+        disk again: only definition and power are put right.
+        """
+        ...
+
+    # ---------------------------------------------------------------------------- while it is there
 
     def power(self, uuid: str, action: PowerAction) -> PowerState:
         """The state afterwards. Raises `NoSuchDomain`."""
         ...
+
+    def rescue(self, uuid: str, image_id: str, password: str) -> PowerState:
+        """Boot from the rescue image, with the domain's own disk beside it and its devices as they were.
+
+        `password` is for the rescue system, where that takes one (a config drive, say). In rescue already: done.
+        Raises `NoSuchDomain`.
+        """
+        ...
+
+    def unrescue(self, uuid: str) -> PowerState:
+        """Boot from its own disk again; the rescue disk is forgotten. Not in rescue: it is running, that is all."""
+        ...
+
+    def set_password(self, uuid: str, password: str) -> None:
+        """Of the guest's administrator. Raises `Unsupported` where no guest agent answers, `NoSuchDomain`."""
+        ...
+
+    def crash_dump(self, uuid: str) -> None:
+        """Make the guest's kernel panic and dump (an NMI). It does not wait for devices. Raises `NoSuchDomain`."""
+        ...
+
+    def snapshot(self, uuid: str) -> AbstractContextManager[DiskImage]:
+        """The domain's own disk as it is now, consistent as after a power cut; power stays as it is.
+
+        Whatever is laid aside for it is gone when the context ends, or at the latest with the next call for this
+        domain. Raises `NoSuchDomain`.
+        """
+        ...
+
+    # ------------------------------------------------------------------------- live migration
+
+    def receive(self, spec: DomainSpec) -> Target:
+        """On the destination: be ready to take the running domain over. What the source must know for that.
+
+        Nothing of it runs yet; `destroy` takes it back.
+        """
+        ...
+
+    def hand_over(self, uuid: str, target: Target) -> None:
+        """On the source: move the running (or paused) domain to `target`, disk and all; it is not here afterwards.
+
+        A domain that is not here any more was handed over before. Raises `VirtError` when it still runs here.
+        """
+        ...
+
+    def take_over(self, uuid: str) -> PowerState:
+        """On the destination, afterwards: it is this host's now. Raises `NoSuchDomain` when it never came."""
+        ...
+
+    # ------------------------------------------------------------------------------------ to look at
 
     def console(self, uuid: str) -> str:
         """What the guest wrote. Raises `NoSuchDomain`."""

@@ -1,27 +1,66 @@
-"""What a simulated hypervisor is told to do wrong, and how long it takes."""
+"""What a simulated hypervisor is told to do wrong, and how long it takes: by a test, or by a file beside its domains.
+
+``control.json`` in the host's directory, read at each operation; a person or a test may write it at any time::
+
+    {
+        "latency_s": {"spawn": 2.5},
+        "faults": [{"operation": "spawn", "message": "no room on the disk", "times": 1, "name": "web-1"}],
+    }
+
+Operations are the driver's methods (``spawn``, ``destroy``, ``rebuild`` ...) and the power actions (``start``, ``stop``,
+``reboot`` ...). `times` 0, or none, is always; `name`, where it is there, is that of the server it is about. A file that
+was written anew begins to count anew.
+"""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
 
 from moorage.agent.virt.driver import VirtError
+
+CONTROL_FILE = "control.json"
+
+
+class _OrderedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    operation: str
+    message: str
+    times: int = 0
+    name: str | None = None
+
+
+class _Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    latency_s: Mapping[str, float] = {}
+    faults: tuple[_OrderedFault, ...] = ()
 
 
 @dataclass
 class _Fault:
     operation: str
     message: str
-    times: int
+    times: int | None  #: left; None: always
     name: str | None
 
 
 class Script:
-    """`latency_s` is by operation: spawn, destroy, start, stop, reboot, pause, unpause."""
+    """`latency_s` is by operation; `control` is the file that orders more, where it is there."""
 
-    def __init__(self, latency_s: Mapping[str, float] | None = None) -> None:
+    def __init__(self, latency_s: Mapping[str, float] | None = None, control: Path | None = None) -> None:
         self.latency_s = dict(latency_s or {})
         self._faults: list[_Fault] = []
+        self._control = control
+        self._stamp: tuple[int, int] | None = None
+        self._ordered_latency_s: Mapping[str, float] = {}
+        self._ordered_faults: list[_Fault] = []
         self._lock = threading.Lock()
+
+    def latency_of(self, operation: str) -> float:
+        """Seconds; what the file says wins."""
+        with self._lock:
+            self._read()
+            return self._ordered_latency_s.get(operation, self.latency_s.get(operation, 0.0))
 
     def fail(self, operation: str, message: str, *, times: int = 1, name: str | None = None) -> None:
         """The next `times` such operations fail; `name`: only those on the server of that name."""
@@ -31,7 +70,33 @@ class Script:
     def check(self, operation: str, name: str) -> None:
         """Raises what is due now."""
         with self._lock:
-            for fault in self._faults:
-                if fault.operation == operation and fault.times > 0 and fault.name in (None, name):
-                    fault.times -= 1
+            self._read()
+            for fault in self._all():
+                if fault.operation == operation and fault.times != 0 and fault.name in (None, name):
+                    if fault.times is not None:
+                        fault.times -= 1
                     raise VirtError(fault.message)
+
+    def _all(self) -> Iterator[_Fault]:
+        yield from self._faults
+        yield from self._ordered_faults
+
+    def _read(self) -> None:
+        """Raises `VirtError` for a file that cannot be read: whoever ordered faults must not believe in success."""
+        if self._control is None:
+            return
+        try:
+            status = self._control.stat()
+            stamp = (status.st_mtime_ns, status.st_ino)
+            if stamp == self._stamp:
+                return
+            control = msgspec.json.decode(self._control.read_bytes(), type=_Control)
+        except FileNotFoundError:
+            self._stamp, self._ordered_latency_s, self._ordered_faults = None, {}, []
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            raise VirtError(f"{self._control}: is not what a simulated host reads: {error}") from error
+        self._stamp, self._ordered_latency_s = stamp, control.latency_s
+        self._ordered_faults = [
+            _Fault(fault.operation, fault.message, fault.times or None, fault.name) for fault in control.faults
+        ]

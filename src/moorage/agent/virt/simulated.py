@@ -1,39 +1,43 @@
 """A hypervisor that keeps domains as files instead of running them.
 
 For one machine as `moorage up` shows it, for rehearsals and for tests; everything above it is the real thing. In
-its directory: ``domains/<uuid>.xml`` (libvirt's form), ``domains/<uuid>.power``, ``consoles/<uuid>.log``. A domain
-goes on "running" while the agent is down, as a real one does.
+its directory: ``domains/<uuid>.xml`` (libvirt's form), ``domains/<uuid>.power``, ``consoles/<uuid>.log``, and
+``disks/`` (`simulated_disk`). A domain goes on "running" while the agent is down, as a real one does. A domain that is
+migrated live goes into the directory of the other host, which is on the same machine.
 """
 
+import shutil
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from moorage.agent.tree import Inventory, ProviderNode, ProviderTree
+from moorage.agent.tree import ProviderNode, ProviderTree
 from moorage.agent.virt.domain_xml import parse, render
 from moorage.agent.virt.driver import (
-    POWER,
-    REACHED,
+    Capability,
+    DiskImage,
     Domain,
     DomainSpec,
     HostFacts,
     NoSuchDomain,
-    PowerAction,
-    PowerState,
+    Target,
     VirtError,
 )
 from moorage.agent.virt.host_description import HostDescription
-from moorage.agent.virt.script import Script
+from moorage.agent.virt.power import REACHED, REBOOTS, PowerAction, PowerState, hindrance, is_done
+from moorage.agent.virt.script import CONTROL_FILE, Script
+from moorage.agent.virt.simulated_disk import SimulatedDisks
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict
 from moorage.core.ids import is_uuid
+from moorage.core.inventories import Inventory
 from moorage.durable import write_durably
 
 HYPERVISOR_VERSION = 1_000_000
 
 
 class SimulatedDriver:
-    """Thread-safe. `script` says what takes how long and what fails."""
+    """Thread-safe. `script` says what takes how long and what fails; without one ``control.json`` in `directory` does."""
 
     def __init__(
         self, description: HostDescription, directory: Path, clock: Clock, script: Script | None = None
@@ -41,8 +45,9 @@ class SimulatedDriver:
         self._host = description
         self._domains = directory / "domains"
         self._consoles = directory / "consoles"
+        self._disks = SimulatedDisks(directory / "disks")
         self._clock = clock
-        self.script = script or Script()
+        self.script = script or Script(control=directory / CONTROL_FILE)
         self._lock = threading.Lock()
         for path in (self._domains, self._consoles):
             path.mkdir(parents=True, exist_ok=True)
@@ -57,6 +62,7 @@ class SimulatedDriver:
             vcpus=host.vcpus,
             memory_mb=host.memory_mb,
             local_gb=host.disk_gb,
+            capabilities=frozenset(Capability),
         )
 
     def nodes(self) -> list[str]:
@@ -71,7 +77,7 @@ class SimulatedDriver:
                 "MEMORY_MB": _whole(host.memory_mb, host.ram_allocation_ratio, host.reserved_memory_mb),
                 "DISK_GB": _whole(host.disk_gb, host.disk_allocation_ratio),
             },
-            traits=frozenset(host.traits),
+            traits=frozenset(host.traits) | {"COMPUTE_ACCELERATORS"},
             uuid=host.uuid,
         )
         numa = [
@@ -80,48 +86,129 @@ class SimulatedDriver:
         ]
         return ProviderTree([root, *numa])
 
-    def spawn(self, spec: DomainSpec) -> Domain:
+    def spawn(self, spec: DomainSpec, *, start: bool = True) -> Domain:
         self._pass_time("spawn", spec.name)
         with self._lock:
-            present = self._read(spec.uuid)
-            self._refuse_shared_devices(spec)
-            if present is None or present.spec != spec:
+            self._disks.keep(spec)
+            self._disks.keep_config_drive(spec)
+            return self._define(spec, start=start)
+
+    def rebuild(self, spec: DomainSpec, *, key: str, start: bool) -> Domain:
+        self._pass_time("rebuild", spec.name)
+        with self._lock:
+            if not self._disks.is_of(spec.uuid, key):
                 self._set_power(spec.uuid, PowerState.SHUTOFF)
-                write_durably(self._xml(spec.uuid), render(spec, self._numa_nodes(spec)))
-            elif present.power is PowerState.RUNNING:
-                return present
-            self._set_power(spec.uuid, PowerState.RUNNING)
-            self._boot(spec)
-            return Domain(spec, PowerState.RUNNING)
+                self._disks.make(spec, key=key)
+                self._disks.keep_config_drive(spec)
+            return self._define(spec, start=start)
+
+    def _define(self, spec: DomainSpec, *, start: bool) -> Domain:
+        present = self._read(spec.uuid)
+        self._refuse_shared_devices(spec)
+        if present is None or present.spec != spec:
+            self._set_power(spec.uuid, PowerState.SHUTOFF)
+            write_durably(self._xml(spec.uuid), render(spec, self._numa_nodes(spec)))
+        elif present.power is PowerState.RUNNING or not start:
+            return present
+        if not start:
+            return Domain(spec, PowerState.SHUTOFF)
+        self._set_power(spec.uuid, PowerState.RUNNING)
+        self._boot(spec)
+        return Domain(spec, PowerState.RUNNING)
 
     def destroy(self, uuid: str) -> bool:
         present = self._read(uuid)
-        if present is None:
-            return False
-        self._pass_time("destroy", present.spec.name)
+        if present is not None:
+            self._pass_time("destroy", present.spec.name)
         with self._lock:
-            # The definition goes first: a domain is what has one.
-            for path in (self._xml(uuid), self._power(uuid), self._console(uuid)):
-                path.unlink(missing_ok=True)
-        return True
+            self._forget(uuid)
+        return present is not None
+
+    def _forget(self, uuid: str) -> None:
+        """The definition goes first: a domain is what has one. What a crash left of the rest goes the next time."""
+        for path in (self._xml(uuid), self._power(uuid), self._console(uuid)):
+            path.unlink(missing_ok=True)
+        self._disks.forget(_checked(uuid))
 
     def power(self, uuid: str, action: PowerAction) -> PowerState:
         spec = self._domain(uuid).spec
         self._pass_time(action, spec.name)
         with self._lock:
             before, after = self._domain(uuid).power, REACHED[action]
-            if before is after and action is not PowerAction.REBOOT:
-                return after
-            try:
-                POWER.check(before, after)
-            except Conflict as conflict:
-                raise VirtError(f"{spec.name}: {conflict.message}") from conflict
+            if is_done(before, action):
+                return before
+            if why := hindrance(before, action):
+                raise VirtError(f"{spec.name}: {why}")
             self._set_power(uuid, after)
-            if action is PowerAction.REBOOT or before is PowerState.SHUTOFF:
+            if action in REBOOTS or before is PowerState.SHUTOFF:
                 self._boot(spec)
             else:
                 self._write_console(uuid, [f"[{self._moment()}] {action}: {before} -> {after}"])
             return after
+
+    def rescue(self, uuid: str, image_id: str, password: str) -> PowerState:
+        spec = self._domain(uuid).spec
+        self._pass_time("rescue", spec.name)
+        with self._lock:
+            if not self._disks.is_rescued(_checked(uuid)):
+                self._set_power(uuid, PowerState.SHUTOFF)
+                self._disks.begin_rescue(_checked(uuid), image_id)
+                self._write_console(uuid, [f"[{self._moment()}] rescue system {image_id}"])
+            return self._run(spec)
+
+    def unrescue(self, uuid: str) -> PowerState:
+        spec = self._domain(uuid).spec
+        self._pass_time("unrescue", spec.name)
+        with self._lock:
+            if self._disks.is_rescued(_checked(uuid)):
+                self._set_power(uuid, PowerState.SHUTOFF)
+                self._disks.end_rescue(_checked(uuid))
+            return self._run(spec)
+
+    def _run(self, spec: DomainSpec) -> PowerState:
+        if self._power_of(spec.uuid) is not PowerState.RUNNING:
+            self._set_power(spec.uuid, PowerState.RUNNING)
+            self._boot(spec)
+        return PowerState.RUNNING
+
+    def set_password(self, uuid: str, password: str) -> None:
+        spec = self._domain(uuid).spec
+        self._pass_time("set-password", spec.name)
+        self._write_console(uuid, [f"[{self._moment()}] the administrator has a new password"])
+
+    def crash_dump(self, uuid: str) -> None:
+        spec = self._domain(uuid).spec
+        self._pass_time("crash-dump", spec.name)
+        self._write_console(uuid, [f"[{self._moment()}] Kernel panic - not syncing: NMI; dumping memory"])
+
+    def snapshot(self, uuid: str) -> AbstractContextManager[DiskImage]:
+        spec = self._domain(uuid).spec
+        self._pass_time("snapshot", spec.name)
+        return self._disks.image(_checked(uuid))
+
+    def receive(self, spec: DomainSpec) -> Target:
+        self._pass_time("receive", spec.name)
+        with self._lock:
+            self._refuse_shared_devices(spec)
+            return {"domains": str(self._domains), "disks": str(self._disks.path(spec.uuid).parent)}
+
+    def hand_over(self, uuid: str, target: Target) -> None:
+        present = self._read(uuid)
+        if present is not None:
+            self._pass_time("hand-over", present.spec.name)
+        with self._lock:
+            if present is not None:
+                disk = self._disks.path(_checked(uuid))
+                shutil.copy(disk, Path(target["disks"]) / disk.name)
+                # The definition comes last there and goes first here: a domain is what has one.
+                for path in (self._power(uuid), self._xml(uuid)):
+                    write_durably(Path(target["domains"]) / path.name, path.read_bytes())
+            self._forget(uuid)
+
+    def take_over(self, uuid: str) -> PowerState:
+        domain = self._domain(uuid)
+        self._pass_time("take-over", domain.spec.name)
+        return domain.power
 
     def console(self, uuid: str) -> str:
         self._domain(uuid)
@@ -135,7 +222,7 @@ class SimulatedDriver:
         return {domain.spec.uuid: domain for domain in found if domain is not None}
 
     def _pass_time(self, operation: str, name: str) -> None:
-        self._clock.sleep(self.script.latency_s.get(operation, 0.0))
+        self._clock.sleep(self.script.latency_of(operation))
         self.script.check(operation, name)
 
     def _refuse_shared_devices(self, spec: DomainSpec) -> None:
@@ -150,6 +237,7 @@ class SimulatedDriver:
 
     def _boot(self, spec: DomainSpec) -> None:
         lines = [f"[{self._moment()}] {spec.name}: booting, {spec.vcpus} vcpus, {spec.memory_mb} MB of memory"]
+        lines.append(f"vda: {spec.disk_gb} GB, from image {spec.image_id}")
         lines += [f"pci {address}: attached" for address in spec.pci_addresses]
         self._write_console(spec.uuid, [*lines, f"{spec.name} login:"])
 
@@ -171,7 +259,7 @@ class SimulatedDriver:
             spec = parse(self._xml(uuid).read_bytes())
         except FileNotFoundError:
             return None
-        return Domain(spec, self._power_of(uuid))
+        return Domain(spec, self._power_of(uuid), self._disks.is_rescued(_checked(uuid)))
 
     def _power_of(self, uuid: str) -> PowerState:
         """A domain that was defined and not started before a crash is off."""

@@ -1,0 +1,161 @@
+"""What the drivers of FPGAs have in common: cards with regions that are programmed, and a verified way to do it.
+
+A driver tells which regions a card has, what a region shows now, and how it is loaded; the order of the steps is here:
+look at the data, at its head and at the region it is made for; write down that it is being loaded; load; look whether
+the region shows what it should; write that down. A region whose loading did not come to its end is unknown.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from moorage.accelerator.drivers.base import DriverError, Gone, Identified
+from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, spec_of
+from moorage.accelerator.drivers.formats import Head
+from moorage.accelerator.drivers.loaded import LoadedNotes, Note
+from moorage.accelerator.drivers.pci import PciDriver
+from moorage.accelerator.drivers.staging import staged
+from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
+from moorage.accelerator.model import Bitstream, Deployable, Device, Function, RegionState
+from moorage.accelerator.naming import canonical_id, same_id
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Of the card at `address`. `number` counts from 1."""
+
+    address: str
+    number: int
+    region_type: str
+    handles: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.address}_R{self.number}"
+
+
+class FpgaDriver(PciDriver):
+    """`directory` keeps notes of what was loaded, and bitstreams while they are loaded."""
+
+    suffix = ".bin"  #: of bitstream files
+
+    def __init__(self, directory: Path, specs: Sequence[DeviceSpec] = (), sysfs: Sysfs | None = None) -> None:
+        super().__init__(specs, sysfs)
+        self._directory = directory
+        self._notes = LoadedNotes(directory / "loaded.json")
+
+    @abstractmethod
+    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+        """What the card shows; nothing for one that is no FPGA of this driver's, or is in a guest's hands."""
+
+    @abstractmethod
+    def _shown(self, region: Region) -> str:
+        """What tells what `region` carries (an id, as a rule); empty where it shows nothing now."""
+
+    @abstractmethod
+    def _load(self, region: Region, path: Path, head: Head | None) -> None: ...
+
+    def _head(self, path: Path) -> Head | None:
+        """None where the format has none: then what it is made for is known by the image's properties only."""
+        return None
+
+    def identify(self, deployable: str) -> Identified:
+        note = self._notes.of(deployable)
+        if note is not None and note.loading:
+            return Identified(RegionState.UNKNOWN)
+        card, spec = self._card_of(deployable)
+        region = next((one for one in self._seen(card, spec) if one.name == deployable), None)
+        if region is None:
+            raise Gone(f"{card.address} has no region {deployable} any more")
+        shown = self._shown(region)
+        if note is not None and note.seen and shown in ("", note.seen):
+            shown = note.seen
+            if note.blank or note.bitstream is not None:
+                return Identified(RegionState.IDLE, note.bitstream)
+        return Identified(RegionState.IDLE, self._factory(shown))
+
+    def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
+        card, spec = self._card_of(deployable)
+        region = next((one for one in self._regions(card, spec) if one.name == deployable), None)
+        if region is None:
+            raise DriverError(f"{deployable} cannot be programmed: its card does not show it now")
+        with self._file(region, spec, bitstream, data) as path:
+            head = self._head(path)
+            if head is not None and head.region_type and not same_id(head.region_type, region.region_type):
+                raise DriverError(
+                    f"the image is made for region type {head.region_type}, {deployable} is {region.region_type}"
+                )
+            self._notes.change(deployable, lambda note: replace(_noted(region, "", None), loading=True))
+            self._load(region, path, head)
+            shown = self._shown(region)
+            if head is not None and not same_id(shown, head.shown):
+                raise DriverError(f"{deployable} shows {shown or 'nothing'} after programming and not {head.shown}")
+        self._notes.change(deployable, lambda note: _noted(region, shown, bitstream))
+
+    def prepare(self, handle: str, instance_uuid: str) -> None:
+        """A card that a guest has as a whole shows nothing: what it shows now is remembered first."""
+        function, spec = self._known(handle)
+        card = self._card_behind(function)
+        for region in self._regions(card, spec) if VFIO not in (function.driver, card.driver) else ():
+            self._notes.change(region.name, partial(_remembering, region=region, shown=self._shown(region)))
+        super().prepare(handle, instance_uuid)
+
+    def _file(
+        self, region: Region, spec: DeviceSpec, bitstream: Bitstream | None, data: BinaryIO | None
+    ) -> AbstractContextManager[Path]:
+        if bitstream is not None:
+            # Named by the region: nothing of the name is the image's, and a region has one at most.
+            path = self._directory / "staging" / f"{region.name.replace(':', '-')}{self.suffix}"
+            return staged(path, bitstream, data)
+        if not spec.blank:
+            raise DriverError("no blank bitstream is named in the card's spec (blank), so it cannot be emptied")
+        if not (blank := Path(spec.blank)).is_file():
+            raise DriverError(f"the blank bitstream {spec.blank} is not there")
+        return nullcontext(blank)
+
+    def _factory(self, shown: str) -> Bitstream | None:
+        """What the card had from the start, or what somebody else has loaded: its data is known to nobody."""
+        return Bitstream(digest="", functions=(Function(canonical_id(shown)),)) if shown else None
+
+    def _device(self, function: PciFunction, spec: DeviceSpec) -> Device | None:
+        device = super()._device(function, spec)
+        regions = self._seen(function, spec)
+        if device is None or not regions:
+            return None
+        parts = tuple(Deployable(one.name, one.handles, one.region_type) for one in regions)
+        return replace(device, deployables=parts, shell_id=regions[0].region_type)
+
+    def _seen(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+        """What the card shows, or, while a guest has the whole of it, what it last showed."""
+        return self._remembered(card) if card.driver == VFIO else self._regions(card, spec)
+
+    def _remembered(self, card: PciFunction) -> Sequence[Region]:
+        found: list[Region] = []
+        while (note := self._notes.of(f"{card.address}_R{len(found) + 1}")) is not None:
+            found.append(Region(card.address, len(found) + 1, note.region_type, note.handles))
+        return found
+
+    def _card_of(self, deployable: str) -> tuple[PciFunction, DeviceSpec]:
+        address = deployable.rpartition("_R")[0]
+        function = self._sysfs.function(address)
+        if function is None:
+            raise Gone(f"there is no PCI device {address} on this host any more")
+        spec = spec_of(function, self._specs)
+        if spec is None:
+            raise DriverError(f"no device spec of this host names {address} any more")
+        return function, spec
+
+
+def _noted(region: Region, shown: str, bitstream: Bitstream | None) -> Note:
+    return Note(region.region_type, region.handles, shown, bitstream, blank=bitstream is None)
+
+
+def _remembering(note: Note | None, region: Region, shown: str) -> Note:
+    """`note` with what `region` shows; what we have loaded is forgotten where it shows something else."""
+    if note is None or (shown and shown != note.seen and not note.loading):
+        return Note(region.region_type, region.handles, shown)
+    return replace(note, region_type=region.region_type, handles=region.handles)

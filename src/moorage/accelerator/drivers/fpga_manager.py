@@ -1,0 +1,114 @@
+"""FPGAs of the kernel's FPGA manager class: the whole card is one region, loaded through the firmware loader.
+
+The kernel's own class has no file to load by; two ways exist, and which one a card has is seen:
+
+* ``/sys/class/fpga_manager/fpga0/firmware``: the name of a file in the firmware directory is written there (vendors'
+  kernels);
+* a device-tree overlay (``overlay`` in the card's spec) that names ``moorage/<address>.bin`` as its firmware: it is
+  applied anew below ``/sys/kernel/config/device-tree/overlays``.
+
+The class tells no id of what is loaded. What is looked at afterwards is that the manager says ``operating``, that it
+has no fault in its ``status``, and that the overlay is applied; what was loaded before a restart of the host is not
+taken for granted.
+Source: the kernel's ABI/testing/sysfs-class-fpga-manager, sysfs-class-fpga-region; fpga/fpga-region.rst.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.drivers.device_spec import DeviceSpec, spec_of
+from moorage.accelerator.drivers.formats import Head
+from moorage.accelerator.drivers.fpga import FpgaDriver, Region
+from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
+from moorage.accelerator.model import Bitstream, DeviceType
+from moorage.accelerator.naming import canonical_id
+from moorage.core.ids import is_uuid
+
+#: Below the firmware directory: nothing but what this driver puts there.
+FIRMWARE = "moorage"
+
+
+class FpgaManagerDriver(FpgaDriver):
+    """`boot_id` is a file that another start of the host has another content of."""
+
+    name = "fpga_manager"
+    default_specs = (DeviceSpec(kind="1200", type=str(DeviceType.FPGA)),)
+
+    def __init__(
+        self,
+        directory: Path,
+        specs: Sequence[DeviceSpec] = (),
+        sysfs: Sysfs | None = None,
+        firmware: Path = Path("/lib/firmware"),
+        boot_id: Path = Path("/proc/sys/kernel/random/boot_id"),
+    ) -> None:
+        super().__init__(directory, specs, sysfs)
+        self._firmware = firmware / FIRMWARE
+        self._boot_id = boot_id
+        self._overlays = self._sysfs.root / "kernel/config/device-tree/overlays"
+
+    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+        manager = self._manager(card.address)
+        if manager is None:
+            return ()
+        compatible = self._sysfs.text_of_first(card.address, "**/fpga_region/region*/compat_id")
+        region_type = canonical_id(compatible or "")
+        return [Region(card.address, 1, region_type if is_uuid(region_type) else spec.region_type, (card.address,))]
+
+    def _shown(self, region: Region) -> str:
+        manager = self._manager(region.address)
+        state = self._sysfs.text(manager / "state") if manager else None
+        return f"{state} since boot {self._sysfs.text(self._boot_id)}" if state else ""
+
+    def _factory(self, shown: str) -> Bitstream | None:
+        return None  # what is shown tells no function
+
+    def _load(self, region: Region, path: Path, head: Head | None) -> None:
+        manager = self._manager(region.address)
+        function = self._sysfs.function(region.address)
+        spec = spec_of(function, self._specs) if function else None
+        if manager is None or spec is None:
+            raise DriverError(f"{region.address} shows no FPGA manager now")
+        file = self._firmware / f"{region.address}{self.suffix}"
+        try:
+            self._firmware.mkdir(mode=0o755, parents=True, exist_ok=True)
+            shutil.copyfile(path, file)
+        except OSError as error:
+            raise DriverError(f"{file} cannot be written: {error.strerror}") from error
+        try:
+            if spec.overlay:
+                self._apply(spec.overlay, region)
+            elif (manager / "firmware").exists():
+                self._sysfs.put(manager / "firmware", f"{FIRMWARE}/{file.name}\n")
+            else:
+                raise DriverError(
+                    f"{manager} has no file to load by; name the device-tree overlay that does in the card's spec (overlay)"
+                )
+            self._check(manager)
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _apply(self, overlay: str, region: Region) -> None:
+        """What was applied before is taken away first: else the kernel loads nothing."""
+        place = self._overlays / f"moorage-{region.address.replace(':', '-')}"
+        try:
+            if place.exists():
+                place.rmdir()
+            place.mkdir()
+        except OSError as error:
+            raise DriverError(f"{place} cannot be made: {error.strerror}; is configfs mounted?") from error
+        self._sysfs.put(place / "path", overlay)
+        if (status := self._sysfs.text(place / "status")) != "applied":
+            raise DriverError(f"the overlay {overlay} is {status or 'of no status'} after it was applied")
+
+    def _check(self, manager: Path) -> None:
+        state, status = self._sysfs.text(manager / "state"), self._sysfs.text(manager / "status")
+        if state != "operating" or status:
+            raise DriverError(f"{manager.name} is {state!r} after programming, its status is {status!r}")
+
+    def _manager(self, address: str) -> Path | None:
+        """The one whose device is the card or a part of it; one of a DFL's management engine is `fpga_dfl`'s."""
+        found = self._sysfs.below(address, "**/fpga_manager/fpga*")
+        return next((path for path in found if "dfl-fme" not in str(path)), None)

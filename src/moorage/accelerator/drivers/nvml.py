@@ -1,0 +1,69 @@
+"""What NVIDIA's management library tells of the cards: read only, and only where it is installed.
+
+The library comes with NVIDIA's driver; its Python bindings are the extra ``nvidia`` of this package. It is opened for
+each look and closed again: an open library keeps a card from being bound to another driver.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaCard:
+    name: str  #: ``NVIDIA H200``
+    memory_mb: int
+    uuid: str  #: ``GPU-...``
+    mig: str  #: ``on``, ``off``; empty: the card has no such mode
+
+    def details(self) -> tuple[tuple[str, str], ...]:
+        found = (("name", self.name), ("memory_mb", str(self.memory_mb)), ("uuid", self.uuid), ("mig", self.mig))
+        return tuple((name, value) for name, value in found if value)
+
+
+def bindings() -> Any:
+    """The module, which has no types; None where it is not installed."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    return pynvml
+
+
+def cards(nvml: Any) -> Mapping[str, NvidiaCard]:
+    """By PCI address, those that NVIDIA's driver has; none where it is not loaded. `nvml`: what `bindings` gave."""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        log.debug("no NVML here", extra={"reason": str(error)})
+        return {}
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return {_address(nvml.nvmlDeviceGetPciInfo(handle)): _card(nvml, handle) for handle in handles}
+    except nvml.NVMLError as error:
+        log.warning("NVML stopped half-way", extra={"reason": str(error)})
+        return {}
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _card(nvml: Any, handle: Any) -> NvidiaCard:
+    try:
+        mig = {0: "off", 1: "on"}.get(nvml.nvmlDeviceGetMigMode(handle)[0], "")
+    except nvml.NVMLError:  # not supported
+        mig = ""
+    memory_mb = nvml.nvmlDeviceGetMemoryInfo(handle).total >> 20
+    return NvidiaCard(_text(nvml.nvmlDeviceGetName(handle)), memory_mb, _text(nvml.nvmlDeviceGetUUID(handle)), mig)
+
+
+def _address(pci: Any) -> str:
+    """NVML writes eight digits of the domain; the kernel four."""
+    return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+
+
+def _text(value: str | bytes) -> str:
+    """Older bindings answer in bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,82 @@
+"""Intel's FPGA cards by the tools of the Open Programmable Acceleration Engine: `fpgainfo` tells, `fpgaconf` loads.
+
+For hosts whose kernel driver is not the one that `fpga_dfl` reads. A card has one region, and the handle is the first of
+its virtual functions, or the card.
+Source: the manual pages of both tools.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions
+from moorage.accelerator.drivers.formats import Head, gbs_head
+from moorage.accelerator.drivers.fpga import FpgaDriver, Region
+from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
+from moorage.accelerator.drivers.tool import Tool, ToolAnswer
+from moorage.accelerator.model import DeviceType
+from moorage.accelerator.naming import canonical_id
+from moorage.core.ids import is_uuid
+
+PATH = "/usr/bin:/usr/local/bin"
+_CARD = ("--segment", "{segment}", "--bus", "{bus}", "--device", "{device}", "--function", "{function}")
+
+#: A look takes a second; loading a large bitstream some ten.
+LOOK_TIMEOUT_S = 30.0
+LOAD_TIMEOUT_S = 180.0
+
+_LINE = re.compile(r"^\s*(?P<name>[A-Za-z][A-Za-z .:]*?)\s*:\s*(?P<value>\S.*?)\s*$")
+
+
+def fpgainfo(path: str = PATH, timeout_s: float = LOOK_TIMEOUT_S) -> Tool:
+    return Tool("fpgainfo", {"fme": ("fme", *_CARD), "port": ("port", *_CARD)}, path, timeout_s)
+
+
+def fpgaconf(path: str = PATH, timeout_s: float = LOAD_TIMEOUT_S) -> Tool:
+    return Tool("fpgaconf", {"load": (*_CARD, "{file}")}, path, timeout_s)
+
+
+class OpaeDriver(FpgaDriver):
+    name = "opae"
+    suffix = ".gbs"
+    default_specs = (DeviceSpec(vendor="8086", kind="1200", type=str(DeviceType.FPGA), functions=str(Functions.ANY)),)
+
+    def __init__(
+        self,
+        directory: Path,
+        specs: Sequence[DeviceSpec] = (),
+        sysfs: Sysfs | None = None,
+        look: Tool | None = None,
+        load: Tool | None = None,
+    ) -> None:
+        super().__init__(directory, specs, sysfs)
+        self._fpgainfo = look or fpgainfo()
+        self._fpgaconf = load or fpgaconf()
+
+    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+        handles = card.virtual_functions[:1] if spec.in_parts(card) else (card.address,)
+        region_type = _uuid_named("Pr Interface Id", self._fpgainfo, "fme", card.address)
+        return [Region(card.address, 1, region_type, handles)]
+
+    def _shown(self, region: Region) -> str:
+        """Its port is the virtual function's where it has one; nothing is seen there while a guest has it."""
+        function = self._sysfs.function(region.handles[0])
+        if function is None or function.driver == VFIO:
+            return ""
+        return _uuid_named("Accelerator Id", self._fpgainfo, "port", region.handles[0])
+
+    def _head(self, path: Path) -> Head:
+        return gbs_head(path)
+
+    def _load(self, region: Region, path: Path, head: Head | None) -> None:
+        self._fpgaconf.run("load", bdf=region.address, file=path)
+
+
+def _uuid_named(name: str, tool: Tool, form: str, bdf: str) -> str:
+    """From lines such as ``Accelerator Id                   : 9aeffe5f-8457-0612-c000-c9660d824272``."""
+    printed = tool.run(form, bdf=bdf)
+    found = {match["name"].lower(): match["value"] for line in printed.splitlines() if (match := _LINE.match(line))}
+    identity = canonical_id(found.get(name.lower(), ""))
+    if not is_uuid(identity):
+        raise ToolAnswer(f"{tool.name} {form} of {bdf} tells no {name!r}; it began with {printed[:100]!r}")
+    return identity

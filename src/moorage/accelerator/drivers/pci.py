@@ -1,0 +1,164 @@
+"""Any PCI device that an operator names: given whole, by its virtual functions or in mediated shares; never programmed.
+
+Between two tenants a function is reset by the kernel; one that the kernel cannot reset is quarantined, unless its
+spec says that there is nothing to clean (``"reset": "none"``). The drivers for kinds of cards are this one with more
+knowledge of the card: `_device` is what they refine.
+Source: the kernel's ABI/testing/sysfs-bus-pci (``driver_override``, ``reset``) and driver-api/vfio.
+"""
+
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from moorage.accelerator.drivers.base import DriverError, Gone, Identified
+from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions, spec_of
+from moorage.accelerator.drivers.mediated import MediatedDevices
+from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
+from moorage.accelerator.model import Bitstream, Deployable, Device, DeviceType, Health, Mdev, RegionState, mdev_of
+from moorage.core.names import custom
+
+#: By PCI vendor id, the word in traits; others are called by their id.
+VENDORS = {"8086": "intel", "10de": "nvidia", "10ee": "xilinx", "1002": "amd", "1bd4": "inspur", "19e5": "huawei"}
+
+
+class PciDriver:
+    """`specs` say which devices are given out; none: those that `default_specs` names."""
+
+    name = "pci"
+    default_specs: tuple[DeviceSpec, ...] = ()
+
+    def __init__(self, specs: Sequence[DeviceSpec] = (), sysfs: Sysfs | None = None) -> None:
+        self._specs = tuple(specs) or self.default_specs
+        self._sysfs = sysfs or Sysfs()
+        self._mediated = MediatedDevices(self._sysfs)
+
+    def discover(self) -> Sequence[Device]:
+        """Virtual functions whose card is given out by them are no devices of their own."""
+        found = (self._device(function, spec) for function, spec in self._cards())
+        return [device for device in found if device is not None]
+
+    def identify(self, deployable: str) -> Identified:
+        self._known(deployable)
+        return Identified(RegionState.IDLE)
+
+    def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
+        raise DriverError(f"{deployable} cannot be programmed: it is given out as it is")
+
+    def prepare(self, handle: str, instance_uuid: str) -> None:
+        if (mdev := mdev_of(handle)) is not None:
+            self._known_share(mdev)
+            self._mediated.create(mdev.parent, mdev.type, mdev.uuid)
+            return
+        function, spec = self._known(handle)
+        if spec.bind == "none" or function.driver == VFIO:
+            return
+        self._bind(function, VFIO)
+        if (now := self._known(handle)[0].driver) != VFIO:
+            raise DriverError(
+                f"{handle} is bound to {now or 'no driver'} and not to {VFIO}; is the module vfio_pci loaded, "
+                "and the IOMMU on?"
+            )
+
+    def release(self, handle: str) -> None:
+        if (mdev := mdev_of(handle)) is not None:
+            self._known_share(mdev)
+            self._mediated.remove(mdev.parent, mdev.uuid)
+            return
+        function, spec = self._known(handle)
+        if spec.bind == "none" or function.driver != VFIO:
+            return
+        self._bind(function, "")
+        if self._known(handle)[0].driver == VFIO:
+            raise DriverError(f"{handle} is still bound to {VFIO}: something of its guest may hold it")
+
+    def clean(self, handle: str) -> None:
+        """A share is gone with its guest's data once it is removed: that it is, is what is looked at."""
+        if (mdev := mdev_of(handle)) is not None:
+            self._known_share(mdev)
+            if self._mediated.exists(mdev.parent, mdev.uuid):
+                raise DriverError(f"the mediated device {mdev.uuid} on {mdev.parent} is still there")
+            return
+        _, spec = self._known(handle)
+        if spec.reset == "none":
+            return
+        if not self._sysfs.has(handle, "reset"):
+            raise DriverError(
+                f"the kernel cannot reset {handle}; where nothing of a tenant can stay in it, say so in its spec: "
+                '"reset": "none"'
+            )
+        self._sysfs.write(handle, "reset", "1")
+        if self._answers(handle) is not Health.OK:
+            raise DriverError(f"{handle} does not answer after its reset")
+
+    def health(self, pci_id: str) -> Health:
+        return self._answers(pci_id)
+
+    def _answers(self, pci_id: str) -> Health:
+        """A card that has fallen off its bus reads as all ones."""
+        function = self._sysfs.function(pci_id)
+        if function is None:
+            return Health.GONE
+        config = self._sysfs.config(pci_id)
+        return Health.FAILED if config == b"\xff" * len(config) else Health.OK
+
+    def _bind(self, function: PciFunction, driver: str) -> None:
+        """To `driver`; empty: to the one that the kernel would choose."""
+        self._sysfs.write(function.address, "driver_override", f"{driver}\n")
+        if function.driver is not None:
+            self._sysfs.unbind(function.address, function.driver)
+        self._sysfs.probe(function.address)
+
+    def _cards(self) -> list[tuple[PciFunction, DeviceSpec]]:
+        functions = {function.address: function for function in self._sysfs.functions()}
+        return [
+            (function, spec)
+            for function in functions.values()
+            if (spec := spec_of(function, self._specs)) is not None
+            and not self._is_given_by_parts(functions.get(function.physical_function or ""))
+        ]
+
+    def _is_given_by_parts(self, card: PciFunction | None) -> bool:
+        if card is None:
+            return False
+        spec = spec_of(card, self._specs)
+        return spec is not None and (spec.in_parts(card) or spec.functions == Functions.MDEV)
+
+    def _known(self, handle: str) -> tuple[PciFunction, DeviceSpec]:
+        """With the spec of its card."""
+        function = self._sysfs.function(handle)
+        if function is None:
+            raise Gone(f"there is no PCI device {handle} on this host any more")
+        spec = spec_of(self._card_behind(function), self._specs)
+        if spec is None:
+            raise DriverError(f"no device spec of this host names {handle} any more")
+        return function, spec
+
+    def _card_behind(self, function: PciFunction) -> PciFunction:
+        """The card that a handle is of, which is the one that specs name: often the handle itself."""
+        card = self._sysfs.function(function.physical_function) if function.physical_function else None
+        return card if card is not None and self._is_given_by_parts(card) else function
+
+    def _known_share(self, mdev: Mdev) -> None:
+        if self._known(mdev.parent)[1].mdev_type != mdev.type:
+            raise DriverError(f"no device spec of this host gives out shares of type {mdev.type} of {mdev.parent}")
+
+    def _handles(self, function: PciFunction, spec: DeviceSpec) -> tuple[str, ...]:
+        if spec.functions == Functions.MDEV:
+            # Newer cards offer their shares on their virtual functions, one each, older ones on themselves.
+            parents = function.virtual_functions or (function.address,)
+            return tuple(str(mdev) for parent in parents for mdev in self._mediated.shares(parent, spec.mdev_type))
+        return function.virtual_functions if spec.in_parts(function) else (function.address,)
+
+    def _device(self, function: PciFunction, spec: DeviceSpec) -> Device | None:
+        vendor = VENDORS.get(function.vendor, function.vendor)
+        shares = {custom(f"{vendor}_{spec.mdev_type}")} if spec.mdev_type else set()
+        return Device(
+            pci_id=function.address,
+            type=DeviceType(spec.type),
+            vendor=vendor,
+            vendor_id=function.vendor,
+            product_id=function.product,
+            model=f"{vendor} {function.product}",
+            numa_node=max(function.numa_node, 0),
+            deployables=(Deployable(function.address, self._handles(function, spec)),),
+            traits=frozenset(spec.traits) | {f"CUSTOM_PCI_{function.vendor}_{function.product}".upper()} | shares,
+        )

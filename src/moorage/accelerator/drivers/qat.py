@@ -1,0 +1,53 @@
+"""Intel QuickAssist: cards by their virtual functions (or whole), and whether a card is up.
+
+How many virtual functions a card has is the operator's to set (``sriov_numvfs``); what is there is given out.
+Source: the kernel's ABI/testing/sysfs-driver-qat; the ids are those that its drivers claim.
+"""
+
+from dataclasses import replace
+
+from moorage.accelerator.drivers.device_spec import DeviceSpec, Functions
+from moorage.accelerator.drivers.pci import PciDriver
+from moorage.accelerator.drivers.sysfs import PciFunction
+from moorage.accelerator.model import Device, DeviceType, Health
+from moorage.core.names import custom
+
+#: By the id of a card, what it is called. Its virtual functions have ids of their own.
+MODELS = {
+    "0435": "DH895XCC",
+    "37c8": "C62x",
+    "19e2": "C3xxx",
+    "6f54": "D15xx",
+    "18a0": "C4xxx",
+    "4940": "4xxx",
+    "4942": "401xx",
+    "4944": "402xx",
+    "4946": "420xx",
+    "4948": "6xxx",
+}
+
+
+class QatDriver(PciDriver):
+    name = "qat"
+    default_specs = tuple(
+        DeviceSpec(vendor="8086", product=product, type=str(DeviceType.QAT), functions=str(Functions.VIRTUAL))
+        for product in MODELS
+    )
+
+    def health(self, pci_id: str) -> Health:
+        """A card that somebody has put down serves nobody, and neither do its functions."""
+        answers = super().health(pci_id)
+        down = self._sysfs.read(pci_id, "qat/state") == "down"
+        return Health.FAILED if answers is Health.OK and down else answers
+
+    def _device(self, function: PciFunction, spec: DeviceSpec) -> Device | None:
+        device = super()._device(function, spec)
+        if device is None:
+            return None
+        services = self._sysfs.read(function.address, "qat/cfg_services")
+        return replace(
+            device,
+            model=f"QuickAssist {MODELS.get(function.product, function.product)}",
+            details=(("services", services),) if services else (),
+            traits=device.traits | {custom(f"QAT_SERVICE_{name}") for name in (services or "").split(";") if name},
+        )

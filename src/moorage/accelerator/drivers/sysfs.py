@@ -1,0 +1,127 @@
+"""The kernel's picture of PCI devices, below a root that a test may put elsewhere.
+
+Source: the kernel's documentation, ABI/testing/sysfs-bus-pci. Errors of reading and writing are `DriverError`s that name
+the file; what is not there is None.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.accelerator.drivers.base import DriverError
+
+PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class PciFunction:
+    """One directory of ``/sys/bus/pci/devices``. Numbers as the kernel writes them, without ``0x``."""
+
+    address: str
+    vendor: str
+    product: str
+    kind: str  #: the class, six digits
+    numa_node: int  #: -1: the machine does not say
+    driver: str | None
+    physical_function: str | None  #: of a virtual one
+    virtual_functions: tuple[str, ...]  #: of a physical one, in the order of their numbers
+    iommu_group: str | None
+
+
+class Sysfs:
+    def __init__(self, root: Path = Path("/sys")) -> None:
+        self.root = root
+        self._devices = root / "bus" / "pci" / "devices"
+        self._drivers = root / "bus" / "pci" / "drivers"
+        self._probe = root / "bus" / "pci" / "drivers_probe"
+
+    def functions(self) -> Iterator[PciFunction]:
+        """All of the machine, by address. One that goes away meanwhile is left out."""
+        try:
+            addresses = sorted(path.name for path in self._devices.iterdir() if PCI_ADDRESS.match(path.name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise DriverError(f"{self._devices} cannot be read: {error.strerror}") from error
+        for address in addresses:
+            if (function := self.function(address)) is not None:
+                yield function
+
+    def function(self, address: str) -> PciFunction | None:
+        vendor, product, kind = (self.read(address, name) for name in ("vendor", "device", "class"))
+        if vendor is None or product is None or kind is None:
+            return None
+        return PciFunction(
+            address=address,
+            vendor=vendor.removeprefix("0x"),
+            product=product.removeprefix("0x"),
+            kind=kind.removeprefix("0x"),
+            numa_node=int(self.read(address, "numa_node") or -1),
+            driver=self._link(address, "driver"),
+            physical_function=self._link(address, "physfn"),
+            virtual_functions=self._virtual_functions(address),
+            iommu_group=self._link(address, "iommu_group"),
+        )
+
+    def read(self, address: str, name: str) -> str | None:
+        return self.text(self._devices / address / name)
+
+    def config(self, address: str) -> bytes:
+        """The first words of the configuration space: vendor, product, command, status."""
+        path = self._devices / address / "config"
+        try:
+            with path.open("rb") as file:
+                return file.read(8)
+        except OSError as error:
+            raise DriverError(f"{path} cannot be read: {error.strerror}") from error
+
+    def has(self, address: str, name: str = "") -> bool:
+        return (self._devices / address / name).exists()
+
+    def write(self, address: str, name: str, value: str) -> None:
+        self.put(self._devices / address / name, value)
+
+    def unbind(self, address: str, driver: str) -> None:
+        self.put(self._drivers / driver / "unbind", address)
+
+    def probe(self, address: str) -> None:
+        """Let the kernel choose a driver, or take the one of ``driver_override``."""
+        self.put(self._probe, address)
+
+    def below(self, address: str, pattern: str) -> list[Path]:
+        """What matches below the device, by name. Links are not followed: they lead to other devices."""
+        return sorted((self._devices / address).resolve().glob(pattern))
+
+    def text_of_first(self, address: str, pattern: str) -> str | None:
+        """Of the first file that matches `below` and can be read."""
+        return next((text for path in self.below(address, pattern) if (text := self.text(path))), None)
+
+    def text(self, path: Path) -> str | None:
+        """What the kernel shows there, without white space around it."""
+        try:
+            return path.read_text().strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise DriverError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
+
+    def put(self, path: Path, value: str) -> None:
+        """An attribute that is not there is not made: then the kernel does not know it."""
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(value)
+        except OSError as error:
+            raise DriverError(f"{value.strip()!r} cannot be written to {path}: {error.strerror}") from error
+
+    def _link(self, address: str, name: str) -> str | None:
+        try:
+            return (self._devices / address / name).readlink().name
+        except OSError:
+            return None
+
+    def _virtual_functions(self, address: str) -> tuple[str, ...]:
+        links = sorted((self._devices / address).glob("virtfn*"), key=lambda path: int(path.name[6:] or 0))
+        return tuple(link.readlink().name for link in links if link.is_symlink())

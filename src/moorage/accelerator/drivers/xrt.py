@@ -1,0 +1,132 @@
+"""AMD's (Xilinx's) Alveo cards by the tools of the Xilinx Runtime: `xbmgmt` and `xbutil`.
+
+A card has two PCI functions: .0 manages it and stays with the host, .1 is for the user and is the handle. `xbutil`
+loads an .xclbin by the user function while the host has it, that is before it is handed over; the shell that it must
+fit is the type of the card's one region. The tools write their reports, as JSON, into a file that they are given.
+Source: XRT's pages on xbmgmt and xbutil, and its report writers for the names in the JSON.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+import msgspec
+
+from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
+from moorage.accelerator.drivers.formats import Head, xclbin_head
+from moorage.accelerator.drivers.fpga import FpgaDriver, Region
+from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
+from moorage.accelerator.drivers.tool import Tool, ToolAnswer
+from moorage.accelerator.model import DeviceType
+from moorage.accelerator.naming import canonical_id
+from moorage.core.ids import is_uuid
+
+R = TypeVar("R")
+
+PATH = "/opt/xilinx/xrt/bin"
+LOOK_TIMEOUT_S = 30.0
+LOAD_TIMEOUT_S = 240.0
+
+
+def _examine(report: str) -> tuple[str, ...]:
+    return ("examine", "--device", "{bdf}", "--report", report, "--format", "JSON", "--output", "{output}")
+
+
+def xbmgmt(path: str = PATH, timeout_s: float = LOOK_TIMEOUT_S) -> Tool:
+    return Tool("xbmgmt", {"platform": _examine("platform")}, path, timeout_s)
+
+
+def xbutil(path: str = PATH, timeout_s: float = LOAD_TIMEOUT_S) -> Tool:
+    forms = {"regions": _examine("dynamic-regions"), "load": ("program", "--device", "{bdf}", "--user", "{file}")}
+    return Tool("xbutil", forms, path, timeout_s)
+
+
+class _Static(msgspec.Struct):
+    logic_uuid: str
+
+
+class _Platform(msgspec.Struct):
+    static_region: _Static
+
+
+class _Managed(msgspec.Struct):
+    platforms: list[_Platform]
+
+
+class _ManagedReport(msgspec.Struct):
+    devices: list[_Managed]
+
+
+class _Dynamic(msgspec.Struct):
+    xclbin_uuid: str = ""
+
+
+class _Used(msgspec.Struct):
+    dynamic_regions: list[_Dynamic] = []
+
+
+class _UsedReport(msgspec.Struct):
+    devices: list[_Used]
+
+
+class XrtDriver(FpgaDriver):
+    name = "xrt"
+    suffix = ".xclbin"
+    default_specs = (DeviceSpec(vendor="10ee", kind="1200", address="*.0", type=str(DeviceType.FPGA)),)
+
+    def __init__(
+        self,
+        directory: Path,
+        specs: Sequence[DeviceSpec] = (),
+        sysfs: Sysfs | None = None,
+        manage: Tool | None = None,
+        use: Tool | None = None,
+    ) -> None:
+        super().__init__(directory, specs, sysfs)
+        self._xbmgmt = manage or xbmgmt()
+        self._xbutil = use or xbutil()
+
+    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+        if self._sysfs.function(user := _user_of(card.address)) is None:
+            return ()
+        report = self._report(self._xbmgmt, "platform", card.address, _ManagedReport)
+        shells = [platform.static_region.logic_uuid for one in report.devices for platform in one.platforms]
+        region_type = canonical_id(shells[0]) if len(shells) == 1 else ""
+        if not is_uuid(region_type):
+            raise ToolAnswer(f"xbmgmt tells {shells or 'no'} shells of {card.address}; it should tell the UUID of one")
+        return [Region(card.address, 1, region_type, (user,))]
+
+    def _shown(self, region: Region) -> str:
+        """An all-zero UUID is how the tool says that nothing is loaded."""
+        user = self._sysfs.function(region.handles[0])
+        if user is None or user.driver == VFIO:
+            return ""
+        report = self._report(self._xbutil, "regions", user.address, _UsedReport)
+        loaded = [canonical_id(part.xclbin_uuid) for one in report.devices for part in one.dynamic_regions]
+        return next((one for one in loaded if is_uuid(one) and one.strip("0-")), "")
+
+    def _head(self, path: Path) -> Head:
+        return xclbin_head(path)
+
+    def _load(self, region: Region, path: Path, head: Head | None) -> None:
+        self._xbutil.run("load", bdf=region.handles[0], file=path)
+
+    def _card_behind(self, function: PciFunction) -> PciFunction:
+        return self._sysfs.function(f"{function.address[:-1]}0") or function
+
+    def _report(self, tool: Tool, form: str, bdf: str, kind: type[R]) -> R:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=self._directory) as directory:
+            output = Path(directory) / "report.json"
+            tool.run(form, bdf=bdf, output=output)
+            try:
+                return msgspec.json.decode(output.read_bytes(), type=kind)
+            except FileNotFoundError as error:
+                raise ToolAnswer(f"{tool.name} wrote no report on {bdf}") from error
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise ToolAnswer(f"{tool.name}'s report on {bdf} cannot be read: {error}") from error
+
+
+def _user_of(card: str) -> str:
+    return f"{card[:-1]}1"

@@ -1,0 +1,47 @@
+"""What an operator does with devices, regions and attributes."""
+
+from moorage.accelerator.handlers import shapes
+from moorage.accelerator.service import AcceleratorService
+from moorage.core.errors import Invalid
+from moorage.wire.call import Call, Reply
+
+
+def enable(call: Call[AcceleratorService], uuid: str) -> Reply:
+    call.service.operator.offer(uuid, offered=True)
+    return Reply(204)
+
+
+def disable(call: Call[AcceleratorService], uuid: str) -> Reply:
+    call.service.operator.offer(uuid, offered=False)
+    return Reply(204)
+
+
+def program(call: Call[AcceleratorService], uuid: str) -> Reply:
+    (operation,) = call.json
+    (value,) = operation["value"]
+    part = call.service.operator.program(call.caller, uuid, value["image_uuid"])
+    return Reply(body=shapes.deployable(part, call.base_url))
+
+
+def index_attributes(call: Call[AcceleratorService]) -> Reply:
+    deployable_id = call.query.first("deployable_id")
+    if deployable_id is not None and not deployable_id.isdecimal():
+        raise Invalid(f"deployable_id is {deployable_id!r}; it takes the number that a deployable has as root_id.")
+    number = None if deployable_id is None else int(deployable_id)
+    rows = call.service.operator.attributes(number, call.query.first("key"))
+    return Reply(body={"attributes": [shapes.attribute(row, call.base_url) for row in rows]})
+
+
+def show_attribute(call: Call[AcceleratorService], uuid: str) -> Reply:
+    return Reply(body=shapes.attribute(call.service.operator.attribute(uuid), call.base_url))
+
+
+def create_attribute(call: Call[AcceleratorService]) -> Reply:
+    body = call.json
+    row = call.service.operator.create_attribute(int(body["deployable_id"]), body["key"], body["value"])
+    return Reply(201, shapes.attribute(row, call.base_url))
+
+
+def delete_attribute(call: Call[AcceleratorService], uuid: str) -> Reply:
+    call.service.operator.delete_attribute(uuid)
+    return Reply(204)

@@ -1,0 +1,63 @@
+"""Accelerator requests (ARQs), and the jobs of hosts that bind them."""
+
+from moorage.accelerator.binding import decode_patch
+from moorage.accelerator.handlers import shapes
+from moorage.accelerator.service import AcceleratorService
+from moorage.core.errors import Invalid
+from moorage.jobs.over_http import job_document, report_of
+from moorage.wire.call import Call, Reply
+
+
+def index(call: Call[AcceleratorService]) -> Reply:
+    bind_state = call.query.first("bind_state")
+    if bind_state not in (None, "resolved"):
+        raise Invalid(f"Accelerator requests with bind_state {bind_state} cannot be listed; use resolved.")
+    rows = call.service.requests.index(call.caller, call.query.first("instance"), resolved=bind_state is not None)
+    return Reply(body={"arqs": [shapes.request(row, call.base_url) for row in rows]})
+
+
+def show(call: Call[AcceleratorService], uuid: str) -> Reply:
+    return Reply(body=shapes.request(call.service.requests.show(call.caller, uuid), call.base_url))
+
+
+def create(call: Call[AcceleratorService]) -> Reply:
+    rows = call.service.requests.create(call.caller, call.json["device_profile_name"])
+    return Reply(201, {"arqs": [shapes.request(row, call.base_url) for row in rows]})
+
+
+def patch(call: Call[AcceleratorService]) -> Reply:
+    call.service.requests.patch(call.caller, decode_patch(call.json))
+    return Reply(202)
+
+
+def patch_one(call: Call[AcceleratorService], uuid: str) -> Reply:
+    """The SDK's form: the request's uuid in the path, and in the body too."""
+    if set(call.json) != {uuid}:
+        raise Invalid(f"The body must be about accelerator request {uuid} alone.")
+    return patch(call)
+
+
+def delete(call: Call[AcceleratorService]) -> Reply:
+    instance, several = call.query.first("instance"), call.query.first("arqs")
+    if (instance is None) == (several is None):
+        raise Invalid("Name either the requests to delete, ?arqs=<uuid>,<uuid>, or their instance, ?instance=<uuid>.")
+    if instance is not None:
+        call.service.requests.delete_of(call.caller, instance)
+    else:
+        call.service.requests.delete(call.caller, [uuid for uuid in (several or "").split(",") if uuid])
+    return Reply(204)
+
+
+def delete_one(call: Call[AcceleratorService], uuid: str) -> Reply:
+    call.service.requests.delete(call.caller, [uuid])
+    return Reply(204)
+
+
+def claim(call: Call[AcceleratorService], host: str) -> Reply:
+    jobs = call.service.jobs.claim(host, call.json["worker"], call.json.get("limit", 1))
+    return Reply(body={"jobs": [job_document(job) for job in jobs]})
+
+
+def report(call: Call[AcceleratorService], job_id: str) -> Reply:
+    call.service.jobs.report(job_id, report_of(call.json))
+    return Reply(204)

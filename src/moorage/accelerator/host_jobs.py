@@ -1,0 +1,119 @@
+"""Work for the accelerator agents of hosts: enqueued with what causes it, claimed over HTTP, and what follows from it.
+
+Each kind of job has a follower, called in the transaction of the report that ends it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from moorage.accelerator import tables as t
+from moorage.accelerator.errors import CleanFailed
+from moorage.core.clock import Clock
+from moorage.core.errors import Invalid, NotFound
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.jobs.hints import Hints
+from moorage.jobs.model import Job, JobState, NewJob
+from moorage.jobs.over_http import Report
+from moorage.jobs.store import JobStore
+
+BIND = "bind"
+UNBIND = "unbind"
+PROGRAM = "program"
+WISHES = "wishes"
+#: The queue of the events for compute; no host is called so.
+EVENTS_QUEUE = "compute-events"
+
+#: Longer than an agent goes without a sign of life while it programs.
+JOB_LEASE_S = 60.0
+MAX_JOBS_AT_ONCE = 20
+#: An agent that dies in the same job so often is not asked again; what is bound by halves is undone at its start.
+MAX_ATTEMPTS = 10
+
+#: What must be done in the end, however often a host could not. Before it is asked again, a pause.
+_INSISTENT = frozenset({UNBIND, WISHES})
+RETRY_PAUSE = timedelta(seconds=10)
+
+#: The queues to hint at after the commit.
+Follower = Callable[[Connection, Job, Report], Sequence[str]]
+
+
+class HostJobs:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._hints = hints
+        self._store = JobStore(t.jobs, max_attempts=MAX_ATTEMPTS)
+        self.followers: dict[str, Follower] = {}
+
+    def enqueue(self, connection: Connection, queue: str, kind: str, key: str, payload: Mapping[str, Any]) -> str:
+        """Its id. Jobs of one key go one after the other: name the host in it, so that one that is down holds up no
+        other.
+        """
+        job = NewJob(self._ids.uuid(), queue, kind, key, dict(payload))
+        self._store.enqueue(connection, job, self._clock.now())
+        return job.id
+
+    def hint(self, queues: Iterable[str]) -> None:
+        for queue in queues:
+            self._hints.send(queue)
+
+    def get(self, job_id: str) -> Job | None:
+        with read(self._engine) as connection:
+            return self._store.get(connection, job_id)
+
+    def claim(self, host: str, worker: str, limit: int) -> list[Job]:
+        """At most `limit` jobs for `host`, until the lease is over or they are reported on."""
+        if host == EVENTS_QUEUE:
+            raise Invalid(f"{EVENTS_QUEUE} is the name of a queue; call the host something else")
+        told: list[str] = []
+
+        def work(connection: Connection) -> list[Job]:
+            told.clear()
+
+            def given_up(connection: Connection, job: Job) -> None:
+                told.extend(self._follow(connection, job, Report("failed", job.epoch, job.result or {})))
+
+            most = min(limit, MAX_JOBS_AT_ONCE)
+            return self._store.claim(connection, host, worker, self._clock.now(), JOB_LEASE_S, most, given_up=given_up)
+
+        jobs = in_transaction(self._engine, work)
+        self.hint(told)
+        return jobs
+
+    def report(self, job_id: str, report: Report) -> None:
+        """Once however often it is reported. Raises `Conflict` ``jobs.fenced`` when somebody else has the job."""
+
+        def work(connection: Connection) -> Sequence[str]:
+            job = self._store.get(connection, job_id)
+            if job is None or job.queue == EVENTS_QUEUE:
+                raise NotFound(f"there is no job {job_id} of a host")
+            now = self._clock.now()
+            if report.state == "running":
+                self._store.extend(connection, job_id, report.epoch, now + timedelta(seconds=JOB_LEASE_S))
+                return ()
+            if _is_to_be_repeated(job, report):
+                self._store.release(connection, job_id, report.epoch, now + RETRY_PAUSE)
+                return ()
+            final = JobState.FAILED if report.error else JobState.DONE
+            if not self._store.finish(connection, job_id, report.epoch, final, dict(report.result), now):
+                return ()
+            return self._follow(connection, job, report)
+
+        self.hint(in_transaction(self._engine, work))
+
+    def _follow(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
+        if _is_to_be_repeated(job, report):  # given up: begin anew
+            self.enqueue(connection, job.queue, job.kind, job.key, job.payload)
+            return [job.queue]
+        follower = self.followers.get(job.kind)
+        return follower(connection, job, report) if follower is not None else ()
+
+
+def _is_to_be_repeated(job: Job, report: Report) -> bool:
+    """A handle that could not be cleaned is quarantined by its agent; the instance holds it no more."""
+    return job.kind in _INSISTENT and report.error is not None and report.result.get("code") != CleanFailed.code

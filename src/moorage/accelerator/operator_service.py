@@ -1,0 +1,174 @@
+"""What an operator does with devices: withdraw them, offer them again, program regions, add attributes.
+
+A host's agent keeps what an operator wishes, all of it: a repeated or late job changes nothing. Attributes whose key
+begins with ``trait`` are traits of the deployable's resource provider.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from moorage.accelerator import store
+from moorage.accelerator import tables as t
+from moorage.accelerator.host_jobs import PROGRAM, WISHES, HostJobs
+from moorage.accelerator.inventory import provider_name
+from moorage.accelerator.records import AttributeRecord, DeployableRecord, DeviceRecord, DeviceStatus
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound, Unavailable
+from moorage.core.ids import Ids
+from moorage.core.names import is_custom
+from moorage.db.transactions import in_transaction, read
+from moorage.jobs.model import Job, JobState
+from moorage.jobs.over_http import Report
+
+#: Programming is waited for so long, and looked at so often.
+PATIENCE_S = 60.0
+LOOK_EVERY_S = 0.2
+TRAIT_KEY = "trait"
+
+T = TypeVar("T")
+
+
+class OperatorService:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._jobs = jobs
+        jobs.followers[PROGRAM] = self._programmed
+
+    # ----------------------------------------------------------------------------------------- devices
+
+    def offer(self, uuid: str, *, offered: bool) -> None:
+        """Or withdraw: its units are reserved in Placement, who has some keeps them."""
+        status = DeviceStatus.ENABLED if offered else DeviceStatus.MAINTAINING
+
+        def work(connection: Connection) -> str:
+            device = _device(connection, uuid)
+            if device.status != status:
+                store.change(connection, t.devices, device.id, {"status": str(status)}, self._clock.now())
+                self._wish(connection, device.hostname)
+            return device.hostname
+
+        self._jobs.hint([in_transaction(self._engine, work)])
+
+    # ------------------------------------------------------------------------------------- programming
+
+    def program(self, caller: Caller, uuid: str, image_id: str) -> DeployableRecord:
+        """The deployable with what it carries then. Raises `Conflict` with the host's reason, `Unavailable` when the
+        host has not done it in time; it goes on.
+        """
+
+        def work(connection: Connection) -> tuple[str, str]:
+            part = _deployable(connection, uuid)
+            host = _host_of(connection, part)
+            name = part.name.removeprefix(provider_name(host, ""))
+            payload = {"deployable": name, "image_id": image_id, "project_id": caller.project_id, "uuid": part.uuid}
+            return host, self._jobs.enqueue(connection, host, PROGRAM, f"{host}/{name}", payload)
+
+        host, job_id = in_transaction(self._engine, work)
+        self._jobs.hint([host])
+        ended = self._ended(job_id)
+        if ended.state is not JobState.DONE:
+            why = (ended.result or {}).get("error") or "the host gave no reason"
+            raise Conflict(f"Deployable {uuid} could not be programmed: {why}")
+        with read(self._engine) as connection:
+            return _deployable(connection, uuid)
+
+    def _ended(self, job_id: str) -> Job:
+        for _ in range(round(PATIENCE_S / LOOK_EVERY_S)):
+            job = self._jobs.get(job_id)
+            if job is not None and job.finished_at is not None:
+                return job
+            self._clock.sleep(LOOK_EVERY_S)
+        raise Unavailable(f"The host has not programmed the device within {PATIENCE_S:.0f} s; look at it again later.")
+
+    def _programmed(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
+        for part in store.deployables(connection, uuid=job.payload["uuid"]):
+            if report.error is None:
+                carries = {"bitstream_id": report.result.get("bitstream_id")}
+                store.change(connection, t.deployables, part.id, carries, self._clock.now())
+        return ()
+
+    # -------------------------------------------------------------------------------------- attributes
+
+    def attributes(self, deployable_id: int | None, key: str | None) -> list[AttributeRecord]:
+        with read(self._engine) as connection:
+            found = store.attributes(connection, key=key)
+        return [one for one in found if deployable_id in (None, one.deployable_id)]
+
+    def attribute(self, uuid: str) -> AttributeRecord:
+        with read(self._engine) as connection:
+            return _attribute(connection, uuid)
+
+    def create_attribute(self, deployable_id: int, key: str, value: str) -> AttributeRecord:
+        if key.startswith(TRAIT_KEY) and not is_custom(value):
+            raise Invalid(f"Attribute {key} is a trait; {value!r} must be CUSTOM_ and then A-Z, 0-9 and _ only.")
+        uuid = self._ids.uuid()
+
+        def work(connection: Connection) -> tuple[str, AttributeRecord]:
+            part = next((one for one in store.deployables(connection) if one.id == deployable_id), None)
+            if part is None:
+                raise NotFound(f"Deployable {deployable_id} could not be found.")
+            values = {"uuid": uuid, "deployable_id": part.id, "key": key, "value": value}
+            store.add(connection, t.attributes, values, self._clock.now())
+            host = _host_of(connection, part)
+            self._wish(connection, host)
+            return host, _attribute(connection, uuid)
+
+        host, made = in_transaction(self._engine, work)
+        self._jobs.hint([host])
+        return made
+
+    def delete_attribute(self, uuid: str) -> None:
+        def work(connection: Connection) -> str:
+            found = _attribute(connection, uuid)
+            (part,) = [one for one in store.deployables(connection) if one.id == found.deployable_id]
+            host = _host_of(connection, part)
+            store.remove(connection, t.attributes, [found.id])
+            self._wish(connection, host)
+            return host
+
+        self._jobs.hint([in_transaction(self._engine, work)])
+
+    # ---------------------------------------------------------------------------------------------------
+
+    def _wish(self, connection: Connection, host: str) -> None:
+        """The host is told all that is wished of it as of this transaction."""
+        self._jobs.enqueue(connection, host, WISHES, f"{host}/{WISHES}", self._wishes(connection, host))
+
+    def _wishes(self, connection: Connection, host: str) -> Mapping[str, object]:
+        devices = store.devices(connection, hostname=host)
+        parts = {
+            part.id: part.name.removeprefix(provider_name(host, "")) for part in store.deployables_of(connection, host)
+        }
+        traits: dict[str, list[str]] = {}
+        for one in store.attributes(connection):
+            if one.deployable_id in parts and one.key.startswith(TRAIT_KEY):
+                traits.setdefault(parts[one.deployable_id], []).append(one.value)
+        withdrawn = [device.address for device in devices if device.status != DeviceStatus.ENABLED]
+        return {"withdrawn": withdrawn, "traits": traits}
+
+
+def _device(connection: Connection, uuid: str) -> DeviceRecord:
+    return _one(store.devices(connection, uuid=uuid), f"Device {uuid}")
+
+
+def _deployable(connection: Connection, uuid: str) -> DeployableRecord:
+    return _one(store.deployables(connection, uuid=uuid), f"Deployable {uuid}")
+
+
+def _attribute(connection: Connection, uuid: str) -> AttributeRecord:
+    return _one(store.attributes(connection, uuid=uuid), f"Attribute {uuid}")
+
+
+def _host_of(connection: Connection, part: DeployableRecord) -> str:
+    return _one([one for one in store.devices(connection) if one.id == part.device_id], "Device").hostname
+
+
+def _one(found: Sequence[T], what: str) -> T:
+    if not found:
+        raise NotFound(f"{what} could not be found.")
+    return found[0]

@@ -1,0 +1,54 @@
+"""Jobs of the accelerator service for this host: bind and let go of accelerator requests, program, heed an operator.
+
+Spec: docs/specs/accelerator-attach.md
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from moorage.agent.build import meanwhile
+from moorage.agent.job_runner import Result
+from moorage.core.errors import MoorageError
+
+
+class Accelerators(Protocol):
+    """The host's accelerator agent."""
+
+    def bind(self, order: Mapping[str, Any]) -> Mapping[str, str]:
+        """By accelerator request the address of what was attached for it."""
+        ...
+
+    def unplug(self, instance_info: object) -> int: ...
+
+    def program(self, order: Mapping[str, Any]) -> str:
+        """The image that the region carries now."""
+        ...
+
+    def heed(self, wishes: Mapping[str, Any]) -> None:
+        """All that an operator wants of this host's devices, instead of what he wanted before."""
+        ...
+
+
+class AcceleratorRunner:
+    def __init__(self, accelerators: Accelerators, *, keep_alive_period_s: float) -> None:
+        self._accelerators = accelerators
+        self._period_s = keep_alive_period_s
+        self._kinds: dict[str, Callable[[Mapping[str, Any]], Result]] = {
+            "bind": lambda payload: {"handles": dict(accelerators.bind(payload))},
+            "unbind": lambda payload: {"released": accelerators.unplug({"uuid": payload["instance_uuid"]})},
+            "program": lambda payload: {"bitstream_id": accelerators.program(payload)},
+            "wishes": self._heed,
+        }
+
+    def run(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> Result:
+        """Raises `MoorageError` with the sentence for the report."""
+        if kind not in self._kinds:
+            raise MoorageError(
+                f"this agent has no job of kind {kind!r}; it has {', '.join(self._kinds)}. Upgrade the agent",
+                code="agent.kind",
+            )
+        return meanwhile(lambda: self._kinds[kind](payload), keep_alive, self._period_s)
+
+    def _heed(self, wishes: Mapping[str, Any]) -> Result:
+        self._accelerators.heed(wishes)
+        return {}

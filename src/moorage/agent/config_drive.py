@@ -1,0 +1,106 @@
+"""[pure] What a guest is told by its config drive: files in the layout that cloud-init and other readers know.
+
+    openstack/latest/meta_data.json      who it is: uuid, names, metadata, public keys
+    openstack/latest/user_data           what its owner wrote for it, where anything
+    openstack/latest/vendor_data.json    empty objects: nobody adds anything
+    openstack/latest/vendor_data2.json
+    openstack/latest/network_data.json   no links, networks or services: there is no network service
+    ec2/latest/meta-data.json            the same in the older words
+
+Not here: who makes a drive of it (`virt.libvirt_config_drive`).
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_LATEST = "openstack/latest"
+
+
+@dataclass(frozen=True)
+class Guest:
+    """`user_data` as its owner sent it, in base64; `public_keys`: {name: text of the key}."""
+
+    uuid: str
+    name: str
+    hostname: str
+    project_id: str
+    instance_name: str = ""
+    zone: str | None = None
+    launch_index: int = 0
+    reservation_id: str = ""
+    flavor: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    public_keys: Mapping[str, str] = field(default_factory=dict)
+    user_data: str | None = None
+
+
+def files(guest: Guest) -> dict[str, bytes]:
+    """{path below the drive's root: content}."""
+    found = {
+        f"{_LATEST}/meta_data.json": _json(_meta_data(guest)),
+        f"{_LATEST}/vendor_data.json": _json({}),
+        f"{_LATEST}/vendor_data2.json": _json({}),
+        f"{_LATEST}/network_data.json": _json({"links": [], "networks": [], "services": []}),
+        "ec2/latest/meta-data.json": _json(_ec2_meta_data(guest)),
+    }
+    if guest.user_data:
+        text = _decoded(guest.user_data)
+        found |= {f"{_LATEST}/user_data": text, "ec2/latest/user-data": text}
+    return found
+
+
+def _meta_data(guest: Guest) -> dict[str, object]:
+    keys = [{"name": name, "type": "ssh", "data": text} for name, text in sorted(guest.public_keys.items())]
+    document: dict[str, object] = {
+        "uuid": guest.uuid,
+        "name": guest.name,
+        "hostname": guest.hostname,
+        "project_id": guest.project_id,
+        "launch_index": guest.launch_index,
+        "availability_zone": guest.zone,
+        "devices": [],
+        "dedicated_cpus": [],
+    }
+    if guest.metadata:
+        document["meta"] = dict(guest.metadata)
+    if keys:
+        document |= {"public_keys": dict(guest.public_keys), "keys": keys}
+    return document
+
+
+def _ec2_meta_data(guest: Guest) -> dict[str, object]:
+    """Addresses are empty, as the peer has them where a server has none."""
+    names = sorted(guest.public_keys)
+    document: dict[str, object] = {
+        "ami-launch-index": guest.launch_index,
+        "hostname": guest.hostname,
+        "instance-id": guest.instance_name.replace("instance-", "i-"),
+        "instance-type": guest.flavor,
+        "local-hostname": guest.hostname,
+        "local-ipv4": "",
+        "placement": {"availability-zone": guest.zone},
+        "public-hostname": guest.hostname,
+        "public-ipv4": "",
+        "reservation-id": guest.reservation_id,
+        "security-groups": [],
+    }
+    if names:
+        numbered = enumerate(names)
+        document["public-keys"] = {str(at): {"_name": f"{at}={name}", "openssh-key": guest.public_keys[name]}
+                                   for at, name in numbered}  # fmt: skip
+    return document
+
+
+def _json(document: Mapping[str, object]) -> bytes:
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def _decoded(user_data: str) -> bytes:
+    """What cannot be decoded is given as it came: better than nothing for who wrote it."""
+    try:
+        return base64.b64decode(user_data, validate=False)
+    except (binascii.Error, ValueError):
+        return user_data.encode()

@@ -1,0 +1,63 @@
+"""The file in which a host keeps the provider configuration that is in force, and the one before it.
+
+Whole files, as they were written: `moorage provider-config undo` puts the earlier ones back.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from moorage.core.errors import StartError
+from moorage.durable import write_durably
+
+
+class KeptFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    taken_at: datetime
+    files: dict[str, str]  #: {name: what is in it}
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    in_force: KeptFiles
+    before: KeptFiles | None
+
+
+_VERSION = 1
+
+
+class KeptConfiguration:
+    """Read once, written when other files come into force."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        document = self._read()
+        #: None: nothing was ever in force.
+        self.in_force = document.in_force if document else None
+        self.before = document.before if document else None
+
+    def take(self, files: Mapping[str, str], now: datetime) -> bool:
+        """`files` are in force from now on, durably. False: they were before."""
+        if self.in_force is not None and self.in_force.files == files:
+            return False
+        in_force, before = KeptFiles(now, dict(files)), self.in_force
+        document = _Document(_VERSION, in_force, before)
+        write_durably(self._path, msgspec.json.format(msgspec.json.encode(document), indent=1))
+        self.in_force, self.before = in_force, before
+        return True
+
+    def _read(self) -> _Document | None:
+        try:
+            document = msgspec.json.decode(self._path.read_bytes(), type=_Document)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise StartError(
+                f"{self._path}: cannot be read: {error}; restore it, or remove it (the last change of the provider "
+                "configuration can then not be undone)"
+            ) from error
+        if document.version != _VERSION:
+            raise StartError(f"{self._path}: is of version {document.version}, this agent writes {_VERSION}")
+        return document

@@ -1,0 +1,194 @@
+"""One domain at libvirt: its power and how that is changed, its devices, the file of its disk as it is now.
+
+Takes what libvirt's bindings call a domain (`Any`: they have no types). Not here: definitions and files.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import libvirt
+
+from moorage.agent.virt.driver import VirtError
+from moorage.agent.virt.hypervisor_xml import read_xml
+from moorage.agent.virt.libvirt_patience import GuestHangs, answered
+from moorage.agent.virt.libvirt_programs import run
+from moorage.agent.virt.power import PowerState
+from moorage.core.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.3
+#: A guest that was busy booting when it was asked to shut down has not heard it.
+_ASK_AGAIN_S = 10
+#: For a guest to let go of a device that is taken from it while it runs.
+_RELEASE_TIMEOUT_S = 30
+_BACKUP_TIMEOUT_S = 3600
+#: Memory of a guest on its way to disk or back.
+_SAVE_TIMEOUT_S = 3600
+#: For the guest agent, which may be anything: it is a tenant's program.
+_AGENT_TIMEOUT_S = 20
+_ADMINISTRATOR = "root"
+
+#: A domain that is shutting down still runs; one that QEMU left dead or never started is off.
+_POWER = {
+    libvirt.VIR_DOMAIN_RUNNING: PowerState.RUNNING,
+    libvirt.VIR_DOMAIN_BLOCKED: PowerState.RUNNING,
+    libvirt.VIR_DOMAIN_SHUTDOWN: PowerState.RUNNING,
+    libvirt.VIR_DOMAIN_PAUSED: PowerState.PAUSED,
+    libvirt.VIR_DOMAIN_PMSUSPENDED: PowerState.PAUSED,
+}
+
+
+def power_of(domain: Any) -> PowerState:
+    state = domain.state()[0]
+    if state in _POWER:
+        return _POWER[state]
+    return PowerState.SUSPENDED if domain.hasManagedSaveImage() else PowerState.SHUTOFF
+
+
+def lacks_room(domain: Any) -> bool:
+    """QEMU stopped it because the host could not write what it wrote."""
+    return tuple(domain.state()) == (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR)
+
+
+def definition_of(domain: Any) -> str:
+    """As it is to be, not as it runs."""
+    text: str = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    return text
+
+
+def start(domain: Any) -> None:
+    """Running: from its disk, from its saved memory, or from where it was paused; with all devices of its definition."""
+    if not domain.isActive():
+        answered(domain.create, within_s=_SAVE_TIMEOUT_S)
+    elif power_of(domain) is PowerState.PAUSED:
+        answered(domain.resume)
+    _attach_missing(domain)
+
+
+def pause(domain: Any) -> None:
+    answered(domain.suspend)
+
+
+def crash(domain: Any) -> None:
+    """An NMI: what the guest makes of it is the guest's."""
+    answered(domain.injectNMI, 0)
+
+
+def set_password(domain: Any, password: str) -> None:
+    """By the guest agent."""
+    domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)
+    answered(domain.setUserPassword, _ADMINISTRATOR, password, 0, within_s=2 * _AGENT_TIMEOUT_S)
+
+
+def turn_off(domain: Any) -> None:
+    """As when the plug is pulled; saved memory is dropped."""
+    if domain.isActive():
+        _unless_off(domain.destroy)
+    if domain.hasManagedSaveImage():
+        domain.managedSaveRemove()
+
+
+def shut_down(domain: Any, clock: Clock, patience_s: float) -> bool:
+    """The guest is asked; whether it obeyed within `patience_s`. One that is paused cannot hear and is not asked."""
+    if power_of(domain) is not PowerState.RUNNING:
+        return not domain.isActive()
+    begin = clock.now()
+    asked = None
+    while domain.isActive():
+        now = clock.now()
+        if now - begin >= timedelta(seconds=patience_s):
+            return False
+        if asked is None or now - asked >= timedelta(seconds=_ASK_AGAIN_S):
+            try:
+                _unless_off(lambda: answered(domain.shutdown))
+            except GuestHangs:
+                return False
+            asked = now
+        clock.sleep(_POLL_S)
+    return True
+
+
+def _unless_off(call: Callable[[], object]) -> None:
+    """A guest may go off by itself at any moment."""
+    try:
+        call()
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_OPERATION_INVALID:
+            raise
+
+
+def suspend(domain: Any, clock: Clock) -> None:
+    """Its memory goes to disk. What a passed-through device remembers cannot be saved, so those are taken out first."""
+    for device in _passed_through(domain.XMLDesc()):
+        answered(domain.detachDeviceFlags, ET.tostring(device, encoding="unicode"), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    until = clock.now() + timedelta(seconds=_RELEASE_TIMEOUT_S)
+    while _passed_through(domain.XMLDesc()):
+        if clock.now() >= until:
+            raise VirtError(
+                f"the guest did not release its devices within {_RELEASE_TIMEOUT_S} s; is it still booting?"
+            )
+        clock.sleep(_POLL_S)
+    answered(domain.managedSave, within_s=_SAVE_TIMEOUT_S)
+
+
+def _attach_missing(domain: Any) -> None:
+    """Devices that were taken out before its memory was saved."""
+    present = {_source(device) for device in _passed_through(domain.XMLDesc())}
+    for device in _passed_through(definition_of(domain)):
+        if _source(device) not in present:
+            answered(domain.attachDeviceFlags, ET.tostring(device, encoding="unicode"), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _passed_through(definition: str) -> list[ET.Element]:
+    return read_xml(definition, "the definition").findall("devices/hostdev")
+
+
+def _source(device: ET.Element) -> tuple[tuple[str, str], ...]:
+    address = device.find("source/address")
+    return tuple(sorted(address.attrib.items())) if address is not None else ()
+
+
+def copy_disk(domain: Any, disk: Path, to: Path, clock: Clock) -> None:
+    """`disk`, one of the domain's, at this moment and in one piece (qcow2). The guest goes on meanwhile."""
+    to.unlink(missing_ok=True)
+    if not domain.isActive():
+        run(["qemu-img", "convert", "-f", "qcow2", "-O", "qcow2", disk, to])
+        return
+    _abort_backup(domain)  # of an agent that died in the middle
+    answered(domain.backupBegin, _backup_of(domain, disk, to), None, 0)
+    until = clock.now() + timedelta(seconds=_BACKUP_TIMEOUT_S)
+    while domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE:
+        if clock.now() >= until:
+            _abort_backup(domain)
+            raise VirtError(f"the copy of the disk was not ready within {_BACKUP_TIMEOUT_S} s")
+        clock.sleep(_POLL_S)
+    ended = domain.jobStats(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
+    if ended.get("type") != libvirt.VIR_DOMAIN_JOB_COMPLETED:
+        raise VirtError(f"the disk could not be copied: {ended.get('errmsg') or 'the job ended early'}")
+
+
+def _backup_of(domain: Any, disk: Path, to: Path) -> str:
+    """Of this disk alone: every other one of the domain is named as not to be copied."""
+    backup = ET.Element("domainbackup", mode="push")
+    disks = ET.SubElement(backup, "disks")
+    for element in read_xml(domain.XMLDesc(), "the definition").iterfind("devices/disk"):
+        source, target = element.find("source"), element.find("target")
+        if target is None:
+            continue
+        if source is None or source.get("file") != str(disk):
+            ET.SubElement(disks, "disk", name=target.attrib["dev"], backup="no")
+            continue
+        copied = ET.SubElement(disks, "disk", name=target.attrib["dev"], backup="yes", type="file")
+        ET.SubElement(copied, "driver", type="qcow2")
+        ET.SubElement(copied, "target", file=str(to))
+    return ET.tostring(backup, encoding="unicode")
+
+
+def _abort_backup(domain: Any) -> None:
+    if domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE:
+        answered(domain.abortJob)

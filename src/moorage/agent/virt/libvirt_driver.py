@@ -1,0 +1,214 @@
+"""Servers as real guests of QEMU, run by libvirt. Set-up, what is mapped how, and limits: docs/guides/libvirt.md.
+
+A domain is defined as soon as its files are there and keeps its definition until it is destroyed; libvirt is asked what
+is there, nothing is remembered. Domains that this agent did not make are left alone, and said to be there in the log.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import libvirt
+
+from moorage.agent.tree import ProviderTree
+from moorage.agent.virt import libvirt_domain as guest
+from moorage.agent.virt.domain_xml import parse, render, rescue_image, shared_memory_name
+from moorage.agent.virt.driver import (
+    Capability,
+    DiskImage,
+    Domain,
+    DomainSpec,
+    HostFacts,
+    Target,
+    Unsupported,
+    VirtError,
+)
+from moorage.agent.virt.libvirt_connection import Connection
+from moorage.agent.virt.libvirt_guests import GuestFiles
+from moorage.agent.virt.libvirt_known import KnownDomains
+from moorage.agent.virt.libvirt_node import LibvirtNode, LibvirtSettings
+from moorage.agent.virt.one_at_a_time import OneAtATime
+from moorage.agent.virt.power import REACHED, PowerAction, PowerState, hindrance, is_done
+from moorage.core.clock import Clock
+from moorage.images.base import CHUNK_BYTES
+
+#: Of a guest's console, the end is read.
+MAX_CONSOLE_BYTES = 1 << 18
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where QEMU keeps the memory of emulated devices
+_NO_LIVE_MIGRATION = "live migration is not built for libvirt: migrate the server cold, or evacuate it"
+
+CAPABILITIES = frozenset(Capability) - {Capability.LIVE_MIGRATION}
+
+
+class LibvirtDriver:
+    """Thread-safe. `clock` is that of the real world, whatever time the plane rehearses: guests live in it."""
+
+    def __init__(self, settings: LibvirtSettings, connection: Connection, guests: GuestFiles, clock: Clock) -> None:
+        self._settings = settings
+        self._node = LibvirtNode(settings)
+        self._connection = connection
+        self._guests = guests
+        self._clock = clock
+        self._known = KnownDomains(settings.host)
+        self._alone = OneAtATime()
+
+    # ------------------------------------------------------------------------------------------- the host
+
+    def facts(self) -> HostFacts:
+        with self._connection.use() as link:
+            return self._node.facts(link, self._guests.disk_gb, CAPABILITIES)
+
+    def nodes(self) -> list[str]:
+        return [self._node.name]
+
+    def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
+        with self._connection.use() as link:
+            return self._node.providers(link, self._guests.disk_gb)
+
+    # ---------------------------------------------------------------------------------- made and unmade
+
+    def spawn(self, spec: DomainSpec, *, start: bool = True) -> Domain:
+        with self._alone.hold(spec.uuid), self._connection.use() as link:
+            return self._put(link, spec, start=start)
+
+    def rebuild(self, spec: DomainSpec, *, key: str, start: bool) -> Domain:
+        with self._alone.hold(spec.uuid), self._connection.use() as link:
+            if not self._guests.is_made_by(spec.uuid, key):
+                # First of all: an image that cannot be had costs the server neither its guest nor its disk.
+                with self._guests.image_at_hand(spec):
+                    present = self._known.find(link, spec.uuid)
+                    if present is not None:
+                        guest.turn_off(present)
+                    self._guests.remake(spec, key)
+            return self._put(link, spec, start=start)
+
+    def _put(self, link: Any, spec: DomainSpec, *, start: bool) -> Domain:
+        """The domain with this definition, and running unless `start` is false and it was off."""
+        present = self._known.find(link, spec.uuid)
+        if present is not None and parse(guest.definition_of(present)) != spec:
+            guest.turn_off(present)
+        if present is None or guest.power_of(present) is PowerState.SHUTOFF:
+            self._guests.prepare(spec)
+            present = self._define(link, spec)
+        if start:
+            guest.start(present)
+        return Domain(spec, guest.power_of(present), self._guests.rescued_with(spec.uuid) is not None)
+
+    def _define(self, link: Any, spec: DomainSpec) -> Any:
+        """Checked by libvirt against its schema."""
+        machine, cells = self._node.machine(link), self._node.cells_near(link, spec.near)
+        definition = render(spec, cells, machine, self._guests.parts(spec.uuid))
+        return link.defineXMLFlags(definition.decode(), libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
+
+    def destroy(self, uuid: str) -> bool:
+        with self._alone.hold(uuid), self._connection.use() as link:
+            present = self._known.find(link, uuid)
+            if present is not None:
+                addresses = parse(guest.definition_of(present)).pci_addresses
+                guest.turn_off(present)
+                present.undefineFlags(
+                    libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+                    | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+                    | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+                    | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+                )
+                if self._settings.emulates_devices:
+                    for address in addresses:
+                        (_SHARED_MEMORY / shared_memory_name(address)).unlink(missing_ok=True)
+            self._guests.forget(uuid)
+            return present is not None
+
+    # --------------------------------------------------------------------------------- while it is there
+
+    def power(self, uuid: str, action: PowerAction) -> PowerState:
+        with self._alone.hold(uuid), self._connection.use() as link:
+            domain = self._known.domain(link, uuid)
+            before = guest.power_of(domain)
+            if is_done(before, action):
+                return before
+            if why := hindrance(before, action):
+                raise VirtError(f"{parse(guest.definition_of(domain)).name}: {why}")
+            self._act(domain, action)
+            return guest.power_of(domain)
+
+    def _act(self, domain: Any, action: PowerAction) -> None:
+        if action in (PowerAction.STOP, PowerAction.REBOOT):
+            guest.shut_down(domain, self._clock, self._settings.shutdown_timeout_s)
+            guest.turn_off(domain)
+        elif action is PowerAction.REBOOT_HARD:
+            guest.turn_off(domain)
+        elif action is PowerAction.PAUSE:
+            guest.pause(domain)
+        elif action is PowerAction.SUSPEND:
+            guest.suspend(domain, self._clock)
+        if REACHED[action] is PowerState.RUNNING:
+            guest.start(domain)
+
+    def rescue(self, uuid: str, image_id: str, password: str) -> PowerState:
+        with self._alone.hold(uuid), self._connection.use() as link:
+            domain = self._known.domain(link, uuid)
+            spec = parse(guest.definition_of(domain))
+            if self._guests.rescued_with(uuid) != image_id:
+                guest.turn_off(domain)
+                self._guests.begin_rescue(uuid, image_id, password)
+            return self._run_as(link, domain, spec, image_id)
+
+    def unrescue(self, uuid: str) -> PowerState:
+        with self._alone.hold(uuid), self._connection.use() as link:
+            domain = self._known.domain(link, uuid)
+            spec = parse(guest.definition_of(domain))
+            if self._guests.rescued_with(uuid) is not None:
+                guest.turn_off(domain)
+                self._guests.end_rescue(uuid)
+            return self._run_as(link, domain, spec, None)
+
+    def _run_as(self, link: Any, domain: Any, spec: DomainSpec, rescue: str | None) -> PowerState:
+        """Running with the definition of (or without) this rescue system, which its files are those of already."""
+        if rescue_image(guest.definition_of(domain)) != rescue:
+            guest.turn_off(domain)
+            domain = self._define(link, spec)
+        guest.start(domain)
+        return guest.power_of(domain)
+
+    def set_password(self, uuid: str, password: str) -> None:
+        with self._alone.hold(uuid), self._connection.use() as link:
+            guest.set_password(self._known.domain(link, uuid), password)
+
+    def crash_dump(self, uuid: str) -> None:
+        with self._alone.hold(uuid), self._connection.use() as link:
+            guest.crash(self._known.domain(link, uuid))
+
+    @contextmanager
+    def snapshot(self, uuid: str) -> Iterator[DiskImage]:
+        path = self._guests.snapshot(uuid)
+        try:
+            with self._alone.hold(uuid), self._connection.use() as link:
+                guest.copy_disk(self._known.domain(link, uuid), self._guests.disk(uuid), path, self._clock)
+            with path.open("rb") as file:
+                chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
+                yield DiskImage("qcow2", path.stat().st_size, chunks, self._guests.boot_properties(uuid))
+        finally:
+            path.unlink(missing_ok=True)
+
+    # ----------------------------------------------------------------------------------- live migration
+
+    def receive(self, spec: DomainSpec) -> Target:
+        raise Unsupported(_NO_LIVE_MIGRATION)
+
+    def hand_over(self, uuid: str, target: Target) -> None:
+        raise Unsupported(_NO_LIVE_MIGRATION)
+
+    def take_over(self, uuid: str) -> PowerState:
+        raise Unsupported(_NO_LIVE_MIGRATION)
+
+    # ------------------------------------------------------------------------------------- to look at
+
+    def console(self, uuid: str) -> str:
+        with self._connection.use() as link:
+            self._known.domain(link, uuid)
+        return self._guests.console(uuid, MAX_CONSOLE_BYTES)
+
+    def domains(self) -> Mapping[str, Domain]:
+        with self._connection.use() as link:
+            return self._known.all(link)

@@ -1,0 +1,301 @@
+"""The files of each guest, in ``<directory>/guests/<uuid>/``.
+
+    guest.json       what its disk is made from; rescue.json: the same for the rescue system, while it is in rescue
+    disk             qcow2 over a base image; disk.rescue
+    disk.ephemeral, disk.swap, disk.config (the config drive), config/ (what is on it)
+    kernel, initrd   where the image names some; kernel.rescue, initrd.rescue
+    console.log      what the guest wrote on its serial port
+
+Everything may be done again: a file appears whole under its name, and ``guest.json`` comes before the disk that it is
+about. Whoever calls makes sure that the guest is off while its disks change, and calls for one guest one at a time.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from moorage.agent.virt import libvirt_config_drive as config_drive
+from moorage.agent.virt.domain_xml import Disk, Parts
+from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
+from moorage.agent.virt.libvirt_images import Base, BaseImages
+from moorage.agent.virt.libvirt_programs import run
+from moorage.core.ids import is_uuid
+from moorage.durable import write_durably
+from moorage.images.base import ImageRecord
+
+GIB = 1 << 30
+MIB = 1 << 20
+#: What a kernel from the image service is told where its image says nothing else.
+DEFAULT_CMDLINE = "root=/dev/vda console=tty0 console=ttyS0"
+_RESCUE = ".rescue"
+
+
+#: Properties of an image that say how it is booted; they go along with an image of the disk.
+BOOT_PROPERTIES = ("kernel_id", "ramdisk_id", "os_command_line", "hw_qemu_guest_agent")
+
+
+class System(msgspec.Struct, frozen=True):
+    """What a guest boots: made from an image."""
+
+    image_id: str | None
+    key: str = ""  #: of the rebuild that made it
+    base: str | None = None  #: digest
+    properties: Mapping[str, str] = {}  #: those of `BOOT_PROPERTIES` that the image has
+
+    @property
+    def cmdline(self) -> str | None:
+        """None: it boots by its own boot loader."""
+        if not self.properties.get("kernel_id"):
+            return None
+        return self.properties.get("os_command_line") or DEFAULT_CMDLINE
+
+    @property
+    def has_initrd(self) -> bool:
+        return self.cmdline is not None and bool(self.properties.get("ramdisk_id"))
+
+    @property
+    def has_guest_agent(self) -> bool:
+        return self.properties.get("hw_qemu_guest_agent", "").lower() in ("yes", "true", "1")
+
+
+class GuestFiles:
+    """`directory` and everything above it must be open to the user that QEMU runs as."""
+
+    def __init__(self, directory: Path, images: BaseImages) -> None:
+        self._directory = directory / "guests"
+        self._images = images
+        self._directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+
+    @property
+    def disk_gb(self) -> int:
+        """Size of the file system that the disks are on."""
+        return shutil.disk_usage(self._directory).total // GIB
+
+    # ---------------------------------------------------------------------------------------------- made
+
+    def prepare(self, spec: DomainSpec) -> None:
+        """All disks of `spec`; what is there is kept and grows."""
+        guest = self._guest(spec.uuid)
+        with self._writing():
+            self._prepare(guest, spec)
+
+    def _prepare(self, guest: Path, spec: DomainSpec) -> None:
+        guest.mkdir(mode=0o711, exist_ok=True)
+        if self._system(guest) is None or not (guest / "disk").exists():
+            self._make_system(guest, "", spec.image_id, self._key(guest), spec.disk_gb)
+        elif spec.disk_gb * GIB > _virtual_bytes(guest / "disk"):
+            run(["qemu-img", "resize", "-q", "-f", "qcow2", guest / "disk", f"{spec.disk_gb}G"])
+        _keep_ephemeral(guest / "disk.ephemeral", spec.ephemeral_gb * GIB)
+        _keep_swap(guest / "disk.swap", spec.swap_mb * MIB)
+        if spec.config_drive is not None:
+            config_drive.keep(spec.config_drive, guest / "config")
+            config_drive.write(spec.config_drive, guest / "disk.config")
+
+    @contextmanager
+    def image_at_hand(self, spec: DomainSpec) -> Iterator[None]:
+        """For as long as the context lasts, a disk can be made of the image of `spec`. Raises `VirtError` where not."""
+        with self._writing(), ExitStack() as held:
+            if spec.image_id is not None:
+                record = self._images.record(spec.image_id)
+                _check_fits(record, held.enter_context(self._images.base(record)), spec.disk_gb)
+            yield
+
+    def remake(self, spec: DomainSpec, key: str) -> None:
+        """A new disk in place of the old one, as the rebuild `key` wants it."""
+        guest = self._guest(spec.uuid)
+        with self._writing():
+            guest.mkdir(mode=0o711, exist_ok=True)
+            self.end_rescue(spec.uuid)
+            for name in ("disk", "disk.ephemeral", "disk.swap", "kernel", "initrd"):
+                (guest / name).unlink(missing_ok=True)
+            self._make_system(guest, "", spec.image_id, key, spec.disk_gb)
+
+    def is_made_by(self, uuid: str, key: str) -> bool:
+        guest = self._guest(uuid)
+        return (guest / "disk").exists() and self._key(guest) == key
+
+    def begin_rescue(self, uuid: str, image_id: str, password: str) -> None:
+        guest = self._guest(uuid)
+        with self._writing():
+            files = config_drive.kept(guest / "config") if (guest / "config").exists() else {}
+            config_drive.write(config_drive.with_password(files, password), guest / f"disk.config{_RESCUE}")
+            (guest / f"disk{_RESCUE}").unlink(missing_ok=True)
+            self._make_system(guest, _RESCUE, image_id, "", 0)
+
+    def end_rescue(self, uuid: str) -> None:
+        guest = self._guest(uuid)
+        for name in ("rescue.json", "disk", "kernel", "initrd", "disk.config"):
+            (guest / (name if name.endswith(".json") else f"{name}{_RESCUE}")).unlink(missing_ok=True)
+
+    def rescued_with(self, uuid: str) -> str | None:
+        """The image of the rescue system, once it is made."""
+        guest = self._guest(uuid)
+        system = self._system(guest, _RESCUE)
+        return system.image_id if system is not None and (guest / f"disk{_RESCUE}").exists() else None
+
+    def _make_system(self, guest: Path, suffix: str, image_id: str | None, key: str, disk_gb: int) -> None:
+        disk = guest / f"disk{suffix}"
+        part = disk.with_name(f"{disk.name}.part")
+        create: list[str | Path] = ["qemu-img", "create", "-q", "-f", "qcow2"]
+        if image_id is None:
+            self._note(guest, suffix, System(None, key))
+            run([*create, part, f"{max(disk_gb, 1)}G"])
+        else:
+            record = self._images.record(image_id)
+            with self._images.base(record) as base:
+                _check_fits(record, base, disk_gb)
+                for name, key_of_it in (("kernel", "kernel_id"), ("initrd", "ramdisk_id")):
+                    if other := record.properties.get(key_of_it):
+                        self._images.copy(other, guest / f"{name}{suffix}")
+                self._note(guest, suffix, _system_of(record, key, base.digest))
+                size = max(disk_gb * GIB, base.virtual_bytes)
+                run([*create, "-F", base.format, "-b", base.path, part, str(size)])
+        part.rename(disk)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What the file system refuses, a full one above all, is said with its place."""
+        try:
+            yield
+        except OSError as error:
+            raise VirtError(
+                f"the files of this server cannot be written below {self._directory.parent}: {error.strerror}; see to "
+                "that file system of the host, then ask again"
+            ) from error
+
+    # -------------------------------------------------------------------------------------------- looked at
+
+    def parts(self, uuid: str) -> Parts:
+        """What the definition names."""
+        guest = self._guest(uuid)
+        rescued = self.rescued_with(uuid)
+        suffix = _RESCUE if rescued else ""
+        system = self._system(guest, suffix) or System(None)
+        config = guest / f"disk.config{suffix}"
+        disks = [Disk(str(guest / f"disk{suffix}"), "qcow2")]
+        if rescued:
+            disks.append(Disk(str(guest / "disk"), "qcow2"))
+        disks += [Disk(str(path), "raw") for name in ("ephemeral", "swap") if (path := guest / f"disk.{name}").exists()]
+        if config.exists():
+            disks.append(Disk(str(config), "raw", read_only=True))
+        return Parts(
+            disks=tuple(disks),
+            console=str(guest / "console.log"),
+            kernel=str(guest / f"kernel{suffix}") if system.cmdline else None,
+            initrd=str(guest / f"initrd{suffix}") if system.has_initrd else None,
+            cmdline=system.cmdline,
+            guest_agent=system.has_guest_agent,
+            rescue_image=rescued,
+        )
+
+    def boot_properties(self, uuid: str) -> Mapping[str, str]:
+        """How its own system is booted, in an image's words."""
+        system = self._system(self._guest(uuid))
+        return {} if system is None else system.properties
+
+    def disk(self, uuid: str) -> Path:
+        return self._guest(uuid) / "disk"
+
+    def snapshot(self, uuid: str) -> Path:
+        return self._guest(uuid) / "snapshot"
+
+    def console(self, uuid: str, most_bytes: int) -> str:
+        """The end of it."""
+        try:
+            with (self._guest(uuid) / "console.log").open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(0, size - most_bytes))
+                return file.read().decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+    # ---------------------------------------------------------------------------------------------- gone
+
+    def forget(self, uuid: str) -> None:
+        shutil.rmtree(self._guest(uuid), ignore_errors=True)
+        self._images.forget_unused(self._bases)
+
+    def _bases(self) -> Iterator[str]:
+        for guest in self._directory.iterdir():
+            for suffix in ("", _RESCUE):
+                system = self._system(guest, suffix)
+                if system is not None and system.base is not None:
+                    yield system.base
+
+    # ------------------------------------------------------------------------------------------ guest.json
+
+    def _guest(self, uuid: str) -> Path:
+        """A uuid names a directory here."""
+        if not is_uuid(uuid):
+            raise NoSuchDomain(f"{uuid!r} is not the uuid of a server")
+        return self._directory / uuid.lower()
+
+    def _key(self, guest: Path) -> str:
+        system = self._system(guest)
+        return system.key if system is not None else ""
+
+    def _note(self, guest: Path, suffix: str, system: System) -> None:
+        write_durably(guest / _note_name(suffix), msgspec.json.encode(system))
+
+    def _system(self, guest: Path, suffix: str = "") -> System | None:
+        try:
+            return msgspec.json.decode((guest / _note_name(suffix)).read_bytes(), type=System)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def _check_fits(record: ImageRecord, base: Base, disk_gb: int) -> None:
+    """Placement counts what the flavor says. A flavor without a size takes the image as it is."""
+    if disk_gb and base.virtual_bytes > disk_gb * GIB:
+        raise VirtError(
+            f"image {record.id} is a disk of {-(-base.virtual_bytes // GIB)} GB, and the flavor gives {disk_gb} GB; take "
+            "a larger flavor"
+        )
+
+
+def _system_of(record: ImageRecord, key: str, digest: str) -> System:
+    properties = {name: record.properties[name] for name in BOOT_PROPERTIES if record.properties.get(name)}
+    return System(record.id, key, digest, properties)
+
+
+def _note_name(suffix: str) -> str:
+    return "rescue.json" if suffix else "guest.json"
+
+
+def _virtual_bytes(path: Path) -> int:
+    document: Mapping[str, int] = json.loads(run(["qemu-img", "info", "--output=json", "-U", "-f", "qcow2", path]))
+    return document["virtual-size"]
+
+
+def _keep_ephemeral(path: Path, size: int) -> None:
+    """With a file system on it, which the guest makes larger where the disk grew."""
+    if not size:
+        path.unlink(missing_ok=True)
+    elif not path.exists():
+        part = _empty(path, size)
+        run(["mkfs.ext4", "-q", "-F", "-L", "ephemeral0", part])
+        part.rename(path)
+    elif path.stat().st_size < size:
+        with path.open("r+b") as file:
+            file.truncate(size)
+
+
+def _keep_swap(path: Path, size: int) -> None:
+    if not size:
+        path.unlink(missing_ok=True)
+    elif not path.exists() or path.stat().st_size != size:
+        part = _empty(path, size)
+        run(["mkswap", part])
+        part.rename(path)
+
+
+def _empty(path: Path, size: int) -> Path:
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    with part.open("wb") as file:
+        file.truncate(size)
+    return part

@@ -1,0 +1,142 @@
+"""Images on this host that disks are laid over: fetched once, verified, shared by all guests made from them.
+
+``<directory>/base/<sha512>`` are links to files of the cache of images, so that the cache may forget a file that a disk
+still lies over. A base goes when the last disk that lies over it is gone.
+"""
+
+import json
+import os
+import re
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.agent.virt.driver import VirtError
+from moorage.agent.virt.libvirt_programs import run
+from moorage.images.base import ImageRecord, ImageSource
+from moorage.images.cache import DigestCache
+
+#: disk_format of an image -> QEMU's name; what is in none of them must be converted by whoever uploads it.
+FORMATS = {"raw": "raw", "ami": "raw", "qcow2": "qcow2"}
+_DIGEST = re.compile(r"[0-9a-f]{128}\Z")
+#: Exit codes of ``qemu-img check``: nothing is wrong, or only room is wasted; the rest is damage.
+_WHOLE, _LEAKS, _DAMAGED = 0, 3, 2
+_WAYS_OUT = ("backing-filename", "full-backing-filename")
+
+
+@dataclass(frozen=True)
+class Base:
+    digest: str
+    path: Path
+    format: str  #: ``raw`` or ``qcow2``
+    virtual_bytes: int
+
+
+class BaseImages:
+    """Thread-safe. One agent uses `directory`."""
+
+    def __init__(self, directory: Path, cache: DigestCache, source: ImageSource) -> None:
+        self._directory = directory / "base"
+        self._cache = cache
+        self._source = source
+        self._lock = threading.Lock()
+        #: Digests that somebody is about to lay a disk over, which no note says yet.
+        self._pinned: Counter[str] = Counter()
+        self._directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+
+    def record(self, image_id: str) -> ImageRecord:
+        """Raises `VirtError` where there is no such image (any more)."""
+        record = self._source.get(image_id)
+        if record is None:
+            raise VirtError(f"image {image_id} is not in the image service, so no disk can be made from it")
+        return record
+
+    @contextmanager
+    def base(self, record: ImageRecord) -> Iterator[Base]:
+        """It stays for as long as the context lasts, and after it for as long as a disk is noted to lie over it.
+
+        Raises `VirtError` for an image that QEMU must not be shown.
+        """
+        format_name = FORMATS.get(record.disk_format)
+        if format_name is None:
+            raise VirtError(
+                f"image {record.id} has the disk format {record.disk_format or 'none'!r}; this host takes "
+                f"{', '.join(sorted(FORMATS))}: convert it (qemu-img convert) and upload it again"
+            )
+        digest = (record.hash_value or "").lower()
+        with self._pin(digest):
+            path = self._directory / digest
+            if not (_DIGEST.match(digest) and path.exists()):
+                path = self._fetched(record, format_name)
+            yield Base(digest, path, format_name, _virtual_bytes(record, path, format_name))
+
+    def copy(self, image_id: str, to: Path) -> None:
+        """The bytes of a kernel or an initial file system."""
+        with self._cache.open(self.record(image_id), self._source) as cached:
+            part = to.with_name(f"{to.name}.part")
+            with part.open("wb") as out:
+                shutil.copyfileobj(cached.file, out)
+            part.chmod(0o644)
+            part.rename(to)
+
+    def forget_unused(self, used: Callable[[], Iterable[str]]) -> None:
+        """`used`: digests that disks are noted to lie over."""
+        with self._lock:
+            kept = self._pinned.keys() | set(used())
+            for path in self._directory.iterdir():
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _pin(self, digest: str) -> Iterator[None]:
+        with self._lock:
+            self._pinned[digest] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pinned[digest] -= 1
+                self._pinned += Counter()  # drops what nobody holds
+
+    def _fetched(self, record: ImageRecord, format_name: str) -> Path:
+        with self._cache.open(record, self._source) as cached:
+            # The look comes before the link: what is in base/ is fit to be used.
+            _virtual_bytes(record, cached.path, format_name)
+            _check_whole(record, cached.path, format_name)
+            path = self._directory / cached.digest
+            with self._lock:
+                if not path.exists():
+                    cached.path.chmod(0o644)
+                    os.link(cached.path, path)
+            return path
+
+
+def _virtual_bytes(record: ImageRecord, path: Path, format_name: str) -> int:
+    """Size of the disk that the file holds.
+
+    A qcow2 file may name other files of this host that QEMU would then read into the guest: such an image is refused.
+    """
+    found = json.loads(run(["qemu-img", "info", "--output=json", "-f", format_name, path], bounded=True))
+    data = (found.get("format-specific") or {}).get("data") or {}
+    if any(found.get(name) for name in _WAYS_OUT) or data.get("data-file"):
+        raise VirtError(f"image {record.id} refers to another file; upload it in one piece (qemu-img convert)")
+    if found.get("encrypted"):
+        raise VirtError(f"image {record.id} is encrypted; this host keeps no keys")
+    return int(found["virtual-size"])
+
+
+def _check_whole(record: ImageRecord, path: Path, format_name: str) -> None:
+    """A file that was cut off before its upload has the right digest, and a guest that would find out in the middle."""
+    if format_name != "qcow2":
+        return
+    command: list[str | Path] = ["qemu-img", "check", "--output=json", "-f", format_name, path]
+    found = json.loads(run(command, bounded=True, fine=(_WHOLE, _LEAKS, _DAMAGED)))
+    if damaged := found.get("corruptions", 0):
+        raise VirtError(
+            f"image {record.id} is damaged: {damaged} of its clusters are missing, or belong to two places (qemu-img "
+            "check says which); make it anew and upload that"
+        )

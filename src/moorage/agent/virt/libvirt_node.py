@@ -1,0 +1,94 @@
+"""The host as libvirt sees it: facts, resource providers, what its guests are made of."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import libvirt
+
+from moorage.agent.tree import ProviderTree
+from moorage.agent.virt import libvirt_capabilities as capabilities
+from moorage.agent.virt.domain_xml import Machine
+from moorage.agent.virt.driver import Capability, HostFacts
+from moorage.agent.virt.libvirt_capabilities import Capabilities, Shares
+from moorage.core.errors import StartError
+
+HYPERVISOR_TYPE = "QEMU"
+
+
+@dataclass(frozen=True)
+class LibvirtSettings:
+    """`virt_type`: ``auto`` takes KVM where the host has it."""
+
+    host: str
+    host_ip: str = "127.0.0.1"
+    virt_type: str = "auto"
+    machine: str = "q35"
+    cpu_mode: str = "host-model"
+    emulates_devices: bool = False
+    shares: Shares = field(default_factory=Shares)
+    shutdown_timeout_s: float = 60.0
+
+
+class LibvirtNode:
+    """`link` is libvirt's connection, open."""
+
+    def __init__(self, settings: LibvirtSettings) -> None:
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        return self._settings.host
+
+    def facts(self, link: Any, disk_gb: int, able: frozenset[Capability]) -> HostFacts:
+        host = self._capabilities(link)
+        return HostFacts(
+            name=self.name,
+            hypervisor_type=HYPERVISOR_TYPE,
+            hypervisor_version=link.getVersion(),  # written as Nova does already
+            host_ip=self._settings.host_ip,
+            vcpus=host.vcpus,
+            memory_mb=host.memory_mb,
+            local_gb=disk_gb,
+            capabilities=able,
+        )
+
+    def providers(self, link: Any, disk_gb: int) -> ProviderTree:
+        host = self._capabilities(link)
+        return capabilities.providers(self.name, host, self._cpu_features(link, host), disk_gb, self._settings.shares)
+
+    def cells_near(self, link: Any, near: Collection[str]) -> list[int]:
+        """NUMA nodes whose providers are among `near`."""
+        cells = self._capabilities(link).cells
+        return [cell.id for cell in cells if capabilities.numa_name(self.name, cell.id) in near]
+
+    def machine(self, link: Any) -> Machine:
+        """Raises `StartError` where the host has no guests of the kind that is configured."""
+        return self._machine(self._capabilities(link))
+
+    def _machine(self, host: Capabilities) -> Machine:
+        settings = self._settings
+        wanted = settings.virt_type
+        if wanted == "auto":
+            wanted = "kvm" if "kvm" in host.virt_types else "qemu"
+        if wanted not in host.virt_types:
+            raise StartError(
+                f"[libvirt] virt_type is {wanted}, but libvirt here has "
+                f"{', '.join(sorted(host.virt_types)) or 'no emulator'} for {host.arch}"
+            )
+        cpu_mode = None if settings.cpu_mode == "none" else settings.cpu_mode
+        return Machine(wanted, host.arch, settings.machine, cpu_mode, emulates_devices=settings.emulates_devices)
+
+    def _capabilities(self, link: Any) -> Capabilities:
+        return capabilities.read_capabilities(link.getCapabilities())
+
+    def _cpu_features(self, link: Any, host: Capabilities) -> frozenset[str]:
+        """Of ``host-model``; nothing where there is no such model for these guests."""
+        machine = self._machine(host)
+        described = link.getDomainCapabilities(None, host.arch, machine.model, machine.virt_type)
+        model = capabilities.guest_cpu(described, host.arch)
+        if model is None:
+            return frozenset()
+        expand = libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
+        expanded = link.baselineHypervisorCPU(None, host.arch, None, machine.virt_type, [model], expand)
+        return capabilities.cpu_features(expanded)

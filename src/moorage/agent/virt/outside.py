@@ -1,0 +1,28 @@
+"""A host whose servers are another compute service's, as a real Nova's: its compute node is taken as it is.
+
+What the accelerators of the host are grafted onto is the provider that the other service made, by its name.
+"""
+
+from collections.abc import Sequence
+
+from moorage.agent.tree import ProviderNode, ProviderTree
+from moorage.core.errors import Unavailable
+
+
+class OutsideHypervisor:
+    """What the resource tracker asks of a virt driver, and nothing else."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def nodes(self) -> Sequence[str]:
+        return (self._node,)
+
+    def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
+        """Nothing but a place to hang something on. Raises `Unavailable` until the other service has made it."""
+        if self._node not in tree:
+            raise Unavailable(
+                f"Placement has no compute node {self._node} yet; start the compute service of this host, or correct "
+                "[agent] host, which must be its hypervisor's name"
+            )
+        return ProviderTree([ProviderNode(self._node, ours=False)])

@@ -1,0 +1,62 @@
+"""A guest with an IOMMU, an NVMe controller with virtual functions and the host's files, read only, as its own.
+
+So the Python of this checkout runs there over Debian's kernel: no image is built. Software emulation: no KVM is needed.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.system.libvirt import guest
+
+ROOT = Path(__file__).parents[2]
+#: The kernel of the cloud images has neither 9p nor mediated devices.
+PACKAGE = "linux-image-amd64"
+MODULES = ("virtio_pci", "9pnet_virtio", "9p", "nvme", "vfio_pci", "vfio_iommu_type1", "mdev", "mtty")
+
+_INIT = r"""#!/bin/busybox sh
+b=/bin/busybox
+$b mkdir -p /proc /sys /dev /host
+$b mount -t proc proc /proc; $b mount -t sysfs sys /sys; $b mount -t devtmpfs dev /dev
+for m in MODULES; do $b insmod /lib/$m.ko; done
+$b mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=1048576,cache=loose host /host || echo "FACT mount fails: 9p"
+for d in proc sys dev; do $b mount --bind /$d /host/$d; done
+cd /
+$b chroot /host /usr/bin/env -i PATH=/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=TOP/src:TOP PYTHON -P -m tests.qemu.inside
+$b poweroff -f
+"""
+
+
+def missing() -> str | None:
+    if why := guest.missing():
+        return why
+    listed = subprocess.run(["qemu-system-x86_64", "-device", "help"], capture_output=True, text=True, check=False)
+    if not {"virtio-9p-pci", "nvme", "intel-iommu", "edu"} <= set(re.findall(r'name "([\w-]+)"', listed.stdout)):
+        return "this QEMU has no 9p, NVMe or IOMMU"
+    return None
+
+
+def run(kernel: Path, directory: Path, modules: Path | None, *, timeout_s: float = 600.0) -> list[str]:
+    """What the guest said, line by line. `modules`: a directory with more of them, built for this kernel."""
+    init = _INIT.replace("TOP", str(ROOT)).replace("PYTHON ", f"{sys.executable} ")
+    archive = directory / "initrd"
+    archive.write_bytes(guest.archive(kernel, init, MODULES, modules))
+    command = [
+        "qemu-system-x86_64", "-machine", "q35",
+        "-cpu", "max", "-accel", "tcg,thread=multi", "-smp", "2", "-m", "1G",
+        "-device", "intel-iommu,intremap=off", "-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio",
+        "-kernel", str(kernel), "-initrd", str(archive),
+        "-append", "console=ttyS0 quiet panic=-1 intel_iommu=on random.trust_cpu=on",
+        "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+        "-device", "pcie-root-port,id=slot1,chassis=1,slot=1", "-device", "nvme-subsys,id=subsystem",
+        "-device", "nvme,bus=slot1,serial=one,subsys=subsystem,sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=4",
+        "-device", "edu",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+        check=False, timeout=timeout_s,
+    )  # fmt: skip
+    if done.returncode or "FACTS END" not in done.stdout:
+        raise AssertionError(f"the guest did not come to its end: {done.stdout[-2000:]} {done.stderr[-1000:]}")
+    return [line.strip() for line in done.stdout.splitlines()]

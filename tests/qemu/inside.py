@@ -1,0 +1,135 @@
+"""What runs in the guest, as its root: our drivers, unmodified, over the guest's own kernel. A line for each fact.
+
+The guest has an NVMe controller that can have virtual functions, and QEMU's educational device, both behind an IOMMU.
+"""
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from moorage.accelerator.drivers.base import DriverError, Gone
+from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
+from moorage.accelerator.drivers.mediated import MediatedDevices
+from moorage.accelerator.drivers.pci import PciDriver
+from moorage.accelerator.drivers.sysfs import Sysfs
+from moorage.accelerator.model import Health
+
+SYSFS = Sysfs()
+CONTROLLER = DeviceSpec(vendor="1b36", product="0010", type="SSD", functions="virtual")
+EDUCATIONAL = DeviceSpec(vendor="1234", product="11e8", type="PCI")
+
+
+def card() -> str:
+    return next(one.address for one in SYSFS.functions() if one.product == "0010" and not one.physical_function)
+
+
+def handles(driver: PciDriver) -> tuple[str, ...]:
+    (device,) = driver.discover()
+    return device.deployables[0].handles
+
+
+def sriov() -> str:
+    """The operator sets how many; the driver finds that many, each in an IOMMU group of its own."""
+    driver = PciDriver([CONTROLLER])
+    assert handles(driver) == ()
+    SYSFS.write(card(), "sriov_numvfs", "2")
+    found = handles(driver)
+    assert len(found) == 2
+    groups = {SYSFS.function(one).iommu_group for one in found}
+    assert len(groups - {None}) == 2
+    return " ".join(found)
+
+
+def binding() -> str:
+    """prepare: the kernel has bound it to vfio-pci and made the group's file; release: it has taken that away."""
+    driver = PciDriver([CONTROLLER])
+    handle = handles(driver)[0]
+    group = Path("/dev/vfio") / SYSFS.function(handle).iommu_group
+    for _ in range(2):
+        driver.prepare(handle, "instance")
+        assert SYSFS.function(handle).driver == VFIO
+        assert group.exists()
+    assert handles(driver)[0] == handle
+    assert PciDriver([CONTROLLER]).health(handle) is Health.OK
+    for _ in range(2):
+        driver.release(handle)
+        assert SYSFS.function(handle).driver != VFIO
+        assert not group.exists()
+    return group.name
+
+
+def cleaning() -> str:
+    """A reset that the kernel really does; what it cannot reset is not called clean."""
+    driver = PciDriver([CONTROLLER, EDUCATIONAL])
+    handle = next(one.deployables[0].handles[0] for one in driver.discover() if one.product_id == "0010")
+    driver.clean(handle)
+    plain = next(one.pci_id for one in driver.discover() if one.product_id == "11e8")
+    if SYSFS.has(plain, "reset"):
+        driver.clean(plain)
+        return f"{handle} {plain}"
+    try:
+        driver.clean(plain)
+    except DriverError as error:
+        return f"{handle} {error.message}"
+    raise AssertionError("a device that cannot be reset was called clean")
+
+
+def whole() -> str:
+    driver = PciDriver([EDUCATIONAL])
+    (device,) = driver.discover()
+    driver.prepare(device.pci_id, "instance")
+    assert SYSFS.function(device.pci_id).driver == VFIO
+    driver.release(device.pci_id)
+    assert SYSFS.function(device.pci_id).driver is None
+    return device.pci_id
+
+
+def vanishing() -> str:
+    """Pulled out and put back, as by hot plug."""
+    driver = PciDriver([EDUCATIONAL])
+    (device,) = driver.discover()
+    SYSFS.write(device.pci_id, "remove", "1")
+    assert driver.discover() == []
+    assert driver.health(device.pci_id) is Health.GONE
+    try:
+        driver.prepare(device.pci_id, "instance")
+    except Gone:
+        SYSFS.put(Path("/sys/bus/pci/rescan"), "1")
+        assert driver.discover() == [device]
+        return device.pci_id
+    raise AssertionError("a device that is not there was prepared")
+
+
+def mediated() -> str:
+    """The kernel's sample of mediated devices, where the guest has it."""
+    bus = Path("/sys/class/mdev_bus")
+    if not (bus / "mtty").exists():
+        return "no mtty here"
+    devices = MediatedDevices(SYSFS)
+    kind = max(path.name for path in (bus / "mtty" / "mdev_supported_types").iterdir())
+    before = [share.uuid for share in devices.shares("mtty", kind)]
+    for _ in range(2):
+        devices.create("mtty", kind, before[0])
+        assert devices.exists("mtty", before[0])
+        assert [share.uuid for share in devices.shares("mtty", kind)] == before
+    for _ in range(2):
+        devices.remove("mtty", before[0])
+        assert not devices.exists("mtty", before[0])
+    assert [share.uuid for share in devices.shares("mtty", kind)] == before
+    return f"{kind} x {len(before)}"
+
+
+FACTS: list[Callable[[], str]] = [sriov, binding, cleaning, whole, vanishing, mediated]
+
+
+def main() -> None:
+    for fact in FACTS:
+        try:
+            print(f"FACT {fact.__name__} holds: {fact()}", flush=True)
+        except Exception:  # noqa: BLE001 - the guest's console is all that is seen of it
+            print(f"FACT {fact.__name__} fails: {' | '.join(traceback.format_exc().splitlines()[-4:])}", flush=True)
+    print("FACTS END", flush=True)
+
+
+if __name__ == "__main__":
+    main()

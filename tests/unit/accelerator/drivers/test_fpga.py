@@ -1,0 +1,298 @@
+"""FPGAs that the kernel drives: the Device Feature List, and the FPGA manager class.
+
+The trees are written from the kernel's documents (fpga/dfl.rst, sysfs-class-fpga-manager); nothing is a recording.
+"""
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.drivers.device_spec import DeviceSpec
+from moorage.accelerator.drivers.formats import gbs_head, xclbin_head
+from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver, reconfigure
+from moorage.accelerator.drivers.fpga_manager import FpgaManagerDriver
+from moorage.accelerator.model import Health, RegionState
+from moorage.core.errors import StartError
+from tests.unit.accelerator.drivers import benches
+from tests.unit.accelerator.drivers.benches import AES, FACTORY, FPGA, REGION_TYPE, SHA, DflKernel, dfl_card
+from tests.unit.accelerator.drivers.bits import bitstream_of, gbs, opened, xclbin
+from tests.unit.accelerator.drivers.sysfs_tree import Tree
+from tests.unit.accelerator.rig import Killed
+
+R1 = f"{FPGA}_R1"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    tree = Tree(tmp_path / "sys")
+    tree.bind_nothing_to("vfio-pci")
+    return tree
+
+
+@pytest.fixture
+def kernel(tree):
+    return DflKernel(tree)
+
+
+@pytest.fixture
+def new_driver(tree, kernel, tmp_path):
+    def make(*specs):
+        return FpgaDflDriver(tmp_path / "state", specs, benches._Hiding(tree), tmp_path / "dev", kernel.load)
+
+    return make
+
+
+def load(driver, afu=AES, deployable=R1, region_type=REGION_TYPE):
+    bitstream, data = bitstream_of(gbs(region_type, afu), f"image-{afu[:4]}", afu)
+    driver.program(deployable, bitstream, opened(data))
+    return bitstream
+
+
+def test_each_port_is_a_region_with_its_virtual_function(new_driver, tree):
+    """R3: several regions of one device, each with its own handle"""
+    dfl_card(tree, ports=2, virtual=True)
+    (card,) = new_driver().discover()
+    assert [(part.name, part.handles, part.region_type) for part in card.deployables] == [
+        (f"{FPGA}_R1", ("0000:3b:00.1",), REGION_TYPE),
+        (f"{FPGA}_R2", ("0000:3b:00.2",), REGION_TYPE),
+    ]
+    assert (card.numa_node, card.shell_id) == (1, REGION_TYPE)
+
+
+def test_without_virtual_functions_the_card_is_the_handle_of_its_first_region(new_driver, tree):
+    """R3: one that is handed over as a whole offers one region; the other is known and offers nothing"""
+    dfl_card(tree, ports=2)
+    (card,) = new_driver().discover()
+    assert [part.handles for part in card.deployables] == [(FPGA,), ()]
+
+
+def test_a_smart_nic_gives_its_fpga_and_keeps_its_network(new_driver, tree):
+    """R11: the FPGA of a PAC N3000 is a device; its network functions stay the host's, and no network is asked"""
+    dfl_card(tree)
+    (tree.devices / FPGA / "device").write_text("0x0b30\n")
+    for number in (0, 1):
+        tree.add(f"0000:3d:00.{number}", "8086:0d58", kind="020000", driver="i40e")
+    (card,) = new_driver().discover()
+    assert (card.product_id, [part.handles for part in card.deployables]) == ("0b30", [(FPGA,)])
+
+
+def test_a_card_without_a_management_engine_is_no_fpga_of_this_driver(new_driver, tree):
+    tree.add(FPGA, "8086:09c4", driver="something-else")
+    assert new_driver().discover() == []
+
+
+def test_what_it_had_from_the_start_is_known_by_its_function_only(new_driver, tree):
+    dfl_card(tree)
+    found = new_driver().identify(R1)
+    assert (found.state, found.bitstream.digest) == (RegionState.IDLE, "")
+    assert [function.id for function in found.bitstream.functions] == [FACTORY]
+
+
+def test_the_order_to_the_kernel_names_the_port_and_where_the_bits_begin(new_driver, tree, kernel, tmp_path):
+    dfl_card(tree, ports=2, virtual=True)
+    load(new_driver(), deployable=f"{FPGA}_R2")
+    ((node, port, name, offset),) = kernel.orders
+    assert (node, port) == (f"{tmp_path}/dev/dfl-fme.0", 1)
+    assert gbs(REGION_TYPE, AES)[offset:] == b"bits" * 64
+    assert name.endswith(".gbs")
+
+
+def test_one_region_is_programmed_while_a_guest_has_the_other(new_driver, tree):
+    dfl_card(tree, ports=2, virtual=True)
+    driver = new_driver()
+    first = load(driver)
+    driver.prepare("0000:3b:00.1", "instance")
+    second = load(driver, SHA, f"{FPGA}_R2")
+    assert driver.identify(f"{FPGA}_R1").bitstream == first  # a port in a guest's hands shows nothing
+    assert driver.identify(f"{FPGA}_R2").bitstream == second
+
+
+def test_a_bitstream_for_another_shell_is_refused_before_it_is_loaded(new_driver, tree, kernel):
+    """Cyborg does not look."""
+    dfl_card(tree)
+    with pytest.raises(DriverError, match=r"made for region type 11111111.*is ce489693"):
+        load(new_driver(), region_type="11111111-2222-3333-4444-555555555555")
+    assert kernel.orders == []
+    assert new_driver().identify(R1).bitstream.functions[0].id == FACTORY
+
+
+def test_a_kernel_that_refuses_leaves_the_region_unknown_until_it_is_loaded(new_driver, tree, kernel):
+    dfl_card(tree)
+    kernel.fault = "refuses"
+    with pytest.raises(DriverError, match="refused"):
+        load(new_driver())
+    assert new_driver().identify(R1).state is RegionState.UNKNOWN
+    kernel.fault = ""
+    assert load(new_driver()) == new_driver().identify(R1).bitstream
+
+
+def test_a_process_killed_while_loading_leaves_a_region_that_nobody_knows(new_driver, tree, kernel, tmp_path):
+    """Even where the card shows the id that was wanted: it may have been shown before the last bits came."""
+    dfl_card(tree)
+    load(new_driver())
+    kernel.fault = "is killed"
+    with pytest.raises(Killed):
+        load(new_driver())
+    left = tmp_path / "state" / "staging" / "0000-3b-00.0_R1.gbs"
+    left.write_bytes(b"as a kill leaves it")
+    assert new_driver().identify(R1).state is RegionState.UNKNOWN
+    kernel.fault = ""
+    assert load(new_driver(), SHA) == new_driver().identify(R1).bitstream
+    assert not left.exists()
+
+
+def test_what_was_loaded_by_hand_since_then_is_not_taken_for_ours(new_driver, tree):
+    dfl_card(tree)
+    load(new_driver())
+    (afu_id,) = tree.devices.glob(f"{FPGA}/fpga_region/*/dfl-port.0/afu_id")
+    tree.write(afu_id, SHA.replace("-", ""))
+    found = new_driver().identify(R1).bitstream
+    assert (found.digest, found.functions[0].id) == ("", SHA)
+
+
+def test_a_region_is_emptied_by_the_blank_that_the_operator_names(new_driver, tree, tmp_path):
+    dfl_card(tree)
+    blank = tmp_path / "blank.gbs"
+    spec = DeviceSpec(vendor="8086", kind="1200", type="FPGA", blank=str(blank))
+    load(new_driver())
+    with pytest.raises(DriverError, match=r"spec \(blank\)"):
+        new_driver().program(R1, None, None)
+    with pytest.raises(DriverError, match="is not there"):
+        new_driver(spec).program(R1, None, None)
+    blank.write_bytes(gbs(REGION_TYPE, FACTORY))
+    new_driver(spec).program(R1, None, None)
+    assert new_driver(spec).identify(R1).bitstream is None
+
+
+def test_a_card_in_a_guests_hands_cannot_be_programmed_and_is_still_known(new_driver, tree):
+    dfl_card(tree)
+    driver = new_driver()
+    bitstream = load(driver)
+    driver.prepare(FPGA, "instance")
+    assert new_driver().identify(R1).bitstream == bitstream
+    assert new_driver().health(FPGA) is Health.OK
+    with pytest.raises(DriverError, match="does not show it now"):
+        load(driver, SHA)
+
+
+def test_the_real_order_is_refused_by_what_is_no_management_engine(tmp_path):
+    """The device node is a file here: the kernel knows no such order for it. So far the call is the real one."""
+    bits, node = tmp_path / "bits", tmp_path / "node"
+    bits.write_bytes(b"head" + b"bits" * 2000)
+    node.write_bytes(b"")
+    with pytest.raises(DriverError, match="Inappropriate ioctl"):
+        reconfigure(node, 0, bits, 4)
+    with pytest.raises(DriverError, match="No such file"):
+        reconfigure(tmp_path / "absent", 0, bits, 4)
+
+
+def test_notes_that_cannot_be_read_stop_the_start_and_say_which_file(new_driver, tree, tmp_path):
+    dfl_card(tree)
+    (tmp_path / "state").mkdir(exist_ok=True)
+    (tmp_path / "state" / "loaded.json").write_text("{")
+    with pytest.raises(StartError, match=r"loaded\.json"):
+        new_driver().identify(R1)
+
+
+# ---------------------------------------------------------------------------------- FPGA manager class
+
+
+@pytest.fixture
+def managed(tmp_path, clock):
+    return benches.fpga_manager(tmp_path, clock)
+
+
+def test_after_a_restart_of_the_host_nothing_is_taken_for_granted(managed, tmp_path):
+    bitstream, data = managed.bitstreams[0]
+    managed.driver.program(managed.deployable, bitstream, opened(data))
+    (tmp_path / "boot_id").write_text("boot-2\n")
+    assert managed.again().identify(managed.deployable).bitstream is None
+
+
+def test_nothing_of_a_bitstream_stays_in_the_firmware_directory(managed, tmp_path):
+    bitstream, data = managed.bitstreams[0]
+    managed.driver.program(managed.deployable, bitstream, opened(data))
+    assert list((tmp_path / "firmware" / "moorage").iterdir()) == []
+
+
+def test_a_manager_without_a_file_to_load_by_asks_for_an_overlay(managed, tmp_path):
+    (tmp_path / "sys/bus/pci/devices/0000:04:00.0/fpga_manager/fpga0/firmware").unlink()
+    bitstream, data = managed.bitstreams[0]
+    with pytest.raises(DriverError, match=r"spec \(overlay\)"):
+        managed.driver.program(managed.deployable, bitstream, opened(data))
+
+
+@pytest.mark.parametrize("status", ["applied", "unapplied"])
+def test_an_overlay_is_applied_and_looked_at(tmp_path, tree, status):
+    tree.add("0000:04:00.0", "1d22:3684")
+    manager = tree.devices / "0000:04:00.0" / "fpga_manager" / "fpga0"
+    tree.write(manager / "state", "power up")
+    tree.write(tmp_path / "boot_id", "boot-1")
+    overlays = tree.root / "kernel/config/device-tree/overlays"
+    overlays.mkdir(parents=True)
+    applied = []
+
+    def apply(path, value):
+        applied.append((path.parent.name, value, (tmp_path / "firmware/moorage/0000:04:00.0.bin").read_bytes()))
+        tree.write(path.parent / "status", status)
+        tree.write(manager / "state", "operating")
+
+    tree.effects.append(("/path", apply))
+    spec = DeviceSpec(vendor="1d22", type="FPGA", region_type=REGION_TYPE, overlay="card.dtbo")
+    driver = FpgaManagerDriver(tmp_path / "state", [spec], tree.sysfs(), tmp_path / "firmware", tmp_path / "boot_id")
+    bitstream, data = bitstream_of(b"raw bits", "image")
+    if status == "applied":
+        driver.program("0000:04:00.0_R1", bitstream, opened(data))
+    else:
+        with pytest.raises(DriverError, match="is unapplied after it was applied"):
+            driver.program("0000:04:00.0_R1", bitstream, opened(data))
+    assert applied == [("moorage-0000-04-00.0", "card.dtbo", b"raw bits")]
+
+
+# ------------------------------------------------------------------------------------------- hostile files
+
+
+def test_heads_are_read_as_they_are_written(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(gbs(REGION_TYPE, AES))
+    assert (gbs_head(path).region_type, gbs_head(path).shown) == (REGION_TYPE, AES)
+    path.write_bytes(xclbin(SHA))
+    assert xclbin_head(path).shown == SHA
+
+
+@given(st.binary(max_size=600), st.integers(0, 400), st.booleans())
+def test_no_head_makes_more_than_a_typed_error(tmp_path_factory, noise, at, whole):
+    path = tmp_path_factory.getbasetemp() / "hostile"
+    for make, read in ((gbs(REGION_TYPE, AES), gbs_head), (xclbin(AES), xclbin_head)):
+        path.write_bytes(noise if whole else make[:at] + noise + make[at + len(noise) :])
+        with contextlib.suppress(DriverError):  # anything else fails the test
+            assert read(path).shown
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        [],
+        {"afu-image": {}},
+        {"afu-image": {"interface-uuid": 5, "accelerator-clusters": []}},
+        {"afu-image": {"interface-uuid": "x", "accelerator-clusters": []}},
+        {"afu-image": {"interface-uuid": "x", "accelerator-clusters": [{"accelerator-type-uuid": "y"}] * 2}},
+    ],
+)
+def test_a_header_with_another_shape_is_a_typed_error(about, tmp_path):
+    header = json.dumps(about).encode()
+    path = tmp_path / "file"
+    path.write_bytes(b"XeonFPGA\xb7GBSv001" + len(header).to_bytes(4, "little") + header + b"bits")
+    with pytest.raises(DriverError):
+        gbs_head(path)
+
+
+def test_a_header_that_claims_to_be_huge_is_not_read(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"XeonFPGA\xb7GBSv001" + b"\xff\xff\xff\xff" + b"{")
+    with pytest.raises(DriverError, match="it may be 65536"):
+        gbs_head(path)

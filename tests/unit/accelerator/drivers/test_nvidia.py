@@ -1,0 +1,208 @@
+"""NVIDIA's cards: whole, in shares, and what NVML says of them.
+
+No such card was at hand when this was written. The H200's ids, class, name and memory are written down from documents
+and from what other sessions saw of one (``nvidia-smi``: NVIDIA H200, 143771 MiB); nothing here is a recording.
+"""
+
+import types
+
+import pytest
+
+from moorage.accelerator.drivers import nvml
+from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
+from moorage.accelerator.drivers.nvidia import NvidiaDriver
+from moorage.accelerator.drivers.nvml import NvidiaCard
+from moorage.accelerator.inventory import provider_nodes
+from moorage.accelerator.model import DeviceType, HandleState, Mdev, mdev_of, plugged
+from tests.unit.accelerator.drivers.sysfs_tree import Tree
+
+H200 = NvidiaCard("NVIDIA H200", 143771, "GPU-5c1f6d4e-0000-1111-2222-333344445555", "off")
+A10 = "0000:65:00.0"
+SHARES = DeviceSpec(vendor="10de", product="2236", type="VGPU", functions="mdev", mdev_type="nvidia-592")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """An H200, and an A10 with its audio function."""
+    tree = Tree(tmp_path / "sys")
+    tree.bind_nothing_to(VFIO)
+    tree.add("0000:18:00.0", "10de:2335", kind="030200", numa_node=1, driver="nvidia")
+    tree.add(A10, "10de:2236", kind="030000", driver="nvidia")
+    tree.add("0000:65:00.1", "10de:1aef", kind="040300", driver="snd_hda_intel")
+    tree.add_mdev_type(A10, "nvidia-592", 4, "NVIDIA A10-6Q")
+    tree.add_mdev_type(A10, "nvidia-593", 2, "NVIDIA A10-12Q")
+    return tree
+
+
+def test_every_gpu_is_given_whole_and_nothing_else_of_its_card_is(tree):
+    """R1, R2"""
+    h200, a10 = NvidiaDriver((), tree.sysfs(), dict).discover()
+    assert [(one.pci_id, one.type, one.vendor) for one in (h200, a10)] == [
+        ("0000:18:00.0", DeviceType.GPU, "nvidia"),
+        (A10, DeviceType.GPU, "nvidia"),
+    ]
+    assert (h200.numa_node, h200.model, h200.deployables[0].handles) == (1, "nvidia 2335", ("0000:18:00.0",))
+
+
+def test_what_nvml_knows_is_shown_even_while_a_guest_has_the_card(tree):
+    known = {"0000:18:00.0": H200}
+    driver = NvidiaDriver((), tree.sysfs(), lambda: known)
+    (h200, _) = driver.discover()
+    assert h200.model == "H200"
+    assert dict(h200.details) == {"name": "NVIDIA H200", "memory_mb": "143771", "uuid": H200.uuid, "mig": "off"}
+    driver.prepare("0000:18:00.0", "instance")
+    known.clear()
+    assert driver.discover()[0] == h200
+
+
+def test_a_card_in_shares_is_one_provider_with_room_for_so_many(tree):
+    """R1, R8: a share is the smallest unit, and its class is that of its type."""
+    driver = NvidiaDriver([SHARES], tree.sysfs(), dict)
+    (card,) = driver.discover()
+    handles = card.deployables[0].handles
+    assert [mdev_of(handle) for handle in handles] == [Mdev(A10, "nvidia-592", slot) for slot in range(4)]
+    (node,) = provider_nodes("compute-1", [card], {handles[0]: HandleState.DIRTY})
+    assert node.name == f"compute-1_{A10}"
+    assert {name: (units.total, units.reserved) for name, units in node.inventories.items()} == {
+        "CUSTOM_ACCELERATOR_VGPU": (4, 1)
+    }
+    assert {"CUSTOM_VGPU_NVIDIA", "CUSTOM_NVIDIA_NVIDIA_592", "OWNER_CYBORG"} <= node.traits
+
+
+def test_a_share_is_made_for_a_guest_and_removed_after_it(tree):
+    driver = NvidiaDriver([SHARES], tree.sysfs(), dict)
+    before = driver.discover()
+    share = mdev_of(before[0].deployables[0].handles[2])
+    driver.prepare(str(share), "instance")
+    assert (tree.mdev_bus / A10 / share.uuid / "mdev_type").readlink().name == "nvidia-592"
+    assert driver.discover() == before
+    assert plugged(str(share)) == {"type": "MDEV", "mdev": share.uuid, "parent": A10, "asked_type": "nvidia-592"}
+    driver.release(str(share))
+    driver.clean(str(share))
+    assert not (tree.mdev_bus / A10 / share.uuid).exists()
+
+
+def test_after_a_restart_of_the_host_a_share_is_made_again_by_the_same_uuid(tree):
+    """R51: the guest's definition names it."""
+    share = Mdev(A10, "nvidia-592", 0)
+    assert Mdev(A10, "nvidia-592", 0).uuid == share.uuid
+    assert len({Mdev(A10, kind, slot).uuid for kind in ("nvidia-592", "nvidia-593") for slot in range(4)}) == 8
+    NvidiaDriver([SHARES], tree.sysfs(), dict).prepare(str(share), "instance")
+    tree.remove_mdev(A10, share.uuid)  # as a reboot does
+    NvidiaDriver([SHARES], tree.sysfs(), dict).prepare(str(share), "instance")
+    assert (tree.mdev_bus / A10 / share.uuid).exists()
+
+
+def test_shares_that_others_made_are_theirs(tree):
+    theirs = "11111111-2222-4333-8444-555555555555"
+    tree.add_mdev(A10, "nvidia-592", theirs)
+    driver = NvidiaDriver([SHARES], tree.sysfs(), dict)
+    (card,) = driver.discover()
+    assert len(card.deployables[0].handles) == 3
+    for handle in card.deployables[0].handles:
+        driver.prepare(handle, "instance")
+    assert (tree.mdev_bus / A10 / theirs).exists()
+    assert driver.discover() == [card]
+
+
+def test_a_share_of_another_type_than_the_operators_is_refused(tree):
+    driver = NvidiaDriver([SHARES], tree.sysfs(), dict)
+    with pytest.raises(DriverError, match="no device spec of this host gives out shares of type nvidia-593"):
+        driver.prepare(str(Mdev(A10, "nvidia-593", 0)), "instance")
+
+
+def test_a_card_with_virtual_functions_has_its_shares_there(tree):
+    for number in (4, 5):
+        address = f"0000:65:00.{number}"
+        tree.add(address, "10de:2236", kind="030200", driver="nvidia", of=A10)
+        tree.add_mdev_type(address, "nvidia-592", 1)
+    (card,) = NvidiaDriver([SHARES], tree.sysfs(), dict).discover()
+    assert card.deployables[0].handles == ("0000:65:00.4_nvidia-592_0", "0000:65:00.5_nvidia-592_0")
+
+
+def test_a_type_that_the_card_does_not_have_is_offered_nowhere(tree):
+    (tree.mdev_bus / A10).unlink()  # as without the vGPU driver
+    (card,) = NvidiaDriver([SHARES], tree.sysfs(), dict).discover()
+    assert card.deployables[0].handles == ()
+    assert provider_nodes("compute-1", [card], {}) == []
+
+
+# ------------------------------------------------------------------------------------------------ NVML
+
+
+class NvmlRefusal(Exception):
+    pass
+
+
+class Bindings:
+    """The calls of NVIDIA's bindings that are used, with one H200 behind them."""
+
+    NVMLError = NvmlRefusal
+
+    def __init__(self, *, fails_at=""):
+        self.fails_at, self.open = fails_at, 0
+
+    def _call(self, name):
+        if name == self.fails_at:
+            raise NvmlRefusal(name)
+
+    def nvmlInit(self):
+        self._call("init")
+        self.open += 1
+
+    def nvmlShutdown(self):
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self):
+        self._call("count")
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return "handle"
+
+    def nvmlDeviceGetPciInfo(self, handle):
+        return types.SimpleNamespace(domain=0, bus=0x18, device=0)
+
+    def nvmlDeviceGetName(self, handle):
+        return b"NVIDIA H200"
+
+    def nvmlDeviceGetUUID(self, handle):
+        return H200.uuid
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return types.SimpleNamespace(total=143771 << 20)
+
+    def nvmlDeviceGetMigMode(self, handle):
+        self._call("mig")
+        return [0, 0]
+
+
+def test_nvml_is_read_and_closed_again():
+    bindings = Bindings()
+    assert nvml.cards(bindings) == {"0000:18:00.0": H200}
+    assert bindings.open == 0
+
+
+@pytest.mark.parametrize("fails_at", ["init", "count"])
+def test_nvml_that_cannot_answer_costs_only_its_details(fails_at):
+    bindings = Bindings(fails_at=fails_at)
+    assert nvml.cards(bindings) == {}
+    assert bindings.open == 0
+
+
+def test_a_card_without_mig_has_none():
+    (card,) = nvml.cards(Bindings(fails_at="mig")).values()
+    assert card.mig == ""
+
+
+def test_the_real_bindings_have_what_is_used_and_say_when_there_is_no_library():
+    bindings = nvml.bindings()
+    if bindings is None:
+        pytest.skip("nvidia-ml-py is not installed: make test installs it")
+    used = [name for name in vars(Bindings) if name.startswith("nvml")]
+    assert [name for name in used if not callable(getattr(bindings, name))] == []
+    assert issubclass(bindings.NVMLError, Exception)
+    for card in nvml.cards(bindings).values():  # none, where no such card is
+        assert card.name
+        assert card.memory_mb > 0

@@ -1,0 +1,53 @@
+"""What a guest reads on its config drive."""
+
+import base64
+import json
+
+import pytest
+
+from moorage.agent.config_drive import Guest, files
+
+GUEST = Guest(
+    uuid="9a5c1c38-7a0e-4a3e-9f2b-0c8f6a1d2e3f",
+    name="Web 1",
+    hostname="web-1",
+    project_id="red",
+    instance_name="instance-0000002a",
+    zone="az1",
+    launch_index=1,
+    flavor="small",
+    metadata={"role": "web"},
+    public_keys={"mine": "ssh-ed25519 AAAA"},
+    user_data=base64.b64encode(b"#!/bin/sh\necho hello\n").decode(),
+)
+
+
+@pytest.fixture
+def drive():
+    return files(GUEST)
+
+
+def test_meta_data_say_who_the_guest_is_and_who_may_log_in(drive):
+    document = json.loads(drive["openstack/latest/meta_data.json"])
+    assert (document["uuid"], document["name"], document["hostname"]) == (GUEST.uuid, "Web 1", "web-1")
+    assert (document["meta"], document["launch_index"], document["availability_zone"]) == ({"role": "web"}, 1, "az1")
+    assert document["public_keys"] == {"mine": "ssh-ed25519 AAAA"}
+    assert document["keys"] == [{"name": "mine", "type": "ssh", "data": "ssh-ed25519 AAAA"}]
+
+
+def test_user_data_are_as_their_owner_wrote_them(drive):
+    assert drive["openstack/latest/user_data"] == b"#!/bin/sh\necho hello\n" == drive["ec2/latest/user-data"]
+
+
+def test_what_nobody_gave_is_not_there():
+    plain = files(Guest(uuid="u", name="n", hostname="h", project_id="p"))
+    document = json.loads(plain["openstack/latest/meta_data.json"])
+    assert {"meta", "public_keys", "keys"}.isdisjoint(document)
+    assert not [name for name in plain if "user" in name]
+    assert json.loads(plain["openstack/latest/network_data.json"]) == {"links": [], "networks": [], "services": []}
+
+
+def test_the_older_words_are_there_too(drive):
+    document = json.loads(drive["ec2/latest/meta-data.json"])
+    assert (document["instance-id"], document["instance-type"]) == ("i-0000002a", "small")
+    assert document["public-keys"] == {"0": {"_name": "0=mine", "openssh-key": "ssh-ed25519 AAAA"}}

@@ -1,0 +1,113 @@
+"""Definitions of real guests: read back as they were written, and right by libvirt's own schema."""
+
+import itertools
+import shutil
+import subprocess
+
+import pytest
+
+from moorage.agent.virt.domain_xml import Disk, Machine, Parts, is_ours, parse, render, rescue_image
+from moorage.agent.virt.driver import DomainSpec
+
+A = "aaaaaaaa-0000-4000-8000-000000000000"
+FULL = DomainSpec(
+    A,
+    'a <&> "server"\nof two lines',
+    2,
+    2048,
+    20,
+    "image-1",
+    ("0000:3b:00.1", "0000:af:1f.7"),
+    frozenset({"compute-1", "compute-1_NUMA_1"}),
+    mdev_uuids=("c2177883-f1bb-47f0-914d-32a22e3a8804",),
+    ephemeral_gb=3,
+    swap_mb=512,
+    project_id="red",
+    flavor="big & tall",
+)
+PARTS = Parts(
+    disks=(Disk("/i/disk", "qcow2"), Disk("/i/disk.swap", "raw"), Disk("/i/disk.config", "raw", read_only=True)),
+    console="/i/console.log",
+    kernel="/i/kernel",
+    initrd="/i/initrd",
+    cmdline="root=/dev/vda console=ttyS0",
+    guest_agent=True,
+    rescue_image="image-2",
+)
+MACHINES = [
+    Machine(),
+    Machine("kvm", model="pc", cpu_mode="host-passthrough"),
+    Machine(cpu_mode="host-model", emulates_devices=True),
+]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("parts", [Parts(), PARTS])
+@pytest.mark.parametrize("spec", [FULL, DomainSpec(A, "plain", 1, 1)], ids=["full", "plain"])
+def test_a_definition_reads_back_as_it_was_written(spec, parts, machine):
+    assert parse(render(spec, [1], machine, parts)) == spec
+
+
+def test_what_libvirt_says_of_memory_reads_back_too():
+    """It answers in KiB what it was told in MiB."""
+    told = render(FULL, (), MACHINES[0], PARTS).decode()
+    answered = told.replace('<memory unit="MiB">2048</memory>', '<memory unit="KiB">2097152</memory>')
+    assert answered != told
+    assert parse(answered) == FULL
+
+
+def test_a_domain_in_rescue_names_its_image():
+    assert rescue_image(render(FULL, (), None, PARTS)) == "image-2"
+    assert rescue_image(render(FULL)) is None
+
+
+def test_definitions_of_others_are_told_from_ours():
+    assert is_ours(render(FULL))
+    assert not is_ours("<domain type='qemu'><name>theirs</name><metadata><x xmlns='urn:other'/></metadata></domain>")
+    assert not is_ours("no xml")
+
+
+def test_two_servers_of_one_name_have_two_domains():
+    other = DomainSpec("bbbbbbbb-0000-4000-8000-000000000000", FULL.name, 1, 1)
+    assert render(FULL).split(b"<name>")[1] != render(other).split(b"<name>")[1]
+
+
+def test_an_emulated_device_stands_in_the_place_of_a_passed_through_one():
+    passed = render(FULL, (), Machine()).decode()
+    emulated = render(FULL, (), Machine(emulates_devices=True)).decode()
+    assert passed.count('type="pci" managed="yes"') == 2
+    assert "<shmem" not in passed
+    assert emulated.count('<shmem name="moorage-0000:') == 2
+    assert 'type="pci"' not in emulated
+
+
+def test_each_definition_is_right_by_libvirts_schema(tmp_path):
+    validate = shutil.which("virt-xml-validate")
+    if validate is None or shutil.which("xmllint") is None:
+        pytest.skip("virt-xml-validate and xmllint are not installed (Debian: libvirt-clients, libxml2-utils)")
+    paths = []
+    numa = ([], [1], [0, 1])
+    for number, (spec, machine, parts, nodes) in enumerate(
+        itertools.product((FULL, DomainSpec(A, "plain", 1, 1)), MACHINES, (Parts(), PARTS), numa)
+    ):
+        path = tmp_path / f"{number}.xml"
+        path.write_bytes(render(spec, nodes, machine, parts))
+        paths.append(path)
+    schema = "/usr/share/libvirt/schemas/domain.rng"
+    done = subprocess.run(
+        ["xmllint", "--noout", "--relaxng", schema, *paths], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.count(" validates\n") == len(paths), done.stderr
+    # By its own program too; that one takes a file at a time, and a tenth of a second each.
+    done = subprocess.run([validate, paths[-1], "domain"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_wrong_definition_is_wrong_by_libvirts_schema(tmp_path):
+    """So that the test above can fail."""
+    if shutil.which("virt-xml-validate") is None or shutil.which("xmllint") is None:
+        pytest.skip("virt-xml-validate and xmllint are not installed (Debian: libvirt-clients, libxml2-utils)")
+    path = tmp_path / "wrong.xml"
+    path.write_bytes(render(FULL, (), None, PARTS).replace(b'mode="subsystem"', b'mode="somehow"'))
+    done = subprocess.run(["virt-xml-validate", path, "domain"], capture_output=True, text=True, check=False)
+    assert done.returncode != 0

@@ -1,0 +1,37 @@
+"""No job is taken while the hypervisor is away: it waits, instead of failing."""
+
+import pytest
+
+from moorage.agent.jobs_while_ready import JobsWhileReady
+from moorage.agent.virt.driver import HypervisorAway
+
+
+class Queue:
+    """The service's side: what was asked of it."""
+
+    def __init__(self):
+        self.asked = []
+
+    def claim_jobs(self, host, worker, limit=1):
+        self.asked.append(("claim", host, worker, limit))
+        return ["job"]
+
+    def report_job(self, job_id, epoch, state, result=None):
+        self.asked.append(("report", job_id, epoch, state, result))
+
+
+def test_a_job_is_asked_for_when_the_hypervisor_is_back_and_reports_go_at_any_time():
+    queue, away = Queue(), [True]
+
+    def ready():
+        if away[0]:
+            raise HypervisorAway("libvirt does not answer")
+
+    jobs = JobsWhileReady(queue, ready)
+    with pytest.raises(HypervisorAway):
+        jobs.claim_jobs("metal-1", "metal-1/1")
+    jobs.report_job("job", 1, "done", {"a": 1})
+    assert queue.asked == [("report", "job", 1, "done", {"a": 1})]
+    away[0] = False
+    assert jobs.claim_jobs("metal-1", "metal-1/1", limit=2) == ["job"]
+    assert queue.asked[1:] == [("claim", "metal-1", "metal-1/1", 2)]

@@ -1,0 +1,145 @@
+"""The simulated hypervisor: suspend, rebuild, rescue, snapshot, and a domain that changes hosts while it runs."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from moorage.agent.virt.driver import Capability, DomainSpec, NoSuchDomain, VirtError
+from moorage.agent.virt.host_description import HostDescription
+from moorage.agent.virt.power import PowerAction, PowerState
+from moorage.agent.virt.simulated import SimulatedDriver
+from moorage.core.clock import VirtualClock
+
+A = "aaaaaaaa-0000-4000-8000-000000000000"
+SPEC = DomainSpec(A, "web", 2, 2048, 20, "image-1", ("0000:3b:00.1",))
+
+
+@pytest.fixture
+def clock():
+    return VirtualClock(datetime(2030, 1, 1, tzinfo=UTC))
+
+
+@pytest.fixture
+def driver(tmp_path, clock):
+    return SimulatedDriver(HostDescription(), tmp_path / "one", clock)
+
+
+@pytest.fixture
+def other(tmp_path, clock):
+    return SimulatedDriver(HostDescription(name="compute-2"), tmp_path / "two", clock)
+
+
+def write(driver, text):
+    """As the guest does."""
+    with disk_of(driver).open("a") as disk:
+        disk.write(text)
+
+
+def disk_of(driver):
+    return driver._disks.path(A)
+
+
+def content(driver):
+    with driver.snapshot(A) as image:
+        data = b"".join(image.chunks)
+    assert image.size_bytes == len(data)
+    return data.decode()
+
+
+def test_it_can_do_everything(driver):
+    assert driver.facts().capabilities == frozenset(Capability)
+
+
+def test_a_suspended_domain_keeps_its_devices_to_itself(driver):
+    driver.spawn(SPEC)
+    assert driver.power(A, PowerAction.SUSPEND) is PowerState.SUSPENDED
+    with pytest.raises(VirtError, match=r"0000:3b:00\.1 is in use by domain web"):
+        driver.spawn(replace(SPEC, uuid=A.replace("a", "b")))
+    assert driver.power(A, PowerAction.RESUME) is PowerState.RUNNING
+    assert driver.console(A).count("booting") == 1
+
+
+def test_a_hard_reboot_drops_saved_memory(driver):
+    driver.spawn(SPEC)
+    driver.power(A, PowerAction.SUSPEND)
+    assert driver.power(A, PowerAction.REBOOT_HARD) is PowerState.RUNNING
+    assert driver.console(A).count("booting") == 2
+
+
+def test_what_is_not_to_be_started_is_defined_and_off(driver):
+    assert driver.spawn(SPEC, start=False).power is PowerState.SHUTOFF
+    assert driver.domains()[A].power is PowerState.SHUTOFF
+    assert driver.spawn(SPEC).power is PowerState.RUNNING
+
+
+def test_another_definition_keeps_the_disk_which_grows(driver):
+    driver.spawn(SPEC)
+    write(driver, "precious\n")
+    driver.spawn(replace(SPEC, disk_gb=40))
+    assert content(driver) == "image image-1\t\t40 GB\nprecious\n"
+
+
+def test_a_rebuild_makes_a_new_disk_once(driver):
+    driver.spawn(SPEC)
+    write(driver, "old\n")
+    built = replace(SPEC, image_id="image-2")
+    assert driver.rebuild(built, key="k", start=True).power is PowerState.RUNNING
+    assert content(driver) == "image image-2\tk\t20 GB\n"
+    write(driver, "new\n")
+    driver.rebuild(built, key="k", start=True)
+    assert content(driver).endswith("new\n")
+    assert driver.console(A).count("booting") == 2
+    driver.rebuild(built, key="k2", start=False)
+    assert "new" not in content(driver)
+    assert driver.domains()[A].power is PowerState.SHUTOFF
+
+
+def test_rescue_boots_something_else_and_leaves_the_disk_alone(driver):
+    driver.spawn(SPEC)
+    write(driver, "precious\n")
+    for _ in range(2):
+        assert driver.rescue(A, "rescue-image", "secret") is PowerState.RUNNING
+    assert driver.domains()[A].is_rescued
+    assert driver.console(A).count("booting") == 2
+    assert "secret" not in driver.console(A)
+    assert content(driver).endswith("precious\n")
+    for _ in range(2):
+        assert driver.unrescue(A) is PowerState.RUNNING
+    assert not driver.domains()[A].is_rescued
+    assert driver.console(A).count("booting") == 3
+
+
+def test_password_and_crash_dump_are_seen_on_the_console(driver):
+    driver.spawn(SPEC)
+    driver.set_password(A, "secret")
+    driver.crash_dump(A)
+    assert "Kernel panic" in driver.console(A)
+    assert "secret" not in driver.console(A)
+    assert driver.domains()[A] == driver.spawn(SPEC)
+
+
+def test_a_domain_changes_hosts_while_it_runs(driver, other):
+    driver.spawn(SPEC)
+    driver.power(A, PowerAction.PAUSE)
+    write(driver, "precious\n")
+    target = other.receive(SPEC)
+    assert other.domains() == {}
+    for _ in range(2):
+        driver.hand_over(A, target)
+    assert driver.domains() == {}
+    assert other.take_over(A) is PowerState.PAUSED
+    assert content(other).endswith("precious\n")
+
+
+def test_what_never_came_cannot_be_taken_over(driver, other):
+    other.receive(SPEC)
+    with pytest.raises(NoSuchDomain):
+        other.take_over(A)
+    assert not other.destroy(A)
+
+
+@pytest.mark.parametrize("call", ["unrescue", "crash_dump", "snapshot", "take_over"])
+def test_what_is_not_there_is_an_error_that_says_so(driver, call):
+    with pytest.raises(NoSuchDomain, match="there is no server"):
+        getattr(driver, call)(A)

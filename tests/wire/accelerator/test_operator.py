@@ -1,0 +1,157 @@
+"""What an operator does with devices by the API, and what their host makes of it.
+
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import pytest
+
+from moorage.accelerator.errors import NoCapacity
+from moorage.agent.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs_duty import JobsDuty
+from tests.unit.accelerator.rig import AES, GPU, HOST, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, gpu, new_instance
+
+
+@pytest.fixture
+def rig(tmp_path, wire, clock, hints) -> Rig:
+    """A host that has reported, and does its jobs as soon as it is told of them."""
+    rig = Rig(tmp_path / "host", clock=clock)
+    rig.agent._reports = wire.client()
+    rig.agent.tick()
+    runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
+    jobs = JobsDuty(host=HOST, number=1, service=wire.client(), runner=runner, clock=clock, poll_period_s=1)
+    rig.works = lambda: all(jobs.tick() <= clock.now() for _ in range(9))
+    hints.heard = rig.works
+    return rig
+
+
+def device(wire, address, version="2.3"):
+    rows = wire("GET", "/v2/devices", version=version).body["devices"]
+    return next(row for row in rows if f'"{address}"' in row["std_board_info"])
+
+
+def deployable(wire, name):
+    rows = wire("GET", "/v2/deployables").body["deployables"]
+    return next(row for row in rows if row["name"] == f"{HOST}_{name}")
+
+
+def program(wire, uuid, image):
+    body = [{"path": "/program", "op": "replace", "value": [{"image_uuid": image}]}]
+    return wire("PATCH", f"/v2/deployables/{uuid}/program", body=body)
+
+
+def units(rig, name):
+    (inventory,) = rig.node(name).inventories.values()
+    return inventory
+
+
+# ------------------------------------------------------------------------------------------- withdrawing
+
+
+def test_a_disabled_device_is_reserved_until_it_is_enabled(wire, rig):
+    uuid = device(wire, GPU)["uuid"]
+    assert units(rig, GPU).reserved == 0
+    assert wire("POST", f"/v2/devices/{uuid}/disable").status == 204
+    assert device(wire, GPU)["status"] == "maintaining"
+    assert (units(rig, GPU).total, units(rig, GPU).reserved) == (1, 1)
+    rig.agent.tick()
+    assert device(wire, GPU)["status"] == "maintaining", "a report of the host does not enable it"
+    assert wire("POST", f"/v2/devices/{uuid}/enable").status == 204
+    assert (device(wire, GPU)["status"], units(rig, GPU).reserved) == ("enabled", 0)
+
+
+def test_a_disabled_device_is_given_to_nobody_and_taken_from_nobody(wire, rig):
+    holder = new_instance()
+    rig.plug(holder, gpu(), GPU)
+    wire("POST", f"/v2/devices/{device(wire, GPU)['uuid']}/disable")
+    with pytest.raises(NoCapacity, match="disabled by an operator"):
+        rig.plug(new_instance(), gpu(), GPU)
+    assert holder in rig.held.attachments
+    assert rig.unplug(holder) == 1
+
+
+def test_all_regions_of_a_disabled_card_are_reserved_and_a_restart_keeps_it_so(wire, rig):
+    wire("POST", f"/v2/devices/{device(wire, '0000:3b:00.0')['uuid']}/disable")
+    rig.agent.close()
+    rig.restart()
+    assert [units(rig, region).reserved for region in (R1, R2)] == [2, 1]
+
+
+def test_a_host_that_is_away_hears_of_it_when_it_returns(wire, rig, hints):
+    hints.heard = lambda: None
+    uuid = device(wire, GPU)["uuid"]
+    for verb in ("disable", "enable", "disable"):
+        wire("POST", f"/v2/devices/{uuid}/{verb}")
+    assert units(rig, GPU).reserved == 0
+    rig.works()
+    assert units(rig, GPU).reserved == 1
+
+
+@pytest.mark.parametrize("verb", ["enable", "disable"])
+def test_an_unknown_device_is_404(wire, rig, verb):
+    assert wire("POST", f"/v2/devices/{new_instance()}/{verb}").status == 404
+
+
+# ------------------------------------------------------------------------------------------- programming
+
+
+def test_a_region_is_programmed_and_says_what_it_carries(wire, rig):
+    image = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    seen = program(wire, deployable(wire, R1)["uuid"], image)
+    assert (seen.status, seen.body["bitstream_id"]) == (200, image), seen.body
+    assert rig.carries(R1) == image
+    assert deployable(wire, R1)["bitstream_id"] == image
+
+
+def test_a_region_in_use_is_not_programmed(wire, rig):
+    rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    rig.plug(new_instance(), fpga(function=AES), R1)
+    other = rig.image("sha", region_uuid=TYPE_R1, function_uuid=SHA)
+    refused = program(wire, deployable(wire, R1)["uuid"], other)
+    assert (refused.status, "in use" in refused.fault) == (409, True)
+
+
+def test_what_does_not_fit_or_is_not_there_is_refused_with_the_reason(wire, rig):
+    part = deployable(wire, R1)["uuid"]
+    for_another = rig.image(region_uuid=TYPE_R2, function_uuid=AES)
+    assert (program(wire, part, for_another).status, program(wire, part, new_instance()).status) == (409, 409)
+    card = program(wire, deployable(wire, GPU)["uuid"], for_another)
+    assert (card.status, "cannot be programmed" in card.fault) == (409, True)
+    assert program(wire, new_instance(), for_another).status == 404
+    assert wire("PATCH", f"/v2/deployables/{part}/program", body=[]).status == 400
+
+
+def test_a_host_that_does_not_answer_is_503(wire, rig, hints):
+    hints.heard = lambda: None
+    seen = program(wire, deployable(wire, R1)["uuid"], rig.image(region_uuid=TYPE_R1, function_uuid=AES))
+    assert (seen.status, "look at it again" in seen.fault) == (503, True)
+
+
+# -------------------------------------------------------------------------------------------- attributes
+
+
+def add(wire, part, key, value):
+    return wire("POST", "/v2/attributes", body={"deployable_id": part["root_id"], "key": key, "value": value})
+
+
+def test_attributes_are_kept_through_discoveries_and_traits_reach_the_provider(wire, rig):
+    part = deployable(wire, R1)
+    rack, trait = add(wire, part, "rack", "7"), add(wire, part, "trait1", "CUSTOM_NEAR_THE_DOOR")
+    assert (rack.status, trait.status) == (201, 201)
+    rig.agent.tick()
+    listed = wire("GET", f"/v2/attributes?deployable_id={part['root_id']}").body["attributes"]
+    assert [(row["key"], row["value"]) for row in listed] == [("rack", "7"), ("trait1", "CUSTOM_NEAR_THE_DOOR")]
+    assert wire("GET", "/v2/attributes?key=rack").body["attributes"] == listed[:1]
+    assert wire("GET", f"/v2/attributes/{listed[0]['uuid']}").body == listed[0]
+    assert "CUSTOM_NEAR_THE_DOOR" in rig.node(R1).traits
+    assert "CUSTOM_NEAR_THE_DOOR" not in rig.node(R2).traits
+    assert wire("DELETE", f"/v2/attributes/{listed[1]['uuid']}").status == 204
+    assert "CUSTOM_NEAR_THE_DOOR" not in rig.node(R1).traits
+    assert wire("GET", f"/v2/attributes/{listed[1]['uuid']}").status == 404
+
+
+def test_attributes_that_cannot_be_meant_are_refused(wire, rig):
+    part = deployable(wire, R1)
+    assert add(wire, part, "trait1", "HW_CPU_X86_AVX").status == 400
+    assert add(wire, part, "", "x").status == 400
+    assert add(wire, {"root_id": 99999}, "rack", "7").status == 404
+    assert wire("GET", "/v2/attributes?deployable_id=x").status == 400

@@ -1,0 +1,54 @@
+"""A device profile of the Accelerator API becomes part of a server's own flavor, and so of its request to Placement."""
+
+import pytest
+
+from moorage.compute.model import Flavor
+from moorage.compute.placeable import with_device_profile
+from moorage.compute.server_request import fields_of
+from moorage.core.errors import Invalid
+from moorage.scheduler.flavor_resources import Group, request_for
+
+
+def flavor(**specs):
+    return Flavor("f", "f", 1, 512, 1, extra_specs=specs)
+
+
+@pytest.fixture
+def profiles(wire):
+    groups = [
+        {"resources:FPGA": "1", "trait:CUSTOM_FPGA_INTEL": "required", "accel:function_name": "gzip"},
+        {"resources:CUSTOM_ACCELERATOR_GPU": "2", "trait:CUSTOM_OLD": "forbidden"},
+    ]
+    body = [{"name": "two", "groups": groups}]
+    assert wire("POST", "/v2/device_profiles", body=body).status == 201
+    assert wire("POST", "/v2/device_profiles", body=[{"name": "one", "groups": groups[:1]}]).status == 201
+    return wire.client()
+
+
+def test_its_groups_are_asked_for_beside_the_flavors_own(profiles):
+    made = with_device_profile(flavor(**{"accel:device_profile": "two", "resources_A:CUSTOM_X": "1"}), profiles)
+    request = request_for(fields_of(made))
+    assert request.groups["device_profile_0"] == Group({"CUSTOM_ACCELERATOR_FPGA": 1}, ("CUSTOM_FPGA_INTEL",))
+    assert request.groups["device_profile_1"] == Group({"CUSTOM_ACCELERATOR_GPU": 2}, (), ("CUSTOM_OLD",))
+    assert request.groups["_A"] == Group({"CUSTOM_X": 1})
+    assert request.group_policy == "none"
+    assert made.extra_specs["acceldevice_profile_0:function_name"] == "gzip"
+
+
+def test_two_groups_of_the_flavors_own_must_say_what_they_mean(profiles):
+    """Nova sets the policy itself only where one group at most is the flavor's own."""
+    specs = {"accel:device_profile": "one", "resources_A:CUSTOM_X": "1", "resources_B:CUSTOM_X": "1"}
+    with pytest.raises(Invalid, match="need group_policy"):
+        request_for(fields_of(with_device_profile(flavor(**specs), profiles)))
+    made = with_device_profile(flavor(**specs, group_policy="isolate"), profiles)
+    assert request_for(fields_of(made)).group_policy == "isolate"
+
+
+def test_a_profile_that_is_not_there_is_named(profiles):
+    with pytest.raises(Invalid, match="accel:device_profile=nope: there is no device profile of this name"):
+        with_device_profile(flavor(**{"accel:device_profile": "nope"}), profiles)
+
+
+def test_a_flavor_without_one_stays_as_it_is(profiles):
+    plain = flavor(**{"resources:CUSTOM_X": "1"})
+    assert with_device_profile(plain, profiles) is plain

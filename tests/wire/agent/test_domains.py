@@ -1,0 +1,170 @@
+"""A host tells how its domains are: what went off or vanished by itself, what guests wrote, what is left over."""
+
+import pytest
+
+from moorage.agent.domains_duty import ASK_ANYWAY, DomainsDuty
+from moorage.agent.host_boot import HostBoot
+from moorage.agent.virt.driver import DomainSpec, HypervisorAway
+from moorage.agent.virt.power import PowerAction
+from moorage.core.errors import Unavailable
+
+STRANGE = "5e7a4e00-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def duty(plane, clock):
+    plane.start_agent()
+    return DomainsDuty(host="compute-1", driver=plane.driver, compute=plane.compute, clock=clock, period_s=10)
+
+
+@pytest.fixture
+def server(plane, duty):
+    server_id = plane.create("web")
+    plane.duties.settle()
+    duty.tick()
+    plane.compute_transport.forget()
+    return server_id
+
+
+def test_a_guest_that_went_off_is_shutoff_and_can_be_started(plane, duty, server):
+    plane.driver.power(server, PowerAction.STOP)
+    duty.tick()
+    shown = plane.server(server)
+    assert (shown["status"], shown["OS-EXT-STS:power_state"]) == ("SHUTOFF", 4)
+    plane.act(server, **{"os-start": None})
+    assert plane.server(server)["status"] == "ACTIVE"
+    duty.tick()
+    assert plane.server(server)["status"] == "ACTIVE"
+
+
+def test_a_domain_that_vanished_is_an_error_that_says_so(plane, duty, server):
+    plane.driver.destroy(server)
+    duty.tick()
+    shown = plane.server(server)
+    assert shown["status"] == "ERROR"
+    assert "is not on host compute-1 any more" in shown["fault"]["message"]
+    assert "compute-1" in shown["fault"]["details"]
+
+
+def test_nothing_is_asked_while_nothing_changes(plane, duty, server, clock):
+    duty.tick()
+    assert plane.compute_transport.requests == []
+    clock.sleep(ASK_ANYWAY.total_seconds())
+    duty.tick()
+    assert [method for method, _ in plane.compute_transport.requests] == ["GET", "PUT"]
+
+
+def test_what_a_guest_writes_is_shown(plane, duty, server):
+    (plane.state / "consoles" / f"{server}.log").write_text("hello from inside\n")
+    duty.tick()
+    action = {"os-getConsoleOutput": {}}
+    output = plane.http.request("POST", f"/v2.1/servers/{server}/action", json=action)["output"]
+    assert output.strip() == "hello from inside"
+
+
+def test_a_look_that_is_older_than_a_change_is_not_believed(plane, server, clock):
+    mark = plane.compute.expected_servers("compute-1")[server]
+    clock.sleep(1)
+    plane.act(server, pause=None)
+    plane.compute.report_domains("compute-1", {server: (mark, "gone")}, {})
+    assert plane.server(server)["status"] == "PAUSED"
+    mark = plane.compute.expected_servers("compute-1")[server]
+    plane.compute.report_domains("compute-1", {server: (mark, "gone")}, {})
+    assert plane.server(server)["status"] == "ERROR"
+
+
+def test_a_server_that_something_is_done_to_has_no_mark(plane, server):
+    plane.http.request("POST", f"/v2.1/servers/{server}/action", json={"pause": None})
+    assert plane.compute.expected_servers("compute-1") == {server: None}
+
+
+def test_another_host_has_no_say(plane, server):
+    mark = plane.compute.expected_servers("compute-1")[server]
+    plane.compute.report_domains("compute-2", {server: (mark, "gone")}, {server: "not yours"})
+    assert plane.server(server)["status"] == "ACTIVE"
+    assert plane.compute.expected_servers("compute-2") == {}
+
+
+def test_a_domain_that_compute_does_not_know_is_said_once_and_left_alone(plane, duty, server, caplog):
+    plane.driver.spawn(DomainSpec(STRANGE, "strange", 1, 64))
+    duty.tick()
+    duty.tick()
+    said = [record for record in caplog.records if STRANGE in getattr(record, "domains", ())]
+    assert len(said) == 1
+    assert "left alone" in said[0].getMessage()
+    assert STRANGE in plane.driver.domains()
+
+
+def test_a_hypervisor_that_is_away_changes_nothing_and_is_asked_again(plane, duty, server, caplog):
+    domains = plane.driver.domains
+
+    def away():
+        raise HypervisorAway("libvirt does not answer")
+
+    plane.driver.domains = away
+    duty.tick()
+    assert [record.why for record in caplog.records if hasattr(record, "why")] == ["libvirt does not answer"]
+    assert plane.server(server)["status"] == "ACTIVE"
+    plane.driver.domains = domains
+    plane.driver.destroy(server)
+    duty.tick()
+    assert plane.server(server)["status"] == "ERROR"
+
+
+@pytest.fixture
+def booted(plane, clock, tmp_path):
+    """The duty of an agent whose host has this boot id."""
+
+    def booted(boot_id: str) -> DomainsDuty:
+        (tmp_path / "current").write_text(boot_id)
+        boot = HostBoot(remembered=tmp_path / "remembered", compute=plane.compute, current=tmp_path / "current")
+        return DomainsDuty(
+            host="compute-1", driver=plane.driver, compute=plane.compute, clock=clock, period_s=10, boot=boot
+        )
+
+    return booted
+
+
+def test_after_a_boot_of_the_host_what_ran_is_started_and_nothing_else(plane, server, booted):
+    off, paused = plane.create("off"), plane.create("paused")
+    plane.duties.settle()
+    plane.act(off, **{"os-stop": None})
+    plane.act(paused, pause=None)
+    booted("one").tick()
+    for each in (server, paused):
+        plane.driver.power(each, PowerAction.STOP)
+    booted("two").tick()
+    plane.duties.settle()
+    assert [plane.server(each)["status"] for each in (server, off, paused)] == ["ACTIVE", "SHUTOFF", "SHUTOFF"]
+    assert plane.driver.domains()[server].power == "running"
+    action = plane.http.get(f"/v2.1/servers/{server}/os-instance-actions")["instanceActions"][0]
+    assert action["action"] == "reboot"
+
+
+def test_without_a_boot_what_went_off_meanwhile_stays_off(plane, server, booted):
+    """Only the agent was away: the guest shut itself down."""
+    booted("one").tick()
+    plane.driver.power(server, PowerAction.STOP)
+    booted("one").tick()
+    plane.duties.settle()
+    assert plane.server(server)["status"] == "SHUTOFF"
+
+
+def test_a_boot_is_worked_off_once_and_again_where_the_service_was_away(plane, server, booted):
+    booted("one").tick()
+    plane.driver.power(server, PowerAction.STOP)
+    duty = booted("two")
+
+    def away(method, path):
+        raise Unavailable("compute is away")
+
+    plane.compute_transport.before, before = away, plane.compute_transport.before
+    duty.tick()
+    plane.compute_transport.before = before
+    duty.tick()
+    plane.duties.settle()
+    assert plane.server(server)["status"] == "ACTIVE"
+    plane.driver.power(server, PowerAction.STOP)
+    duty.tick()
+    plane.duties.settle()
+    assert plane.server(server)["status"] == "SHUTOFF"

@@ -1,0 +1,133 @@
+"""Drift is mended; another owner of a provider is not fought. Against Placement's own API, in virtual time."""
+
+from datetime import timedelta
+
+import pytest
+
+from moorage.agent.contests import FIRST_PAUSE, FREE, LONGEST_PAUSE
+from moorage.agent.published import PublishedFile
+from moorage.placement.client import Inventory
+
+PERIOD = timedelta(minutes=1)
+
+
+@pytest.fixture
+def root(host, placement):
+    host.tracker().start()
+    return placement.provider_by_name("compute-1").uuid
+
+
+def vcpus(placement, root):
+    return placement.inventories(root)[1]["VCPU"]
+
+
+def amend(placement, root, **values):
+    """What an operator's script does."""
+    generation, inventories = placement.inventories(root)
+    changed = {**inventories, "VCPU": Inventory(16, max_unit=16, **values)}
+    placement.set_inventories(root, generation, changed)
+
+
+def test_what_somebody_changed_is_set_right_in_the_next_update(host, placement, root):
+    tracker = host.tracker()
+    tracker.start()
+    amend(placement, root, allocation_ratio=4.0)
+    generation, traits = placement.traits(root)
+    placement.set_traits(root, generation, traits - {"HW_ARCH_X86_64"})
+    round_ = tracker.update()
+    assert round_.written == 2
+    assert round_.warnings == ()
+    assert vcpus(placement, root).allocation_ratio == 1.0
+    assert placement.traits(root)[1] == traits
+
+
+def test_somebody_who_insists_is_given_way_and_asked_ever_more_rarely(host, placement, root, clock):
+    """An hour of a script that sets the ratio each minute: a handful of writes, a warning, and the rest goes on."""
+    tracker = host.tracker()
+    tracker.start()
+    written = []
+    for minute in range(240):
+        amend(placement, root, allocation_ratio=4.0)
+        if tracker.update().written:
+            written.append(minute)
+        clock.sleep(PERIOD.total_seconds())
+    assert len(written) < 12
+    assert written[:FREE] == list(range(FREE))
+    gaps = [later - earlier for earlier, later in zip(written[FREE - 1 :], written[FREE:], strict=False)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] >= FIRST_PAUSE / PERIOD
+    assert gaps[-1] <= LONGEST_PAUSE / PERIOD + 1
+    assert vcpus(placement, root).allocation_ratio == 4.0
+    (warning,) = tracker.update().warnings
+    assert "VCPU of provider compute-1 is changed by somebody else each time" in warning
+
+
+def test_what_is_contested_does_not_hold_up_the_rest_of_the_provider(host, placement, root, clock):
+    tracker = host.tracker()
+    tracker.start()
+    for _ in range(FREE + 1):
+        amend(placement, root, allocation_ratio=4.0)
+        tracker.update()
+        clock.sleep(1)
+    generation, traits = placement.traits(root)
+    placement.set_traits(root, generation, traits - {"HW_ARCH_X86_64"})
+    placement.delete_inventory(root, "DISK_GB")
+    tracker.update()
+    assert vcpus(placement, root).allocation_ratio == 4.0
+    assert placement.traits(root)[1] == traits
+    assert placement.inventories(root)[1]["DISK_GB"].total == 500
+
+
+def test_what_the_host_has_anew_is_written_whoever_insisted_before(host, placement, root, clock):
+    """It is no longer what was contested: the host has changed."""
+    tracker = host.tracker()
+    tracker.start()
+    for _ in range(FREE + 1):
+        amend(placement, root, allocation_ratio=4.0)
+        tracker.update()
+    tracker._driver._host = type(host.description)(vcpus=32)
+    tracker.update()
+    assert vcpus(placement, root) == Inventory(32, max_unit=32)
+
+
+def test_a_contest_is_forgotten_when_nobody_insists_any_more(host, placement, root, clock):
+    tracker = host.tracker()
+    tracker.start()
+    for _ in range(FREE + 1):
+        amend(placement, root, allocation_ratio=4.0)
+        tracker.update()
+    clock.sleep(FIRST_PAUSE.total_seconds() + 1)
+    assert tracker.update().written == 1
+    clock.sleep(6 * 3600)
+    assert tracker.update().warnings == ()
+    amend(placement, root, allocation_ratio=4.0)
+    assert tracker.update().written == 1
+
+
+def test_two_agents_of_one_name_do_not_fight(host, placement, root, clock, tmp_path):
+    """The second one's machine is larger; both have the same host name by mistake. One gives way and says so."""
+    ours = host.tracker()
+    ours.start()
+    host.description = type(host.description)(vcpus=32)
+    theirs = host.tracker()
+    theirs._published = PublishedFile(tmp_path / "other" / "published.json")
+    theirs.start()
+    writes, warned = 0, set()
+    for _ in range(180):
+        for number, tracker in enumerate((ours, theirs)):
+            round_ = tracker.update()
+            writes += round_.written
+            if round_.warnings:
+                warned.add(number)
+        clock.sleep(PERIOD.total_seconds())
+    assert writes < 30
+    assert warned
+
+
+def test_an_agent_s_round_of_drift_costs_one_write_and_the_reading_of_what_moved(host, placement, root, transport):
+    tracker = host.tracker()
+    tracker.start()
+    amend(placement, root, allocation_ratio=4.0)
+    transport.forget()
+    tracker.update()
+    assert [method for method, _ in transport.requests] == ["GET", "GET", "GET", "PUT"]
