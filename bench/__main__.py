@@ -1,7 +1,7 @@
 """Upstream Placement and ours side by side: the ratio table; with a word before the options, ours alone at scale.
 
 usage: python -m bench [--full] [--database postgresql|sqlite|mariadb] [--hosts 1000,10000] [--write] ...
-       python -m bench million|large|growth|processes|explain|index|scale [--database ...] [--write] ...
+       python -m bench million|large|growth|processes|explain|index|scale|agents [--database ...] [--write] ...
 """
 
 import argparse
@@ -67,6 +67,7 @@ def _finish(run: Run, load_before: float, asked: argparse.Namespace, hosts: list
     (out / f"{name}.json").write_text(json.dumps(document, indent=1))
     if asked.write:
         part = f", {asked.profile} alone" if asked.profile else ""
+        part += f", {', '.join(f'{number:,}' for number in hosts)} hosts" if asked.hosts else ""
         report.replace_section(PAGE, f"{asked.database}, {mode}{part}", text)
     _summarise(run, facts)
     say(f"\nAll figures: build/bench/{name}.json and .md" + (f"; written to {PAGE.relative_to(ROOT)}" * asked.write))
@@ -85,7 +86,7 @@ def _summarise(run: Run, facts: dict[str, str]) -> None:
 
 
 def _versions(run: Run) -> str:
-    ours = f"moorage {version('moorage')} on granian {version('granian')}"
+    ours = f"moorage {version('moorage')} on its own server"
     theirs = f"openstack-placement {servers.upstream_version()} on gunicorn {servers.upstream_version('gunicorn')}"
     databases = ", ".join(f"{name} {number}" for name, number in run.versions.items())
     return f"{theirs}; {ours}; {databases}"

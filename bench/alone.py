@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import index, report, scale
+from bench import agents, arqs, floor, index, report, scale, scheduler
 from bench.databases import KINDS
 from bench.table import Figure, line, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "bench" / "scale.md"
+#: Of those that have one of their own.
+PAGES = {name: PAGE.with_name(f"{name}.md") for name in ("agents", "arqs", "scheduler")}
+PAGES["floor"] = PAGE.with_name("placement.md")
 
 #: In the order in which `scale` runs them: the quick ones first.
 COMMANDS = ("index", "explain", "large", "growth", "processes", "million")
@@ -30,12 +33,18 @@ def main(arguments: list[str]) -> int:
 
     commands: dict[str, Callable[[], None]] = {
         "index": lambda: index.figures(asked.index_hosts, say),
-        "explain": lambda: scale.explain(asked.database, say, hosts=[1000, 10_000], seconds=asked.seconds),
+        "explain": lambda: scale.explain(
+            asked.database, say, hosts=asked.explain_hosts, profiles=asked.explain_profiles, seconds=asked.seconds
+        ),
         "large": lambda: scale.large(asked.database, say, hosts=62_500, servers_per_host=5),
         "growth": lambda: scale.growth(asked.database, say, hosts=asked.growth_hosts, seconds=asked.seconds),
         "processes": lambda: scale.processes(
             asked.database, say, hosts=1000, number=asked.processes, seconds=asked.seconds
         ),
+        "floor": lambda: floor.figures(say, hosts=1000, seconds=asked.seconds),
+        "agents": lambda: agents.figures(asked.database, say, hosts=asked.agents, seconds=asked.window),
+        "arqs": lambda: arqs.figures(asked.database, say, present=asked.arqs, seconds=asked.seconds),
+        "scheduler": lambda: scheduler.figures(asked.database, say, hosts=asked.scheduler_hosts, seconds=asked.seconds),
         "million": lambda: scale.million(asked.database, say, claims=asked.claims, hosts=5000, clients=asked.clients),
     }
     try:
@@ -44,7 +53,7 @@ def main(arguments: list[str]) -> int:
             commands[word]()
     finally:
         facts = {
-            "run": f"{asked.command}, {asked.database}, {time.monotonic() - started:.0f} s in all; "
+            "run": f"{_section(asked)}, {time.monotonic() - started:.0f} s in all; "
             f"load average before it {load:.1f}, after it {os.getloadavg()[0]:.1f}"
         }
         _keep(asked, found, facts)
@@ -58,27 +67,39 @@ def _keep(asked: argparse.Namespace, found: list[Figure], facts: dict[str, str])
     text = markdown(found, facts)
     (out / f"{name}.md").write_text(text)
     (out / f"{name}.json").write_text(json.dumps({"facts": facts, "figures": [asdict(one) for one in found]}, indent=1))
+    page = PAGES.get(asked.command, PAGE)
     if asked.write:
-        report.replace_section(PAGE, f"{asked.command}, {asked.database}", text)
-    print(f"\nAll figures: build/bench/{name}.json and .md" + (f"; written to {PAGE.relative_to(ROOT)}" * asked.write))
+        report.replace_section(page, _section(asked), text)
+    print(f"\nAll figures: build/bench/{name}.json and .md" + (f"; written to {page.relative_to(ROOT)}" * asked.write))
+
+
+def _section(asked: argparse.Namespace) -> str:
+    return "index" if asked.command == "index" else f"{asked.command}, {asked.database}"
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "command",
-        choices=(*COMMANDS, "scale"),
-        help="a million claims; a million allocations; up to 100,000 hosts; several processes; a million hosts in the "
+        choices=(*COMMANDS, "scale", *PAGES),
+        help="what a durable write costs at least; hosts chosen and claimed; accelerator requests; what a thousand agents cost the services; a million claims; a million allocations; up to 100,000 hosts; "
+        "several processes; a million hosts in the "
         "index alone; explanations beside the queries that they explain; or all of these",
     )
     parser.add_argument("--database", choices=KINDS, default="postgresql")
     parser.add_argument("--claims", type=int, default=1_000_000, help="of `million`")
     parser.add_argument("--clients", type=int, default=32, help="of `million`")
     parser.add_argument("--index-hosts", type=int, default=1_000_000)
+    parser.add_argument("--explain-hosts", type=_numbers, default=[1000, 10_000])
+    parser.add_argument("--explain-profiles", nargs="+", default=["flat"], choices=("flat", "nested", "sharing"))
     parser.add_argument("--growth-hosts", type=_numbers, default=[1000, 10_000, 100_000])
+    parser.add_argument("--agents", type=int, default=1000, help="hosts of `agents`")
+    parser.add_argument("--window", type=float, default=60.0, help="seconds that `agents` measures each thing")
+    parser.add_argument("--arqs", type=_numbers, default=[0, 1000, 10_000, 100_000], help="requests there, of `arqs`")
+    parser.add_argument("--scheduler-hosts", type=int, default=10_000, help="hosts of `scheduler`")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each row of `explain`, `growth`, `processes`")
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/bench/scale.md")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each row of `explain`, `growth`, `floor`, ...")
+    parser.add_argument("--write", action="store_true", help="put the figures into their page of docs/bench")
     return parser.parse_args(arguments)
 
 

@@ -45,6 +45,22 @@ def explaining(query: str, limit: int) -> Operation:
     return reading([f"/moorage/v1/explain?{query}&limit={limit}"])
 
 
+def in_turn(*several: Operation) -> Operation:
+    """A step is one of each."""
+
+    def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
+        begun = [one(connection, client, rng, tally) for one in several]
+        for one in begun:
+            next(one)
+        yield
+        while True:
+            for one in begun:
+                next(one)
+            yield
+
+    return steps
+
+
 def claiming(cloud: Cloud, total: int | None = None) -> Operation:
     """PUT a new consumer on one host after the other; each client walks another way. `total`: of all clients, then
     they stop.
@@ -52,12 +68,12 @@ def claiming(cloud: Cloud, total: int | None = None) -> Operation:
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
         number = client.number * 101
-        held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
+        amounts = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
         last = sys.maxsize if total is None else number + len(range(client.number, total, client.of))
         yield
         while number < last:
-            root = cloud.root((number * 7919 + client.number) % cloud.hosts)
-            tally[_claim(connection, _new(rng), root, held, number)] += 1
+            held = cloud.held((number * 7919 + client.number) % cloud.hosts, amounts)
+            tally[_claim(connection, _new(rng), held, number)] += 1
             number += 1
             yield
 
@@ -73,7 +89,7 @@ def contending() -> Operation:
         while True:
             consumer = _new(rng)
             for _ in range(50):
-                status = _claim(connection, consumer, HOT, {"CUSTOM_HOT": 1}, number)
+                status = _claim(connection, consumer, {HOT: {"CUSTOM_HOT": 1}}, number)
                 tally[status] += 1
                 if status != 409:
                     break
@@ -98,7 +114,7 @@ def scheduling(query: str) -> Operation:
             chosen = _CANDIDATE.search(answer, rng.randrange(max(1, len(answer) // 3))) or _CANDIDATE.search(answer)
             if chosen is None:
                 raise RuntimeError(f"no candidate: {status} {answer[:200]!r}")
-            tally[_claim(connection, _new(rng), chosen[1].decode(), held, number)] += 1
+            tally[_claim(connection, _new(rng), {chosen[1].decode(): held}, number)] += 1
             number += 1
             yield
 
@@ -222,8 +238,8 @@ def _must(connection: Connection, method: str, path: str, body: object = None) -
     raise RuntimeError(f"{method} {path}: {status} {answer[:300]!r}")
 
 
-def _claim(connection: Connection, consumer: str, provider: str, held: dict[str, int], number: int) -> int:
-    return connection.request("PUT", f"/allocations/{consumer}", claim({provider: held}, number))[0]
+def _claim(connection: Connection, consumer: str, held: dict[str, dict[str, int]], number: int) -> int:
+    return connection.request("PUT", f"/allocations/{consumer}", claim(held, number))[0]
 
 
 def _new(rng: random.Random) -> str:

@@ -1,7 +1,7 @@
 """Where our time goes: one row of the plan again, in process through WSGI, under cProfile.
 
-usage: python -m bench.profile_ours PROFILE HOSTS ROW [COUNT]      e.g. sharing 300 "sharing, limit 10"
-       python -m bench.profile_ours PROFILE HOSTS loading          loads that many hosts
+usage: python -m bench.profile_ours [DATABASE] PROFILE HOSTS ROW [COUNT]      e.g. sharing 300 "sharing, limit 10"
+       python -m bench.profile_ours [DATABASE] PROFILE HOSTS loading          loads that many hosts
 
 Prints wall and CPU time per operation without the profiler, the slowest ones, then the profile.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import operations
-from bench.databases import database_server
+from bench.databases import KINDS, database_server
 from bench.load import Client
 from bench.plan import stages
 from bench.wire import MICROVERSION, Connection
@@ -65,9 +65,10 @@ class InProcess(Connection):
 
 
 def main() -> None:
+    kind = sys.argv.pop(1) if sys.argv[1] in KINDS else "postgresql"
     profile, hosts, row, *more = sys.argv[1:]
     stage = next(one for one in stages([int(hosts)], full=True) if one.cloud.profile == profile)
-    with database_server("postgresql") as database:
+    with database_server(kind) as database:
         engine, ids = open_engine(database.create("profiled")), RandomIds()
         upgrade(engine, "placement")
         service = PlacementService(engine, SystemClock(), ids)

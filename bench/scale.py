@@ -4,9 +4,10 @@ Clouds are filled directly (`bench.fill_ours`); each command starts from a datab
 """
 
 import contextlib
+import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from bench import fill_ours, invariants, operations, servers
@@ -27,7 +28,7 @@ ROUNDS = 5
 NAME = "scale"
 
 
-class _Filled(NamedTuple):
+class Filled(NamedTuple):
     server: Server
     url: str
     database: DatabaseServer
@@ -35,7 +36,7 @@ class _Filled(NamedTuple):
 
 
 @contextlib.contextmanager
-def _cloud(kind: str, cloud: Cloud) -> Iterator[_Filled]:
+def filled_cloud(kind: str, cloud: Cloud) -> Iterator[Filled]:
     """A server of ours that is not running, on a database with `cloud`."""
     with database_server(kind) as database:
         server = servers.ours(database, NAME, free_port())
@@ -45,7 +46,7 @@ def _cloud(kind: str, cloud: Cloud) -> Iterator[_Filled]:
         seconds = fill_ours.fill(url, cloud)
         database.settle(NAME)
         try:
-            yield _Filled(server, url, database, seconds)
+            yield Filled(server, url, database, seconds)
         finally:
             server.stop()
 
@@ -53,7 +54,7 @@ def _cloud(kind: str, cloud: Cloud) -> Iterator[_Filled]:
 def million(kind: str, say: Say, *, claims: int, hosts: int, clients: int) -> None:
     """Durable claims, one request each; then everything that must hold is asked of the tables and of a new forest."""
     cloud = Cloud("flat", hosts, 0)
-    with _cloud(kind, cloud) as filled:
+    with filled_cloud(kind, cloud) as filled:
         server = filled.server
         server.start()
         total = Round()
@@ -82,7 +83,7 @@ def million(kind: str, say: Say, *, claims: int, hosts: int, clients: int) -> No
         _check(filled, say, acknowledged)
 
 
-def _check(filled: _Filled, say: Say, acknowledged: int) -> None:
+def _check(filled: Filled, say: Say, acknowledged: int) -> None:
     started = time.perf_counter()
     wrong = invariants.violations(filled.url)
     kept = invariants.count(filled.url, "consumers")
@@ -103,7 +104,7 @@ def _check(filled: _Filled, say: Say, acknowledged: int) -> None:
 def large(kind: str, say: Say, *, hosts: int, servers_per_host: int) -> None:
     """Memory, and start to serving: until the first candidates are answered."""
     cloud = Cloud("flat", hosts, servers_per_host)
-    with _cloud(kind, cloud) as filled:
+    with filled_cloud(kind, cloud) as filled:
         size = f"{invariants.count(filled.url, 'providers'):,} providers, "
         size += f"{invariants.count(filled.url, 'allocations'):,} allocations"
         say(Figure(f"{size}: filled", f"{filled.seconds:.0f} s"))
@@ -122,7 +123,7 @@ def large(kind: str, say: Say, *, hosts: int, servers_per_host: int) -> None:
 def growth(kind: str, say: Say, *, hosts: list[int], seconds: float) -> None:
     for number in hosts:
         cloud = Cloud("flat", number, 2)
-        with _cloud(kind, cloud) as filled:
+        with filled_cloud(kind, cloud) as filled:
             start = _start(filled, cloud)
             note = f"{_startings([start])}; filled in {filled.seconds:.0f} s"
             say(Figure(f"{number:,} hosts: start to serving", f"{start[0]:.2f} s", note))
@@ -136,44 +137,47 @@ def growth(kind: str, say: Say, *, hosts: list[int], seconds: float) -> None:
             say(_memory(filled, f"{number:,} hosts: memory"))
 
 
-def explain(kind: str, say: Say, *, hosts: list[int], seconds: float) -> None:
-    """An explanation beside the query that it explains, in turns: CPU of all processes for each request."""
-    for number in hosts:
-        cloud = Cloud("flat", number, 2)
-        queries = cloud.queries()
-        with _cloud(kind, cloud) as filled:
+def explain(kind: str, say: Say, *, hosts: list[int], profiles: Sequence[str], seconds: float) -> None:
+    """An explanation beside the query that it explains, in turns: CPU of all processes for each request.
+
+    First nothing changes; then a claim comes before each request, and what claims alone take is taken off.
+    """
+    for profile, number in itertools.product(profiles, hosts):
+        cloud = Cloud(profile, number, 2)
+        with filled_cloud(kind, cloud) as filled:
             filled.server.start()
-            for name, query, limit in (
-                ("limit 10", queries["plain"], 10),
-                ("limit 1,000", queries["plain"], 1000),
-                ("traits and aggregates, limit 10", queries["filtered"], 10),
-                ("traits and aggregates, limit 1,000", queries["filtered"], 1000),
-                ("rare class", queries["rare"], 1000),
-                ("no candidate (all full)", queries["none"], 1000),
-                ("no candidate (too much)", "resources=VCPU:9999", 1000),
-            ):
+            for name, query, limit in _explained(cloud):
                 asked = (operations.candidates(query, limit), operations.explaining(query, limit))
-                rounds = [[_drive(filled, one, 1, seconds / ROUNDS) for one in asked] for _ in range(ROUNDS)]
-                plain, explained = (statistics.median(map(_cpu_ms, found)) for found in zip(*rounds, strict=True))
-                waited = [
-                    statistics.median(latency for one in found for latency in one.latencies)
-                    for found in zip(*rounds, strict=True)
+                claims = operations.claiming(cloud)
+                after = [operations.in_turn(claims, one) for one in asked]
+                rounds = [
+                    [_cpu_ms(_drive(filled, one, 1, seconds / ROUNDS)) for one in (*asked, claims, *after)]
+                    for _ in range(ROUNDS)
                 ]
-                say(
-                    Figure(
-                        f"{number:,} hosts: {name}: explained",
-                        f"{explained / plain:.1f} times",
-                        f"CPU {explained:.2f} ms, the query {plain:.2f} ms; "
-                        f"p50 {waited[1] * 1e3:.2f} ms, the query {waited[0] * 1e3:.2f} ms",
-                        "at most 2 times",
-                    )
-                )
+                plain, explained, claim, *both = map(statistics.median, zip(*rounds, strict=True))
+                row = f"{profile}, {number:,} hosts: {name}, limit {limit:,}: explained"
+                _say_explained(say, row, explained, plain)
+                _say_explained(say, f"{row} after a claim", both[1] - claim, both[0] - claim)
+
+
+def _explained(cloud: Cloud) -> Iterator[tuple[str, str, int]]:
+    """(name, query, limit)"""
+    for name, query in cloud.queries().items():
+        if name in ("plain", "filtered"):
+            yield name, query, 10
+        yield name, query, 1000
+    yield "more than anybody has", "resources=VCPU:9999", 1000
+
+
+def _say_explained(say: Say, name: str, explained: float, plain: float) -> None:
+    note = f"CPU {explained:.2f} ms, the query {plain:.2f} ms"
+    say(Figure(name, f"{explained / plain:.1f} times", note, "at most 2 times"))
 
 
 def processes(kind: str, say: Say, *, hosts: int, number: int, seconds: float) -> None:
     """Several API processes on one database: what each can still do while all of them read and write."""
     cloud = Cloud("flat", hosts, 2)
-    with _cloud(kind, cloud) as filled, contextlib.ExitStack() as stack:
+    with filled_cloud(kind, cloud) as filled, contextlib.ExitStack() as stack:
         beside = [servers.ours(filled.database, NAME, port, beside=True) for port in free_ports(number)]
         for count in (1, number):
             for one in beside[:count]:
@@ -195,7 +199,7 @@ def processes(kind: str, say: Say, *, hosts: int, number: int, seconds: float) -
         say(Figure("violations of any invariant", f"{sum(wrong.values()):,}", text, "0"))
 
 
-def _start(filled: _Filled, cloud: Cloud) -> tuple[float, float]:
+def _start(filled: Filled, cloud: Cloud) -> tuple[float, float]:
     """Seconds, and CPU seconds of the server and the database, until the first candidates are answered."""
     filled.server.stop()
     before, started = cpu_seconds(filled.database.pids), time.perf_counter()
@@ -214,7 +218,7 @@ def _startings(starts: list[tuple[float, float]]) -> str:
     return f"to the first candidates; CPU {cpu:.2f} s, the database's included; each start: {every} s"
 
 
-def _drive(filled: _Filled, operation: operations.Operation, clients: int, seconds: float = 1e9) -> Round:
+def _drive(filled: Filled, operation: operations.Operation, clients: int, seconds: float = 1e9) -> Round:
     watched = Watched(filled.server.pids, filled.database.pids)
     return drive(operation, filled.server.url, watched, clients=clients, seconds=seconds, patience_s=300)
 
@@ -247,7 +251,7 @@ def _cpu(found: Round) -> str:
     return f"CPU {_cpu_ms(found):.2f} ms each ({found.database_cpu / done * 1e3:.2f} of it the database's)"
 
 
-def _memory(filled: _Filled, name: str, goal: str = "") -> Figure:
+def _memory(filled: Filled, name: str, goal: str = "") -> Figure:
     alone = memory_mib(filled.server.pids)
     together = memory_mib((*filled.server.pids, *filled.database.pids))
     return Figure(name, f"{together:,.0f} MiB", f"all processes; {alone:,.0f} MiB without the database", goal)

@@ -38,6 +38,8 @@ class Server:
     command: list[str]
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
+    #: It is up when its log has this; without it, when its URL answers.
+    says: str = ""
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -54,7 +56,7 @@ class Server:
             self.process = subprocess.Popen(
                 self.command, cwd=ROOT, env=own | self.environment, stdout=log, stderr=log, start_new_session=True
             )
-        while not _answers(self.url):
+        while not self._is_up():
             if self.process.poll() is not None or time.perf_counter() - started > START_TIMEOUT_S:
                 self.stop()
                 raise RuntimeError(f"{self.name} did not start:\n{self.log.read_text()[-3000:]}")
@@ -63,6 +65,9 @@ class Server:
         if not listens(self.process.pid, port):
             raise RuntimeError(f"port {port} is not {self.name}'s: somebody else would be measured")
         return seconds
+
+    def _is_up(self) -> bool:
+        return self.says in self.log.read_text() if self.says else _answers(self.url)
 
     def stop(self) -> None:
         """By request; by force where it still works on what nobody waits for any more."""

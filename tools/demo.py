@@ -7,31 +7,26 @@ and ends whatever it started. Needs nothing but the two virtual environments tha
 import argparse
 import json
 import os
-import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from tour import Failed, Tour
 
 #: A function of the tour's bitstreams, by the id that flavors ask for.
 AES = "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21"
 FFT = "c2a9d7b4-0f3e-4b61-9a58-71e6d0b4c935"
 
-LLC_MAPPING = """\
-meta:
-  schema_version: 1.0
-providers:
-  - identification:
-      uuid: $COMPUTE_NODE
-    inventories:
-      additional:
+LLC_RECORD = """\
         CUSTOM_LLC:
           # Describing the last-level cache of this compute node
           total: 22
@@ -40,6 +35,17 @@ providers:
           max_unit: 11
           step_size: 1
           allocation_ratio: 1
+"""
+
+LLC_MAPPING = f"""\
+meta:
+  schema_version: 1.0
+providers:
+  - identification:
+      uuid: $COMPUTE_NODE
+    inventories:
+      additional:
+{LLC_RECORD}\
     traits:
       additional:
         - CUSTOM_P_STATE_ENABLED
@@ -47,10 +53,8 @@ providers:
 
 #: The other spelling of `additional` that files written for Nova have: a list of one-key mappings.
 LLC_LIST = LLC_MAPPING.replace("schema_version: 1.0", "schema_version: '1.0'").replace(
-    "        CUSTOM_LLC:\n", "        - CUSTOM_LLC:\n"
+    LLC_RECORD, textwrap.indent(LLC_RECORD, "  ").replace("  CUSTOM_LLC", "- CUSTOM_LLC")
 )
-for _line in ("# Describing", "total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio"):
-    LLC_LIST = LLC_LIST.replace(f"          {_line}", f"            {_line}")
 
 #: What the file says, and words that the refusal must have: place and remedy.
 BROKEN = {
@@ -61,169 +65,6 @@ BROKEN = {
         ("$COMPUTE_NODE",),
     ),
 }
-
-
-class Failed(Exception):
-    """A check did not hold."""
-
-
-class Tour:
-    def __init__(self, clients: Path, moorage: Path, state: Path, port: int) -> None:
-        self.clients = clients
-        self.moorage = moorage
-        self.state = state
-        self.port = port
-        self.config = state / "moorage.conf"
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
-        self.environment |= {
-            "MOORAGE_CONFIG": str(self.config),
-            "PYTHONWARNINGS": "ignore",
-            "NO_COLOR": "1",
-            "COLUMNS": "118",
-        }
-        self.checks = 0
-        self.commands = 0
-        self.region_id = ""  #: type of the FPGA regions, as bitstreams name it
-        self._providers: dict[str, dict[str, object]] = {}
-        self._plane: subprocess.Popen[str] | None = None
-
-    # What a step is made of
-
-    def say(self, text: str) -> None:
-        print(text, flush=True)
-
-    def title(self, text: str) -> None:
-        self.say(f"\n== {text}")
-
-    def run(self, line: str, *, refused: bool = False, shown: bool = True) -> str:
-        """Run a command as a user would type it; its standard output. `refused`: it must fail."""
-        words = shlex.split(line)
-        program = {"openstack": self.clients / "openstack", "moorage": self.moorage}[words[0]]
-        done = subprocess.run(
-            [str(program), *words[1:]],
-            env=self.environment,
-            cwd=self.state,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        self.commands += 1
-        answer = done.stdout.strip()
-        # A packaging bug of python-blazarclient 4.6.0 shows up in every openstack command.
-        errors = "\n".join(text for text in done.stderr.splitlines() if "reservation_host_unset" not in text).strip()
-        if shown:
-            self.say(f"$ {line}")
-            for text in filter(None, (answer, errors)):
-                self.say(text)
-        if (done.returncode != 0) != refused:
-            raise Failed(f"{line}\nexit code {done.returncode}\n{answer}\n{errors}")
-        return errors if refused else answer
-
-    def json(self, line: str) -> object:
-        """The answer to a question of ours that nobody needs to see."""
-        return json.loads(self.run(f"{line} -f json", shown=False))
-
-    def check(self, claim: str, *, holds: bool, found: object = "") -> None:
-        if not holds:
-            raise Failed(f"{claim}: does not hold. Found: {found}")
-        self.checks += 1
-        self.say(f"   ok: {claim}")
-
-    def until(self, claim: str, probe: Callable[[], tuple[bool, object]], timeout_s: float = 30) -> None:
-        """Check that becomes true within `timeout_s`."""
-        end = time.monotonic() + timeout_s
-        while True:
-            holds, found = probe()
-            if holds or time.monotonic() > end:
-                break
-            time.sleep(0.2)
-        self.check(claim, holds=holds, found=found)
-
-    # The plane
-
-    @property
-    def up_command(self) -> list[str]:
-        return [str(self.moorage), "up", "--port", str(self.port), "--adjustable-clock"]
-
-    def start(self) -> None:
-        self.say(f"$ moorage up --port {self.port} --adjustable-clock &")
-        began = time.monotonic()
-        self._plane = subprocess.Popen(
-            self.up_command,
-            env=self.environment,
-            text=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        while not self._answers():
-            if self._plane.poll() is not None or time.monotonic() - began > 60:
-                raise Failed(f"the plane did not start: {self._plane.communicate()[1]}")
-            time.sleep(0.05)
-        self.say(f"   ready after {time.monotonic() - began:.1f} s")
-        answer = self.run("moorage env", shown=False)
-        for line in answer.splitlines():
-            name, _, value = line.removeprefix("export ").partition("=")
-            self.environment[name] = shlex.split(value)[0]
-
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End the plane and all its processes; SIGKILL gives it no chance to tidy up."""
-        if self._plane is None:
-            return
-        if how == signal.SIGKILL:
-            os.killpg(self._plane.pid, how)
-        else:
-            self._plane.send_signal(how)
-        try:
-            self._plane.communicate(timeout=30)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._plane.pid, signal.SIGKILL)
-            raise Failed("the plane did not end within 30 s of Ctrl-C") from None
-        self._plane = None
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/identity/healthcheck", timeout=10) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    # Short questions
-
-    def server(self, name: str) -> dict[str, object]:
-        return dict(self.json(f"openstack server show {name}"))  # type: ignore[call-overload]
-
-    def fault(self, name: str) -> str:
-        """Why the server is in ERROR, as its owner reads it."""
-        fault = dict(self.server(name)["fault"])  # type: ignore[call-overload]
-        self.say(f"   fault: {fault['message']}")
-        return str(fault["message"])
-
-    def provider(self, name: str) -> str:
-        """Its uuid. Asked for once; providers keep theirs."""
-        if name not in self._providers:
-            self.generations()
-        if name not in self._providers:
-            raise Failed(f"there is no resource provider {name}")
-        return str(self._providers[name]["uuid"])
-
-    def generations(self) -> dict[str, int]:
-        rows = self.json("openstack resource provider list")
-        self._providers = {row["name"]: row for row in rows}  # type: ignore[attr-defined]
-        return {name: int(str(row["generation"])) for name, row in self._providers.items()}
-
-    def regions(self) -> list[str]:
-        """The FPGA regions of the host, by name."""
-        return sorted(name for name in self._providers or self.generations() if "_R" in name)
-
-    def allocation(self, consumer: str) -> dict[str, int]:
-        """What `consumer` holds, summed over providers."""
-        held: dict[str, int] = {}
-        for row in self.json(f"openstack resource provider allocation show {consumer}"):  # type: ignore[attr-defined]
-            for name, amount in row["resources"].items():
-                held[name] = held.get(name, 0) + amount
-        return held
 
 
 def broken_files(tour: Tour) -> None:
@@ -258,8 +99,8 @@ def provider_configuration(tour: Tour) -> None:
     tour.run("openstack resource provider list -c name -c generation")
     root = tour.provider("compute-1")
     tour.run(f"openstack resource provider inventory list {root}")
-    rows = tour.json(f"openstack resource provider inventory list {root}")
-    llc = next((row for row in rows if row["resource_class"] == "CUSTOM_LLC"), {})  # type: ignore[attr-defined]
+    rows = tour.rows(f"openstack resource provider inventory list {root}")
+    llc = next((row for row in rows if row["resource_class"] == "CUSTOM_LLC"), {})
     wanted = {"total": 22, "reserved": 2, "min_unit": 1, "max_unit": 11, "step_size": 1, "allocation_ratio": 1.0}
     tour.check("CUSTOM_LLC is published as the file says", holds=wanted.items() <= llc.items(), found=llc)
     traits = tour.run(f"openstack resource provider trait list {root} -f value")
@@ -305,11 +146,11 @@ def custom_classes(tour: Tour) -> None:
     server = tour.server("llc-1")
     tour.check("the server is ACTIVE", holds=server["status"] == "ACTIVE", found=server)
     tour.run(f"openstack resource provider allocation show {server['id']}")
-    held = tour.allocation(str(server["id"]))
+    held = tour.allocation(server["id"])
     tour.check("it holds 2 CUSTOM_LLC", holds=held.get("CUSTOM_LLC") == 2, found=held)
     tour.check("and no VCPU", holds="VCPU" not in held, found=held)
-    flavor = tour.json("openstack flavor show llc2")
-    tour.check("the flavor still displays 2 vcpus", holds=flavor["vcpus"] == 2, found=flavor)  # type: ignore[index]
+    flavor = tour.record("openstack flavor show llc2")
+    tour.check("the flavor still displays 2 vcpus", holds=flavor["vcpus"] == 2, found=flavor)
     tour.run("openstack server delete llc-1 --wait")
     _bad_flavor(tour)
 
@@ -353,8 +194,8 @@ def programmed_accelerator(tour: Tour) -> None:
     server = tour.server("crypto-1")
     tour.check("the server is ACTIVE", holds=server["status"] == "ACTIVE", found=server)
     tour.run("openstack accelerator arq list -c state -c attach_handle_type -c attach_handle_info")
-    address = _attached_address(tour, str(server["id"]))
-    domain = _domain(tour, str(server["id"]))
+    address = _attached_address(tour, server["id"])
+    domain = _domain(tour, server["id"])
     tour.say(domain)
     wanted = f'bus="0x{address[5:7]}" slot="0x{address[8:10]}" function="0x{address[11]}"'
     tour.check(f"the domain definition has {address}", holds=wanted in domain.replace("'", '"'), found=wanted)
@@ -362,12 +203,12 @@ def programmed_accelerator(tour: Tour) -> None:
     function = f"_FUNCTION_{AES.upper().replace('-', '_')}"
     tour.check("the region's provider carries the function's trait", holds=function in traits, found=traits)
     tour.run("openstack server delete crypto-1 --wait")
-    _check_freed(tour, str(server["id"]))
+    _check_freed(tour, server["id"])
     _two_bitstreams(tour)
 
 
 def _attached_address(tour: Tour, server_id: str) -> str:
-    for row in tour.json("openstack accelerator arq list --long"):  # type: ignore[attr-defined]
+    for row in tour.rows("openstack accelerator arq list --long"):
         info = row["attach_handle_info"]
         if row["instance_uuid"] == server_id and row["state"] == "Bound":
             info = info if isinstance(info, dict) else json.loads(info.replace("'", '"'))
@@ -380,15 +221,15 @@ def _domain(tour: Tour, server_id: str) -> str:
     return files[0].read_text() if files else ""
 
 
-def _provider_of(tour: Tour, server: dict[str, object]) -> str:
+def _provider_of(tour: Tour, server: dict[str, Any]) -> str:
     """The provider that gives the server its accelerator."""
-    rows = tour.json(f"openstack resource provider allocation show {server['id']}")
-    return next(row["resource_provider"] for row in rows if "CUSTOM_ACCELERATOR_FPGA" in row["resources"])  # type: ignore[attr-defined]
+    rows = tour.rows(f"openstack resource provider allocation show {server['id']}")
+    return str(next(row["resource_provider"] for row in rows if "CUSTOM_ACCELERATOR_FPGA" in row["resources"]))
 
 
 def _check_freed(tour: Tour, server_id: str) -> None:
     tour.until("its allocations are gone", lambda: (not tour.allocation(server_id), tour.allocation(server_id)))
-    rows = tour.json("openstack accelerator arq list")
+    rows = tour.rows("openstack accelerator arq list")
     tour.check("no accelerator is attached any more", holds=not rows, found=rows)
     tour.check("the domain is gone", holds=not _domain(tour, server_id), found=_domain(tour, server_id))
 
@@ -402,9 +243,9 @@ def _two_bitstreams(tour: Tour) -> None:
     )
     server = tour.server("crypto-2")
     fault = tour.fault("crypto-2")
-    images = [str(dict(tour.json(f"openstack image show {name}"))["id"]) for name in ("aes-128", "aes-128-again")]  # type: ignore[call-overload]
+    images = [tour.record(f"openstack image show {name}")["id"] for name in ("aes-128", "aes-128-again")]
     tour.check("the error names both", holds=all(image in fault for image in images), found=fault)
-    held = tour.allocation(str(server["id"]))
+    held = tour.allocation(server["id"])
     tour.check("nothing stays allocated", holds=not held, found=held)
     tour.run("openstack server delete crypto-2 --wait", shown=False)
     tour.run("openstack image delete aes-128-again", shown=False)
@@ -425,8 +266,8 @@ def reservation(tour: Tour) -> None:
     rid = str(json.loads(str(_lease(tour)["reservations"]))["id"])
     name = f"CUSTOM_RESERVATION_{rid.upper().replace('-', '_')}"
     tour.run(f"openstack resource provider inventory list {host} -c resource_class -c total -c max_unit -c used")
-    rows = tour.json(f"openstack resource provider inventory list {host}")
-    totals = {row["resource_class"]: row["total"] for row in rows}  # type: ignore[attr-defined]
+    rows = tour.rows(f"openstack resource provider inventory list {host}")
+    totals = {row["resource_class"]: row["total"] for row in rows}
     tour.check("3 of the reservation's class on blazar_compute-1", holds=totals == {name: 3}, found=totals)
     tour.run(f"openstack flavor show {rid} -c name -c access_project_ids -c os-flavor-access:is_public -c properties")
     for number in (1, 2, 3):
@@ -458,17 +299,17 @@ def _lease_end(tour: Tour, rid: str, name: str, host: str) -> None:
     tour.check("the servers are gone", holds=not any(name.startswith("team-") for name in servers), found=servers)
     flavors = tour.run("openstack flavor list --all -f value -c ID", shown=False).split()
     tour.check("the flavor is gone", holds=rid not in flavors, found=flavors)
-    rows = tour.json(f"openstack resource provider inventory list {host}")
+    rows = tour.rows(f"openstack resource provider inventory list {host}")
     tour.check("the inventory is gone", holds=not rows, found=rows)
     classes = tour.run("openstack resource class list -f value", shown=False)
     tour.check("the class is gone", holds=name not in classes, found=classes)
     tour.run("openstack reservation lease delete team-a")
-    number = tour.json("openstack reservation host list")[0]["id"]  # type: ignore[index]
+    number = tour.rows("openstack reservation host list")[0]["id"]
     tour.run(f"openstack reservation host delete {number}")
 
 
-def _lease(tour: Tour) -> dict[str, object]:
-    return dict(tour.json("openstack reservation lease show team-a"))  # type: ignore[call-overload]
+def _lease(tour: Tour) -> dict[str, Any]:
+    return tour.record("openstack reservation lease show team-a")
 
 
 def _minutes_after(iso: str, minutes: int) -> str:
@@ -499,7 +340,7 @@ def killed(tour: Tour) -> None:
     )
     server = tour.server("spectrum-1")
     tour.say(f"   it is {server['status']}; {server.get('fault') or 'no fault'}")
-    held = tour.allocation(str(server["id"]))
+    held = tour.allocation(server["id"])
     expected = 1 if server["status"] == "ACTIVE" else 0
     tour.check("nothing is double-allocated", holds=held.get("CUSTOM_ACCELERATOR_FPGA", 0) == expected, found=held)
     tour.run("openstack server delete spectrum-1 --wait")
@@ -523,11 +364,11 @@ def _wait_for_programming(tour: Tour) -> None:
 def _all_free(tour: Tour) -> tuple[bool, object]:
     """No device lost, none still reserved or used."""
     generations = tour.generations()
-    rows = tour.json("openstack accelerator arq list")
+    rows = tour.rows("openstack accelerator arq list")
     devices = _devices(tour, {name: 0 for name in generations if not name.startswith("blazar_")})
     reserved = {}
     for name in tour.regions():
-        for row in tour.json(f"openstack resource provider inventory list {tour.provider(name)}"):  # type: ignore[attr-defined]
+        for row in tour.rows(f"openstack resource provider inventory list {tour.provider(name)}"):
             reserved[name] = (row["reserved"], row["used"])
     free = all(pair == (0, 0) for pair in reserved.values())
     return devices == (3, 4, 2) and not rows and free, (devices, rows, reserved)

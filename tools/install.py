@@ -1,6 +1,6 @@
 """Fill a virtual environment from requirements files with hashes, by uv, or by pip where uv cannot.
 
-usage: .venv/bin/python tools/install.py --into DIRECTORY --name NAME [--checkout] LOCK...
+usage: .venv/bin/python tools/install.py --into DIRECTORY --name NAME [--checkout] [--built-here] LOCK...
 
 uv is some ten times quicker (all environments of the tests in 10 s instead of 90 s on two cores) but does not read
 pip's configuration; where a mirror, a proxy or a certificate that only pip knows is needed, pip does the work.
@@ -8,6 +8,7 @@ Standard library only: it runs before anything is installed.
 """
 
 import argparse
+import ast
 import os
 import subprocess
 import sys
@@ -23,6 +24,9 @@ def main() -> None:
     parser.add_argument("--into", required=True, type=Path, help="the virtual environment; made if absent")
     parser.add_argument("--name", required=True, help="what is installed, for the progress lines")
     parser.add_argument("--checkout", action="store_true", help="install this checkout too, editable")
+    parser.add_argument(
+        "--built-here", action="store_true", help="build sources with what the environment has: nothing more is fetched"
+    )
     parser.add_argument("locks", nargs="+", metavar="LOCK", type=Path, help="requirements files with hashes")
     asked = parser.parse_args()
 
@@ -31,7 +35,8 @@ def main() -> None:
     python = asked.into / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", asked.into], check=True)
-    install(python, ["--require-hashes", *(f"--requirement={lock}" for lock in asked.locks)])
+    options = ["--require-hashes", *(["--no-build-isolation"] if asked.built_here else [])]
+    install(python, [*options, *(f"--requirement={lock}" for lock in asked.locks)])
     if asked.checkout:
         # The build tool is one of the pinned packages: nothing is fetched for the build.
         install(python, ["--no-deps", "--no-build-isolation", "--editable=."])
@@ -62,18 +67,17 @@ def pip(python: Path) -> list[str | Path]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, with pip's index and certificate also in uv's words."""
-    own = dict(os.environ)
-    told = {"SSL_CERT_FILE": own.get("PIP_CERT"), "UV_DEFAULT_INDEX": own.get("PIP_INDEX_URL") or configured_index()}
-    return {name: value for name, value in told.items() if value} | own
+    """Ours, with what pip is set to and uv has another word for; uv reads none of pip's settings."""
+    settings = {**pip_settings(), **{name: value for name, value in os.environ.items() if name.startswith("PIP_")}}
+    told = {"SSL_CERT_FILE": settings.get("PIP_CERT"), "UV_DEFAULT_INDEX": settings.get("PIP_INDEX_URL")}
+    return {name: value for name, value in told.items() if value} | dict(os.environ)
 
 
-def configured_index() -> str:
-    """Where this machine's pip is told to look, asked of pip itself (the name of its setting; no address is kept
-    here): uv does not read pip's configuration. Empty: nowhere but its default.
-    """
-    done = subprocess.run([*PIP, "config", "get", "global.index-url"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else ""
+def pip_settings() -> dict[str, str]:
+    """What this machine's pip is told by its files, under the names of the environment variables that say the same."""
+    done = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=False)
+    pairs = (line.split("=", 1) for line in done.stdout.splitlines() if line.startswith(("global.", "install.")))
+    return {f"PIP_{key.partition('.')[2].replace('-', '_').upper()}": ast.literal_eval(value) for key, value in pairs}
 
 
 if __name__ == "__main__":

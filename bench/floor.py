@@ -1,0 +1,163 @@
+"""What a durable write costs on this machine before anything of ours is done: the floor under the rows of writes.
+
+The parts are measured one by one: an empty request through the server of `moorage up`, with the load generator's own
+share; a transaction of one row over libpq, synced; the rows of claims, ready made, in one transaction. What a row
+of the plan could be at best is their sum: no route, no check, no decision, no waiting for each other's turn.
+"""
+
+import statistics
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from bench import operations, scale
+from bench.cloud import Cloud
+from bench.databases import DatabaseServer, free_port
+from bench.load import Operation, Watched, drive
+from bench.processes import cpu_seconds
+from bench.servers import ROOT, Server, running
+from bench.table import Figure
+from moorage.core.clock import SystemClock
+from moorage.core.ids import RandomIds
+from moorage.db.batches import Batches, Command
+from moorage.db.engine import open_engine
+from moorage.placement import store_drafts
+from moorage.placement.claiming import Wish, claim
+from moorage.placement.drafts import Draft
+from moorage.placement.forest import Forest
+from moorage.placement.service import PlacementService
+
+Say = Callable[[Figure], None]
+
+#: Cores of this machine that the plan's rows are measured on, the load generator included.
+CORES = 2
+NOBODY = "floor"
+
+
+class Part(NamedTuple):
+    """Milliseconds: until the answer, of CPU here and in the database, and of CPU of whoever asks."""
+
+    p50: float
+    here: float
+    database: float = 0.0
+    client: float = 0.0
+
+    def share(self, of: int) -> "Part":
+        return Part(*(value / of for value in self))
+
+
+def figures(say: Say, *, hosts: int, seconds: float) -> None:
+    cloud = Cloud("flat", hosts, 0)
+    with scale.filled_cloud("postgresql", cloud) as filled:
+        empty = _empty(filled.database, cloud, seconds)
+        for name, part in empty.items():
+            _say(say, f"empty request, {name}", part)
+        synced = _committed(filled, cloud, [0], seconds)[0]
+        _say(say, "transaction of one row, over libpq, synced", synced)
+        claims = _committed(filled, cloud, [1, 16, 50], seconds)
+        for size, part in claims.items():
+            _say(say, f"rows of {size} claims in a transaction, each", part.share(size))
+    alone, many, post = empty["PUT, 1 client"], empty["PUT, 32 clients"], empty["POST of 50, 2 clients"]
+    say(_at_best("claim, 1 client", 1, [alone, claims[1]]))
+    say(_at_best("claim, 32 clients; on one host", 32, [many, claims[16].share(16)]))
+    say(_at_best("loading a host: 4 writes in groups of 4, 8 clients", 8, [*[empty["PUT, 8 clients"]] * 4, claims[1]]))
+    say(_at_best("POST of 50 claims, 2 clients", 2, [post, claims[50]], 50))
+
+
+def _at_best(name: str, clients: int, parts: Sequence[Part], size: int = 1) -> Figure:
+    """One client waits for the parts one after the other; many, for the cores, the load generator's share included."""
+    cpu = sum(part.here + part.database for part in parts)
+    together = cpu + sum(part.client for part in parts)
+    p50 = sum(part.p50 for part in parts) if clients == 1 else clients * together / CORES
+    note = f"CPU {cpu:.3f} ms; at most {clients / p50 * size * 1e3:,.0f} per s"
+    return Figure(f"at best: {name}", f"p50 {p50:.2f} ms", note)
+
+
+def _say(say: Say, name: str, part: Part) -> None:
+    note = f"CPU {part.here:.3f} ms here, {part.database:.3f} in the database, {part.client:.3f} of the client"
+    say(Figure(name, f"p50 {part.p50:.3f} ms", note))
+
+
+# --- an empty request -----------------------------------------------------------------------------------------------
+
+
+def _empty(database: DatabaseServer, cloud: Cloud, seconds: float) -> dict[str, Part]:
+    port = free_port()
+    command = [sys.executable, "-m", "bench.empty", str(port)]
+    server = Server(
+        "empty",
+        f"http://127.0.0.1:{port}",
+        database,
+        command,
+        database.directory / "empty.log",
+        {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+    )
+    asked: dict[str, tuple[Operation, int]] = {
+        "PUT, 1 client": (operations.claiming(cloud), 1),
+        "PUT, 8 clients": (operations.claiming(cloud), 8),
+        "PUT, 32 clients": (operations.claiming(cloud), 32),
+        "POST of 50, 2 clients": (operations.claiming_many(cloud, 50), 2),
+    }
+    with running(server):
+        return {name: _driven(server, operation, clients, seconds) for name, (operation, clients) in asked.items()}
+
+
+def _driven(server: Server, operation: Operation, clients: int, seconds: float) -> Part:
+    found = drive(operation, server.url, Watched(server.pids, ()), clients=clients, seconds=seconds)
+    done = len(found.latencies) / 1e3
+    return Part(statistics.median(found.latencies) * 1e3, found.server_cpu / done, client=found.client_cpu / done)
+
+
+# --- a transaction --------------------------------------------------------------------------------------------------
+
+
+def _committed(filled: scale.Filled, cloud: Cloud, sizes: Sequence[int], seconds: float) -> dict[int, Part]:
+    """{claims in a transaction: what it takes}; of 0 claims it is the number's row alone."""
+    engine, database = open_engine(filled.url), filled.database
+    service = PlacementService(engine, SystemClock(), RandomIds(), lease_s=0)
+    service.start()
+    forest, batches = service.providers.forest(), Batches(engine)
+    found = {}
+    with closing(batches):
+        last = forest.sequence
+        for size in sizes:
+            found[size], last = _transactions(batches, database, forest, cloud, size, last, seconds)
+    engine.dispose()
+    return found
+
+
+def _transactions(
+    batches: Batches, database: DatabaseServer, forest: Forest, cloud: Cloud, size: int, last: int, seconds: float
+) -> tuple[Part, int]:
+    """And the number of the last one."""
+    _commit(batches, _commands(forest, cloud, size, last, 0))  # prepares the statements
+    times: list[float] = []
+    here, before, end = 0.0, cpu_seconds(database.pids), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        commands = _commands(forest, cloud, size, last + 1 + len(times), len(times))
+        cpu, started = time.process_time(), time.perf_counter()
+        _commit(batches, commands)
+        times.append((time.perf_counter() - started) * 1e3)
+        here += time.process_time() - cpu
+    done = len(times)
+    database_ms = (cpu_seconds(database.pids) - before) / done * 1e3
+    return Part(statistics.median(times), here / done * 1e3, database_ms), last + 1 + done
+
+
+def _commit(batches: Batches, commands: Sequence[Command]) -> None:
+    with batches.transaction() as transaction:
+        transaction.commit(*commands)
+
+
+def _commands(forest: Forest, cloud: Cloud, size: int, last: int, number: int) -> list[Command]:
+    """What a group of so many claims by new consumers sends; decided on the same forest again and again."""
+    draft = Draft(forest, datetime.now(UTC))
+    held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
+    for one in range(size):
+        host = cloud.root((number * size + one) * 7919 % cloud.hosts)
+        claim(draft, [Wish(str(uuid.uuid4()), {host: held}, "red", "alice", "INSTANCE")], single=True)
+    return [store_drafts.take_next(last, NOBODY), *store_drafts.write(draft, last + 1)]

@@ -1,0 +1,45 @@
+"""Our own planes as their operators start them: `moorage up` with a configuration file of its own."""
+
+import dataclasses
+from pathlib import Path
+
+from bench.databases import DatabaseServer
+from bench.servers import Server
+from moorage.config import Config, render
+from moorage.core.clock import SystemClock
+from moorage.identity.client import PasswordTokens
+from moorage.identity.embedded import credentials
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import SocketTransport
+
+
+def moorage(on: DatabaseServer, name: str, port: int, **sections: dict[str, object]) -> Server:
+    directory = on.directory / name
+    (directory / "provider_config").mkdir(parents=True, mode=0o700)
+    given: dict[str, dict[str, object]] = {
+        "plane": {"state_path": ".", "log_file": "moorage.log", "log_level": "warning"},
+        "server": {"port": port},
+        "compute": {"provider_config_location": str(directory / "provider_config")},
+    }
+    for section, options in sections.items():
+        given[section] = given.get(section, {}) | options
+    config = Config()
+    for section, options in given.items():
+        config = dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **options)})
+    path = directory / "moorage.conf"
+    path.write_text(render(config))
+    command = [str(Path(__file__).parents[1] / ".venv" / "bin" / "moorage"), "up", "--config", str(path)]
+    return Server("ours", f"http://127.0.0.1:{port}", on, command, directory / "server.log", says="Moorage is up")
+
+
+def state(server: Server) -> Path:
+    return server.log.parent
+
+
+def client(services: Server, name: str) -> ServiceClient:
+    password, project = credentials(state(services), "admin")
+    tokens = PasswordTokens(
+        SocketTransport(f"{services.url}/identity"), username="admin", password=password, project=project,
+        clock=SystemClock(),
+    )  # fmt: skip
+    return ServiceClient(SocketTransport(f"{services.url}/{name}"), service_type=name, credentials=tokens)

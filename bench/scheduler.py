@@ -1,0 +1,151 @@
+"""Select and claim at many hosts: the scheduler in this process, Placement in another one, the database behind both.
+
+A server is placed when its claim is acknowledged: candidates asked for, hosts weighed and filtered, claimed. Its latency
+begins when the builder takes it; those of a batch are claimed for together, at its end.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from sqlalchemy import Engine, insert
+
+from bench import scale
+from bench.cloud import Cloud
+from bench.databases import DatabaseServer
+from bench.processes import cpu_seconds
+from bench.servers import Server as ServerProcess
+from bench.table import Figure
+from moorage.compute import tables
+from moorage.compute.build import BATCH
+from moorage.compute.model import Flavor, PowerState, Server, TaskState, VmState
+from moorage.compute.places import Place
+from moorage.compute.placing import Newcomer, Placer
+from moorage.compute.quota import DEFAULTS
+from moorage.compute.searching import Shared
+from moorage.compute.service import ComputeService
+from moorage.core.clock import SystemClock
+from moorage.core.ids import RandomIds
+from moorage.db import migrations
+from moorage.db.engine import open_engine
+from moorage.jobs.duties import Wakeups
+from moorage.jobs.hints import InProcessHints
+from moorage.placement.client import PlacementClient
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import SocketTransport
+
+Say = Callable[[Figure], None]
+
+SMALL = Flavor("small", "small", 1, 512, 1)
+GOAL = "500 servers/s, p99 under 50 ms"
+WARM_S = 1.0
+
+
+def figures(kind: str, say: Say, *, hosts: int, seconds: float) -> None:
+    with scale.filled_cloud(kind, Cloud("flat", hosts, 2)) as filled:
+        filled.server.start()
+        with _compute(filled.database, filled.server, hosts) as bench:
+            bench.placed_one_by_one(say, seconds)
+            bench.placed_in_batches(say, seconds)
+
+
+@contextmanager
+def _compute(database: DatabaseServer, placement: ServerProcess, hosts: int) -> Iterator["_Bench"]:
+    engine = open_engine(database.create("compute"))
+    try:
+        migrations.upgrade(engine, "compute")
+        _fill(engine, hosts)
+        yield _Bench(engine, database, placement, hosts)
+    finally:
+        engine.dispose()
+
+
+def _fill(engine: Engine, hosts: int) -> None:
+    """The hosts of the cloud, as their agents would have registered them a moment ago."""
+    cloud, ids, now = Cloud("flat", hosts, 2), RandomIds(), datetime.now(UTC)
+    usual = {
+        "hypervisor_type": "QEMU", "hypervisor_version": 1, "host_ip": "127.0.0.1", "vcpus": 64, "memory_mb": 524288,
+        "local_gb": 4000, "devices": 0, "cpu_info": {"arch": "x86_64"}, "is_enabled": True, "forced_down": False,
+        "heartbeat_at": now,
+    }  # fmt: skip
+    rows = [
+        usual | {"name": f"flat-{host:06}", "service_uuid": ids.uuid(), "provider_uuid": cloud.root(host)}
+        for host in range(hosts)
+    ]
+    with engine.begin() as connection:
+        connection.execute(insert(tables.hosts), rows)
+
+
+class _Bench:
+    def __init__(self, engine: Engine, database: DatabaseServer, placement: ServerProcess, hosts: int) -> None:
+        self._engine = engine
+        self._database = database
+        self._process = placement
+        self._hosts = hosts
+        self._clock, self._ids = SystemClock(), RandomIds()
+        self._client = PlacementClient(
+            ServiceClient(SocketTransport(placement.url), service_type="placement", clock=self._clock)
+        )
+        hints = InProcessHints(Wakeups())
+        unlimited = dict.fromkeys(DEFAULTS, -1)
+        self._service = ComputeService(
+            engine, self._clock, self._ids, hints, quotas=unlimited, placement=self._client, up_window_s=3600
+        )
+        self._placer = Placer(engine, self._client, self._service.hosts)
+        self._placer.prepare()
+
+    def placed_one_by_one(self, say: Say, seconds: float) -> None:
+        self._run("one at a time", say, seconds, 1)
+
+    def placed_in_batches(self, say: Say, seconds: float) -> None:
+        self._run(f"batches of {BATCH}", say, seconds, BATCH)
+
+    def _run(self, what: str, say: Say, seconds: float, batch: int) -> None:
+        self._place_for(WARM_S, batch)
+        before, began = self._cpu(), time.perf_counter()
+        latencies = self._place_for(seconds, batch)
+        self._say(what, say, latencies, time.perf_counter() - began, before)
+
+    def _place_for(self, seconds: float, batch: int) -> list[float]:
+        latencies: list[float] = []
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            taken = time.perf_counter()
+            places = self._placed([self._server() for _ in range(batch)])
+            if any(not isinstance(place, Place) for place in places):
+                raise SystemExit(f"error: not all were placed: {places}")
+            latencies += [time.perf_counter() - taken] * batch
+        return latencies
+
+    def _placed(self, servers: list[Server]) -> list[object]:
+        if len(servers) == 1:
+            return [self._placer.place(servers[0], {})]
+        orders = [[Newcomer(server, {}, lambda: None)] for server in servers]
+        outcomes = self._placer.place_together(orders, Shared(len(servers)), lambda: True)
+        return [place for outcome in outcomes for place in (outcome if isinstance(outcome, list) else [outcome])]
+
+    def _say(
+        self, what: str, say: Say, latencies: list[float], wall: float, before: tuple[float, float, float]
+    ) -> None:
+        count = len(latencies)
+        used = [(after - then) / count * 1000 for after, then in zip(self._cpu(), before, strict=True)]
+        note = f"CPU per server: scheduler {used[0]:.2f} ms, Placement {used[1]:.2f} ms, database {used[2]:.2f} ms"
+        cuts = statistics.quantiles(latencies, n=100)
+        note = f"p50 {cuts[49] * 1000:.1f} ms, p99 {cuts[98] * 1000:.1f} ms; {note}"
+        say(Figure(f"{self._hosts:,} hosts: {what}", f"{count / wall:,.0f} per s", note, GOAL))
+
+    def _cpu(self) -> tuple[float, float, float]:
+        return time.process_time(), cpu_seconds(self._process.pids), cpu_seconds(self._database.pids)
+
+    def _server(self) -> Server:
+        now = self._clock.now()
+        return Server(
+            id=self._ids.uuid(), number=0, name="vm", project_id="p", user_id="u", image_id=None, flavor=SMALL,
+            vm_state=VmState.BUILDING, task_state=TaskState.SCHEDULING, power_state=PowerState.NONE, host=None,
+            wanted_zone=None, wanted_host=None, metadata={}, tags=(), description=None, hostname="vm", key_name=None,
+            user_data=None, config_drive=False, reservation_id="r", launch_index=0, scheduler_hints={}, locked_by=None,
+            locked_reason=None, fault=None, placed=None, devices=(), parked_at=None, parked_image_id=None,
+            created_at=now, updated_at=now, launched_at=None, deleted_at=None,
+        )  # fmt: skip

@@ -1,0 +1,178 @@
+"""What the steps of the tour (`demo.py`) are made of: a plane of their own, commands as people type them, checks."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+class Failed(Exception):
+    """A check did not hold."""
+
+
+class Tour:
+    def __init__(self, clients: Path, moorage: Path, state: Path, port: int) -> None:
+        self.clients = clients
+        self.moorage = moorage
+        self.state = state
+        self.port = port
+        self.config = state / "moorage.conf"
+        self.environment = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
+        self.environment |= {
+            "MOORAGE_CONFIG": str(self.config),
+            "PYTHONWARNINGS": "ignore",
+            "NO_COLOR": "1",
+            "COLUMNS": "118",
+        }
+        self.checks = 0
+        self.commands = 0
+        self.region_id = ""  #: type of the FPGA regions, as bitstreams name it
+        self._providers: dict[str, dict[str, Any]] = {}
+        self._plane: subprocess.Popen[str] | None = None
+
+    # What a step is made of
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def title(self, text: str) -> None:
+        self.say(f"\n== {text}")
+
+    def run(self, line: str, *, refused: bool = False, shown: bool = True) -> str:
+        """Run a command as a user would type it; its standard output. `refused`: it must fail."""
+        words = shlex.split(line)
+        program = {"openstack": self.clients / "openstack", "moorage": self.moorage}[words[0]]
+        done = subprocess.run(
+            [str(program), *words[1:]],
+            env=self.environment,
+            cwd=self.state,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        self.commands += 1
+        answer = done.stdout.strip()
+        # A packaging bug of python-blazarclient 4.6.0 shows up in every openstack command.
+        errors = "\n".join(text for text in done.stderr.splitlines() if "reservation_host_unset" not in text).strip()
+        if shown:
+            self.say(f"$ {line}")
+            for text in filter(None, (answer, errors)):
+                self.say(text)
+        if (done.returncode != 0) != refused:
+            raise Failed(f"{line}\nexit code {done.returncode}\n{answer}\n{errors}")
+        return errors if refused else answer
+
+    def record(self, line: str) -> dict[str, Any]:
+        """The answer to a question of ours that nobody needs to see, by column."""
+        return dict(json.loads(self.run(f"{line} -f json", shown=False)))
+
+    def rows(self, line: str) -> list[dict[str, Any]]:
+        """As `record`, of a command that lists."""
+        return list(json.loads(self.run(f"{line} -f json", shown=False)))
+
+    def check(self, claim: str, *, holds: bool, found: object = "") -> None:
+        if not holds:
+            raise Failed(f"{claim}: does not hold. Found: {found}")
+        self.checks += 1
+        self.say(f"   ok: {claim}")
+
+    def until(self, claim: str, probe: Callable[[], tuple[bool, object]], timeout_s: float = 30) -> None:
+        """Check that becomes true within `timeout_s`."""
+        end = time.monotonic() + timeout_s
+        while True:
+            holds, found = probe()
+            if holds or time.monotonic() > end:
+                break
+            time.sleep(0.2)
+        self.check(claim, holds=holds, found=found)
+
+    # The plane
+
+    @property
+    def up_command(self) -> list[str]:
+        return [str(self.moorage), "up", "--port", str(self.port), "--adjustable-clock"]
+
+    def start(self) -> None:
+        self.say(f"$ moorage up --port {self.port} --adjustable-clock &")
+        began = time.monotonic()
+        self._plane = subprocess.Popen(
+            self.up_command,
+            env=self.environment,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        while not self._answers():
+            if self._plane.poll() is not None or time.monotonic() - began > 60:
+                raise Failed(f"the plane did not start: {self._plane.communicate()[1]}")
+            time.sleep(0.05)
+        self.say(f"   ready after {time.monotonic() - began:.1f} s")
+        answer = self.run("moorage env", shown=False)
+        for line in answer.splitlines():
+            name, _, value = line.removeprefix("export ").partition("=")
+            self.environment[name] = shlex.split(value)[0]
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End the plane and all its processes; SIGKILL gives it no chance to tidy up."""
+        if self._plane is None:
+            return
+        if how == signal.SIGKILL:
+            os.killpg(self._plane.pid, how)
+        else:
+            self._plane.send_signal(how)
+        try:
+            self._plane.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._plane.pid, signal.SIGKILL)
+            raise Failed("the plane did not end within 30 s of Ctrl-C") from None
+        self._plane = None
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/identity/healthcheck", timeout=10) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    # Short questions
+
+    def server(self, name: str) -> dict[str, Any]:
+        return self.record(f"openstack server show {name}")
+
+    def fault(self, name: str) -> str:
+        """Why the server is in ERROR, as its owner reads it."""
+        fault = self.server(name)["fault"]
+        self.say(f"   fault: {fault['message']}")
+        return str(fault["message"])
+
+    def provider(self, name: str) -> str:
+        """Its uuid. Asked for once; providers keep theirs."""
+        if name not in self._providers:
+            self.generations()
+        if name not in self._providers:
+            raise Failed(f"there is no resource provider {name}")
+        return str(self._providers[name]["uuid"])
+
+    def generations(self) -> dict[str, int]:
+        self._providers = {row["name"]: row for row in self.rows("openstack resource provider list")}
+        return {name: int(row["generation"]) for name, row in self._providers.items()}
+
+    def regions(self) -> list[str]:
+        """The FPGA regions of the host, by name."""
+        return sorted(name for name in self._providers or self.generations() if "_R" in name)
+
+    def allocation(self, consumer: str) -> dict[str, int]:
+        """What `consumer` holds, summed over providers."""
+        held: dict[str, int] = {}
+        for row in self.rows(f"openstack resource provider allocation show {consumer}"):
+            for name, amount in row["resources"].items():
+                held[name] = held.get(name, 0) + amount
+        return held
