@@ -5,12 +5,12 @@ PYTHON ?= python3
 MAKEFLAGS += --no-print-directory
 INSTALL := .venv/bin/python tools/install.py
 # What `make test` installs, two at a time.
-EVERYTHING := .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done
+EVERYTHING := .venv/.dev .venv/.libvirt .venv-clients/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done .venv-tempest/.done
 PYTEST := .venv/bin/pytest
 
 .PHONY: help
 help: ## List what there is (the default)
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 .PHONY: demo
 demo: ## From nothing to a finished tour: install, start the whole plane, drive it with the stock clients
@@ -29,6 +29,18 @@ test: ## Run all tests; servers that are not there are installed and started for
 .PHONY: conformance
 conformance: .venv/.dev .venv-conformance/.done ## Placement's own test suite against ours, on all three databases; ARGS="--help" says more
 	@.venv/bin/python -m tests.conformance $(ARGS)
+
+.PHONY: test-nova
+test-nova: .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.done .venv-nova/.done ## A real Nova above our placement, reservation and accelerator services; 5 minutes
+	@MOORAGE_TEST_NOVA=1 .venv/bin/python -m tests.servers $(PYTEST) tests/nova $(ARGS)
+
+.PHONY: test-qemu
+test-qemu: .venv/.libvirt ## The accelerator drivers over a real kernel, in a guest with SR-IOV, IOMMU and mdev; 2 minutes
+	@MOORAGE_TEST_QEMU=1 $(PYTEST) -rs tests/qemu $(ARGS)
+
+.PHONY: tempest
+tempest: .venv/.dev .venv-tempest/.done ## Tempest's tests of the Compute API that need no network and no volume; 5 minutes
+	@TEMPEST=all $(PYTEST) -q tests/system/compute/test_tempest.py $(ARGS)
 
 .PHONY: crash
 crash: .venv/.dev ## Kill the server and its database 1,000 times each, under load, and look at what is left; 20 minutes
@@ -74,7 +86,7 @@ specs: .venv/.dev ## Fill the tables of docs/specs from the docstrings of the te
 
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware clients keystone glance conformance bench; do \
+	@for lock in runtime uv dev keystonemiddleware libvirt nvidia clients keystone glance nova conformance tempest bench; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -82,7 +94,7 @@ lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 
 .PHONY: clean
 clean: ## Remove virtual environments, caches and build output (state of a plane stays)
-	rm -rf .venv .venv-clients .venv-keystone .venv-glance .venv-conformance .venv-bench build dist src/*.egg-info
+	rm -rf .venv .venv-clients .venv-keystone .venv-glance .venv-nova .venv-conformance .venv-tempest .venv-bench build dist src/*.egg-info
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -101,9 +113,13 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 	@$(INSTALL) --into .venv --name Moorage --checkout $<
 	@touch $@
 
-.venv/.dev: requirements/dev.txt requirements/keystonemiddleware.txt .venv/.runtime
-	@$(INSTALL) --into .venv --name "test and lint tools" requirements/dev.txt requirements/keystonemiddleware.txt
+.venv/.dev: requirements/dev.txt requirements/keystonemiddleware.txt requirements/nvidia.txt .venv/.runtime
+	@$(INSTALL) --into .venv --name "test and lint tools" $(filter %.txt,$^)
 	@touch $@
+
+.venv/.libvirt: requirements/libvirt.txt | .venv/.dev
+	@# Without them their tests are skipped: no reason to stop here.
+	@tools/libvirt_host $< && touch $@ || true
 
 .venv-clients/.done: requirements/clients.txt | .venv/.uv
 	@$(INSTALL) --into .venv-clients --name "the OpenStack clients" $<
@@ -119,6 +135,14 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 
 .venv-conformance/.done: requirements/conformance.txt | .venv/.uv
 	@$(INSTALL) --into .venv-conformance --name "Placement's test suite and the Placement it is from" $<
+	@touch $@
+
+.venv-nova/.done: requirements/nova.txt | .venv/.uv
+	@$(INSTALL) --into .venv-nova --name "a Nova to test against" $<
+	@touch $@
+
+.venv-tempest/.done: requirements/tempest.txt | .venv/.uv
+	@$(INSTALL) --into .venv-tempest --name "Tempest's tests" $<
 	@touch $@
 
 .venv-bench/.done: requirements/bench.txt | .venv/.uv

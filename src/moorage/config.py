@@ -23,7 +23,10 @@ ENDPOINT_PATHS = {
 }
 
 #: What [plane] services may name.
-SERVICES = (*ENDPOINT_PATHS, "agent")
+SERVICES = (*ENDPOINT_PATHS, "agent", "accelerator-agent")
+
+#: In `state_path`, unless [agent] socket says otherwise.
+AGENT_SOCKET = "agent.sock"
 
 
 def option(default: Any, help_text: str, *, choices: tuple[str, ...] = ()) -> Any:
@@ -35,7 +38,8 @@ class PlaneOptions:
     state_path: str = option("state", "Directory of everything this process keeps on disk. Relative to this file.")
     services: str = option(
         "identity,placement,compute,accelerator,reservation,image,agent",
-        "What this process runs, comma separated. Others are reached over HTTP, see [endpoints].",
+        "What this process runs, comma separated. Others are reached over HTTP, see [endpoints]. 'agent' is the agent of "
+        "a host; 'accelerator-agent' that of a host whose servers are a real Nova's.",
     )
     region: str = option("RegionOne", "Name of the region in the catalogue.")
     clock: str = option(
@@ -128,6 +132,12 @@ class PlacementOptions:
         "While the database does not answer, providers and candidates are read from memory for so many seconds, "
         "marked with their age. 0: such reads are refused, too.",
     )
+    lease_s: float = option(
+        0.5,
+        "While this process is the only one on its PostgreSQL or MariaDB, reads do not ask it whether others have "
+        "written: for so many seconds at a time, 0.3 to 5. Another one's first write waits so long at most, also where "
+        "this one was killed. 0: reads ask, always. Alike in all processes on one database.",
+    )
     max_search_steps: int = option(
         800_000,
         "Work that one search for allocation candidates may cost before it is refused, in steps of about a microsecond.",
@@ -142,26 +152,169 @@ class ComputeOptions:
     provider_config_writable_by_others: bool = option(
         False, "Accept provider configuration files that others than their owner may write."
     )
+    provider_config_watch_s: float = option(
+        2.0,
+        "How often the agent looks whether those files changed. 0: never; they are read again on SIGHUP and by "
+        "`moorage provider-config apply`.",
+    )
     poll_period_s: float = option(5.0, "How often servers to be placed are looked for when no hint came.")
+    bare_metal_period_s: float = option(
+        600.0, "How often the allocations of bare-metal servers are compared with their flavors."
+    )
     host_down_after_s: int = option(60, "A host whose agent was silent for longer counts as down.")
+    allow_resize_to_same_host: bool = option(
+        False, "A resize may end on the host where it began; both flavors are held there until it is confirmed."
+    )
+    shelved_offload_time: int = option(
+        0,
+        "So many seconds a shelved server stays on its host. 0: it leaves at once. -1: it stays until it is told to go.",
+    )
+    reclaim_instance_interval: int = option(
+        0, "So many seconds a deleted server can be restored; it holds what it held meanwhile. 0: it is gone at once."
+    )
+    quota_instances: int = option(10, "Servers of a project that has no limit of its own. -1: no limit.")
+    quota_cores: int = option(20, "As quota_instances, of VCPU and PCPU together.")
+    quota_ram_mb: int = option(51200, "As quota_instances, of MEMORY_MB.")
+    quota_key_pairs: int = option(100, "As quota_instances, of keypairs for each user.")
+    quota_metadata_items: int = option(128, "As quota_instances, of metadata of one server.")
+    quota_server_groups: int = option(10, "As quota_instances, of server groups.")
+    quota_server_group_members: int = option(10, "As quota_instances, of servers in one group.")
+    quota_classes: str = option(
+        "", "Limits on resource classes for projects that have none of their own: CUSTOM_GOLD=4, VGPU=2."
+    )
+
+
+@dataclass(frozen=True)
+class SchedulerOptions:
+    max_placement_results: int = option(
+        1000, "Allocation candidates that are compared at most. More are asked for only where no host of those will do."
+    )
+    sample_size: int = option(
+        50,
+        "Allocation candidates, from all over the cloud, that are compared where hosts with more room are preferred; "
+        "0: always max_placement_results.",
+    )
+    max_attempts: int = option(3, "Hosts on which the build of a server is tried.")
+    host_subset_size: int = option(1, "Of so many best hosts one is taken at random.")
+    weight_multipliers: str = option(
+        "", "Weighers that count more, less or the other way round: ram=-1.0, soft_affinity=10. See the guide."
+    )
+    limit_tenants_to_placement_aggregate: bool = option(
+        False, "Servers of a project go into the aggregates that name it as filter_tenant_id, where there are some."
+    )
+    placement_aggregate_required_for_tenants: bool = option(
+        False, "With the former: projects that no aggregate names get no servers."
+    )
+    enable_isolated_aggregate_filtering: bool = option(
+        False, "Aggregates with trait:X=required take only servers that require the trait."
+    )
 
 
 @dataclass(frozen=True)
 class AgentOptions:
     host: str = option("compute-1", "Name of the host, of its compute service and of its resource provider.")
+    virt_driver: str = option(
+        "simulated",
+        "What runs the servers of this host: domains kept as files, or QEMU by libvirt (see [libvirt]).",
+        choices=("simulated", "libvirt"),
+    )
     host_description: str = option("", "YAML file that describes the simulated host. Empty: the built-in one.")
+    socket: str = option("", "Unix socket that commands of this machine reach the agent by. Empty: in state_path.")
+    simulated_hosts: int = option(
+        1,
+        "Hosts that this process simulates. The further ones are called like the first with the number at its end "
+        "counted up (compute-2, compute-3 ...), and have no accelerators.",
+    )
     workers: int = option(4, "Jobs this host works on at the same time.")
     heartbeat_period_s: float = option(10.0, "How often the host says that it is there.")
     update_period_s: float = option(60.0, "How often the provider tree is compared with Placement.")
-    poll_period_s: float = option(2.0, "How often jobs are asked for when no hint came.")
+    poll_period_s: float = option(
+        0.0,
+        "How often jobs are asked for when no hint came. 0: every 10 s where hints come ([plane] hints, or compute in "
+        "this process), else every 2 s.",
+    )
+    domain_report_period_s: float = option(
+        10.0, "How often a host with real guests looks whether one went off by itself or wrote on its console."
+    )
+    resume_guests_state_on_host_boot: bool = option(
+        False, "Real guests that ran when the host went down are rebooted when it is back; otherwise they stay off."
+    )
     job_lease_s: float = option(60.0, "A job whose worker was silent for longer is given out again.")
+    accelerators_on_stop: str = option(
+        "keep",
+        "What a server that is stopped does with its accelerators: keep, or release (it gets others at its start).",
+    )
+
+
+@dataclass(frozen=True)
+class LibvirtOptions:
+    uri: str = option("qemu:///system", "Where libvirt is. A ?socket=... behind it names a daemon's socket.")
+    instances_path: str = option(
+        "", "Directory of disks and images, open to the user that QEMU runs as. Empty: host/instances in state_path."
+    )
+    virt_type: str = option(
+        "auto", "KVM, software emulation, or KVM where the host has it.", choices=("auto", "kvm", "qemu")
+    )
+    machine: str = option("q35", "Machine type of the guests.", choices=("q35", "pc"))
+    cpu_mode: str = option(
+        "host-model",
+        "What CPU a guest gets; the host's traits are those of host-model.",
+        choices=("host-model", "host-passthrough", "maximum", "none"),
+    )
+    devices: str = option(
+        "passthrough",
+        "A server's devices are the host's own, passed through by VFIO; or each is an ivshmem device that QEMU emulates, "
+        "for rehearsals on hosts without an IOMMU.",
+        choices=("passthrough", "emulated"),
+    )
+    host_ip: str = option("127.0.0.1", "Address of this host as the compute service shows it.")
+    shutdown_timeout_s: float = option(
+        60.0, "How long a guest that is to stop or reboot is waited for, then it is cut."
+    )
+    image_cache_bytes: int = option(64 << 30, "Bound of the host's cache of images.")
+    reserved_host_cpus: int = option(0, "CPUs that are kept for the host itself.")
+    reserved_host_memory_mb: int = option(512, "Memory that is kept for the host itself.")
+    reserved_host_disk_gb: int = option(0, "Disk that is kept for the host itself.")
+    cpu_allocation_ratio: float = option(4.0, "How many virtual CPUs there are per CPU.")
+    ram_allocation_ratio: float = option(1.0, "How far memory is given out more than once.")
+    disk_allocation_ratio: float = option(1.0, "How far disk is given out more than once; disks grow as they fill.")
 
 
 @dataclass(frozen=True)
 class AcceleratorOptions:
     bitstream_cache_bytes: int = option(4 << 30, "Bound of the host's cache of bitstreams.")
     report_period_s: float = option(30.0, "How often a host tells the accelerator service everything again.")
+    poll_period_s: float = option(5.0, "How often to look for events to compute without being told.")
     agent_socket: str = option("", "Unix socket that os_acc reaches the accelerator agent by. Empty: in state_path.")
+    drivers: str = option(
+        "simulated",
+        "What finds this host's accelerators, comma separated: simulated, pci, nvidia, qat, fpga_dfl, fpga_manager, "
+        "opae, xrt.",
+    )
+    simulated_devices: str = option(
+        "usual",
+        "Driver simulated: FPGAs and GPUs; or a time card, a GPU in shares and a QuickAssist card besides.",
+        choices=("usual", "every_kind"),
+    )
+    names: str = option(
+        "spec",
+        "What this host's devices are called in Placement: CUSTOM_ACCELERATOR_<TYPE>, or as Cyborg does (FPGA, PGPU, VGPU, "
+        "CUSTOM_QAT), for device profiles of a Nova that asks by those; then traits have both forms.",
+        choices=("spec", "cyborg"),
+    )
+    pci_devices: str = option(
+        "",
+        'Driver pci: the devices that are given out, as JSON: [{"vendor": "8086", "product": "37c8", "type": "QAT", '
+        '"functions": "virtual"}]. See docs/guides/accelerators.md.',
+    )
+    nvidia_devices: str = option("", "Driver nvidia: as pci_devices. Empty: each GPU of that vendor, whole.")
+    qat_devices: str = option("", "Driver qat: as pci_devices. Empty: the virtual functions of each QuickAssist card.")
+    fpga_devices: str = option(
+        "", "Drivers fpga_dfl, fpga_manager and opae: as pci_devices. Empty: each processing accelerator that is one."
+    )
+    xrt_devices: str = option(
+        "", "Driver xrt: as pci_devices, of management functions. Empty: each card of that vendor."
+    )
 
 
 @dataclass(frozen=True)
@@ -186,7 +339,9 @@ class Config:
     endpoints: EndpointOptions = EndpointOptions()
     placement: PlacementOptions = PlacementOptions()
     compute: ComputeOptions = ComputeOptions()
+    scheduler: SchedulerOptions = SchedulerOptions()
     agent: AgentOptions = AgentOptions()
+    libvirt: LibvirtOptions = LibvirtOptions()
     accelerator: AcceleratorOptions = AcceleratorOptions()
     reservation: ReservationOptions = ReservationOptions()
     source: Path = Path("moorage.conf")
@@ -203,8 +358,24 @@ class Config:
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server.port}"
 
     @property
+    def base_url(self) -> str:
+        """Where everybody reaches it."""
+        return (self.server.public_url or self.url).rstrip("/")
+
+    @property
     def runs(self) -> frozenset[str]:
         return frozenset(name.strip() for name in self.plane.services.split(",") if name.strip())
+
+    @property
+    def agent_poll_s(self) -> float:
+        """How often the agent asks for jobs when no hint came."""
+        is_hinted = bool(self.plane.hints) or "compute" in self.runs
+        return self.agent.poll_period_s or (10.0 if is_hinted else 2.0)
+
+    @property
+    def agent_socket(self) -> Path:
+        """Where commands of this machine find the agent."""
+        return Path(self.agent.socket) if self.agent.socket else self.state / AGENT_SOCKET
 
     @property
     def has_users(self) -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
 
-#: ``ServerService.create``: a class of ours and one of its methods.
-METHOD = re.compile(r"\b(_?[A-Z]\w+)\.(_?[a-z]\w+)\b")
+#: ``ServerService.create``: a class of ours and one of its methods; not ``docs/README.md``.
+METHOD = re.compile(r"(?<![\w/])(_?[A-Z]\w+)\.(_?[a-z]\w+)\b")
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from bench import alone
 from moorage.config import Config
 from moorage.db.transactions import in_transaction
 from moorage.placement import grouping
+from tests.docs.named import links, missing_links
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 TEXT = PAGE.read_text()
@@ -37,11 +38,10 @@ def test_the_largest_group_of_the_table_is_the_largest_there_is():
 
 
 def test_links_and_files_are_there():
-    links = re.findall(r"\]\(([^)#]+)\)", TEXT)
     named = re.findall(r"`((?:tests|docs|bench)/[^`]+)`", TEXT)
-    assert links
+    assert links(PAGE)
     assert named
-    assert [link for link in links if not (PAGE.parent / link).exists()] == []
+    assert missing_links(PAGE) == []
     assert [name for name in named if not (PAGE.parents[1] / name).exists()] == []
 
 

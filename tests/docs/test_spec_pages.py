@@ -1,15 +1,14 @@
 """The pages of docs/specs: every requirement once, and nothing named there that does not exist."""
 
 import ast
-import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.named import ROOT, missing_tests
+
 PAGES = ROOT / "docs" / "specs"
 
 #: How many requirements (R, F) and resolved ambiguities (A) each page has; they are numbered from 1.
@@ -83,30 +82,7 @@ def test_modules_of_built_rows_exist():
 
 
 def test_named_tests_exist():
-    missing = []
-    for row in ROWS:
-        for test in row.tests:
-            path, *names = test.partition("[")[0].split("::")
-            if tuple(names) not in names_of_tests(ROOT / path):
-                missing.append(f"{row.page} {row.id}: {test}")
-    assert missing == []
-
-
-@functools.cache
-def names_of_tests(path: Path) -> set[tuple[str, ...]]:
-    """Names of the tests in a file: ``{("test_a",), ("TestB", "test_c")}``; nothing is imported."""
-    if not path.is_file():
-        return set()
-    found: set[tuple[str, ...]] = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef):
-            found.add((node.name,))
-        elif isinstance(node, ast.ClassDef):
-            # A hypothesis state machine is a test by assignment: TestX = Machine.TestCase
-            found |= {(node.name, part.name) for part in node.body if isinstance(part, ast.FunctionDef)}
-        elif isinstance(node, ast.Assign):
-            found |= {(target.id,) for target in node.targets if isinstance(target, ast.Name)}
-    return {names for names in found if names[-1].lower().startswith("test")}
+    assert missing_tests(test for row in ROWS for test in row.tests) == []
 
 
 def test_specs_named_by_modules_have_a_page():

@@ -77,8 +77,8 @@ def test_many_rows_are_changed_and_deleted_by_their_keys(batches):
 
 def test_a_command_without_rows_is_not_sent(batches, monkeypatch):
     sent = []
-    run = batches.run
-    monkeypatch.setattr(batches, "run", lambda commands, **how: sent.append(len(commands)) or run(commands, **how))
+    start = batches.start
+    monkeypatch.setattr(batches, "start", lambda commands, **how: sent.append(len(commands)) or start(commands, **how))
     with batches.transaction() as transaction:
         answers = transaction.send((INSERT, []), (ALL, None), (INSERT, []))
     assert [list(rows) for rows in answers] == [[], [], []]
@@ -121,3 +121,61 @@ def test_the_connection_goes_with_the_engine_and_comes_again(engine, batches):
     assert batches._link is None
     write(batches, (INSERT, [thing(2)]))
     assert len(kept(batches)) == 2
+
+
+def test_a_commit_that_is_refused_is_an_error(engine, batches):
+    """What is checked at the end only, in a transaction that is sent at once and in one of several parts."""
+    if dialect_name(engine) != "postgresql":
+        pytest.skip("only PostgreSQL checks at the end")
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE things ADD CONSTRAINT late UNIQUE (amount) DEFERRABLE INITIALLY DEFERRED"))
+    write(batches, (INSERT, [thing(1)]))
+    with pytest.raises(IntegrityError):
+        write(batches, (INSERT, [thing(2, amount=10)]))
+    with pytest.raises(IntegrityError), batches.transaction() as transaction:
+        transaction.send((INSERT, [thing(2, amount=10)]))
+        transaction.commit()
+    assert [row[0] for row in kept(batches)] == [1]
+
+
+def test_a_transaction_of_one_part_is_one_pipeline_without_words_around_it(engine, batches):
+    """PostgreSQL needs no BEGIN and no COMMIT there: two messages of nine, there and back."""
+    if dialect_name(engine) != "postgresql":
+        pytest.skip("the others have no pipelines")
+    write(batches, (INSERT, [thing(1)]))
+    pg, words = batches._link._pg, []
+
+    class Watching:
+        def __getattr__(self, name):
+            return getattr(pg, name)
+
+        def send_query_params(self, statement, parameters):
+            words.append(statement)
+            pg.send_query_params(statement, parameters)
+
+    batches._link._pg = Watching()
+    write(batches, (INSERT, [thing(2)]), (UPDATE, [{"id": 2, "name": "two", "amount": 7}]))
+    assert words == []
+    with batches.transaction() as transaction:
+        transaction.send((INSERT, [thing(3)]))
+        transaction.commit((INSERT, [thing(4)]))
+    assert words == [b"BEGIN", b"COMMIT"]
+    assert [row[0] for row in kept(batches)] == [1, 2, 3, 4]
+
+
+def test_a_plan_that_was_made_for_an_empty_table_does_not_stay(engine, batches):
+    if dialect_name(engine) != "postgresql":
+        pytest.skip("the others look at the tables each time")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("VACUUM ANALYZE things")
+    one = (UPDATE, [{"id": 1, "name": "other", "amount": 7}])
+    write(batches, one)
+    write(batches, (INSERT, [thing(number) for number in range(2000)]))
+    plan = f"EXPLAIN EXECUTE {UPDATE.name.decode()}('[]')"
+    seen = "\n".join(row[0] for row in batches._link.driver_connection.execute(plan))
+    assert "Join Filter" in seen  # all of the table is looked at
+    for _ in range(32):
+        write(batches, one)
+    seen = "\n".join(row[0] for row in batches._link.driver_connection.execute(plan))
+    assert "Index Cond" in seen
+    assert "Join Filter" not in seen

@@ -118,8 +118,8 @@ class PlaneClients:
         )
         return image["id"]
 
-    def create_flavor(self, name: str, **extra_specs: str) -> str:
-        body = {"id": name, "name": name, "vcpus": 1, "ram": 64, "disk": 1}
+    def create_flavor(self, name: str, *, ram_mb: int = 64, swap_mb: int = 0, **extra_specs: str) -> str:
+        body = {"id": name, "name": name, "vcpus": 1, "ram": ram_mb, "disk": 1, "swap": swap_mb}
         self.compute.request("POST", "/flavors", json={"flavor": body})
         if extra_specs:
             self.compute.request("POST", f"/flavors/{name}/os-extra_specs", json={"extra_specs": extra_specs})
@@ -189,8 +189,13 @@ class VirtualPlane(PlaneClients):
                 "update_period_s": 24 * 3600.0,
                 "poll_period_s": 24 * 3600.0,
             },
-            compute={"host_down_after_s": 24 * 3600, "poll_period_s": 24 * 3600.0},
-            accelerator={"report_period_s": 24 * 3600.0},
+            compute={
+                "host_down_after_s": 24 * 3600,
+                "poll_period_s": 24 * 3600.0,
+                "provider_config_watch_s": 0.0,
+                "bare_metal_period_s": 24 * 3600.0,
+            },
+            accelerator={"report_period_s": 24 * 3600.0, "poll_period_s": 24 * 3600.0},
             reservation={"poll_period_s": 24 * 3600.0},
             # Logging in costs 40 ms by design (bcrypt); a service would do it once an hour.
             identity={"token_lifetime_s": 365 * 24 * 3600},
@@ -203,7 +208,7 @@ class VirtualPlane(PlaneClients):
 
         super().__init__(transport, embedded_credentials(transport("/identity"), config.state, self.clock), self.clock)
         self.plane.prepare()
-        self._duties = DutiesInTurn(self.clock, self.plane.wakeups, self.plane.duties)
+        self._duties = DutiesInTurn(self.clock, self.plane.wakeups, self.plane.duties + self.plane.crowd)
         self.settle()
 
     def __enter__(self) -> Self:

@@ -69,6 +69,13 @@ def test_a_change_log_that_is_too_short_to_serve_is_refused_at_the_start(tmp_pat
         build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
 
 
+@pytest.mark.parametrize("lease_s", [0.2, 5.5, -1])
+def test_a_lease_that_could_not_be_kept_stops_the_start(tmp_path, lease_s):
+    config = write_config(tmp_path, placement={"lease_s": lease_s})
+    with pytest.raises(StartError, match=rf"lease_s is {lease_s}; it must be 0.3 to 5, or 0 for no lease"):
+        build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+
+
 @pytest.mark.parametrize(("watchers", "threads", "held"), [(2, 8, 2), (50, 4, 3), (2, 1, 0), (-1, 8, 0)])
 def test_watchers_leave_a_thread_for_everybody_else(tmp_path, watchers, threads, held):
     """Whoever finds no place is told to come again in two seconds, and gets what there is."""

@@ -38,6 +38,6 @@ def test_the_id_of_a_create_is_in_the_lines_of_every_part_that_worked_for_it(tmp
         plane.settle()
         assert plane.server(server)["status"] == "ACTIVE"
     loggers = {line["logger"] for line in log() if line.get("request_id") == GIVEN}
-    assert loggers >= {"moorage.compute.build", "moorage.agent.jobs_duty", "moorage.accelerator.attach"}
+    assert loggers >= {"moorage.compute.assigning", "moorage.agent.jobs_duty", "moorage.accelerator.attach"}
     for line in log():
         assert {"time", "level", "logger", "event"} <= line.keys()

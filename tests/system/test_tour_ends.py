@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.identity.processes import ROOT
+from tests.processes import ROOT
 from tests.system.planes import until
 
 pytestmark = pytest.mark.slow

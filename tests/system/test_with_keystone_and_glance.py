@@ -7,7 +7,7 @@ from moorage.core.errors import RemoteError
 from moorage.identity.client import PasswordTokens
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import SocketTransport
-from tests.system.identity.processes import free_port, python_of, running
+from tests.processes import free_port, python_of, running
 from tests.system.keystone.real import PASSWORD, real_keystone
 from tests.system.planes import PlaneClients, PlaneProcess, until, write_config
 

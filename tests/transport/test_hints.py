@@ -1,6 +1,5 @@
 """Hints in process, by PostgreSQL and by RabbitMQ: the same facts for all three."""
 
-import secrets
 import threading
 import time
 from datetime import timedelta
@@ -16,91 +15,12 @@ from moorage.jobs.hints import InProcessHints, PostgresHints, RabbitHints, open_
 from moorage.jobs.model import JobState, NewJob
 from moorage.jobs.store import JobStore
 from moorage.jobs.tables import jobs_table
-from tests.servers import postgres_url, rabbit_url, temporary_vhost
+from tests.servers import postgres_url, rabbit_url
 from tests.transport.proxy import Line
-
-#: Waited at most for what should come at once; a loaded machine needs patience.
-PATIENCE_S = 20
+from tests.transport.ways import PATIENCE_S, Far, Near
 
 METADATA = new_metadata()
 STORE = JobStore(jobs_table(METADATA))
-
-
-class Near:
-    """Everything in one process: there is no line to cut."""
-
-    def __init__(self):
-        self.ours = self.theirs = Wakeups()
-        self.hints = open_hints(None, self.ours)
-
-    def wait_until_listening(self):
-        return
-
-    def cut(self):
-        return
-
-    def mend(self):
-        return
-
-    def close(self):
-        self.hints.close()
-
-
-class Far:
-    """Two processes, as far as hints know: `ours` sends through `hints`, `theirs` hears through a line of its own."""
-
-    def __init__(self, url):
-        channel = f"moorage_test_{secrets.token_hex(4)}"
-        self.lines = [Line(url), Line(url)]
-        self.ours, self.theirs = Wakeups(), Wakeups()
-        self.hints = open_hints(self.lines[0].url, self.ours, channel=channel)
-        self.listener = open_hints(self.lines[1].url, self.theirs, channel=channel)
-
-    def wait_until_listening(self):
-        assert self.listener.listening.wait(PATIENCE_S)
-
-    def cut(self):
-        """Both sides are cut off; returns when the listener has noticed."""
-        for line in self.lines:
-            line.cut()
-        deadline = time.monotonic() + PATIENCE_S
-        while self.listener.listening.is_set():
-            assert time.monotonic() < deadline
-            self.listener._stopping.wait(0.01)
-
-    def mend(self):
-        for line in self.lines:
-            line.mend()
-
-    def close(self):
-        self.hints.close()
-        self.listener.close()
-        for line in self.lines:
-            line.close()
-
-
-@pytest.fixture(
-    params=[
-        "in process",
-        pytest.param("postgresql", marks=pytest.mark.postgresql),
-        pytest.param("rabbit", marks=pytest.mark.rabbit),
-    ]
-)
-def way(request):
-    if request.param == "in process":
-        way = Near()
-    elif request.param == "postgresql":
-        way = Far(postgres_url())
-    else:
-        way = Far(request.getfixturevalue("vhost"))
-    yield way
-    way.close()
-
-
-@pytest.fixture(scope="module")
-def vhost():
-    with temporary_vhost() as url:
-        yield url
 
 
 def settle(way, event, topic="compute-1"):

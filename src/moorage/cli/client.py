@@ -9,22 +9,18 @@ from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
 from moorage.wire.transports import SocketTransport
 
 
-def base_url(config: Config) -> str:
-    return (config.server.public_url or config.url).rstrip("/")
-
-
 def identity_url(config: Config) -> str:
     """Where clients log in. Raises `StartError` where nobody does, or not with passwords that we know."""
     if config.identity.mode == "none":
         raise StartError("identity mode 'none' knows no users: every caller on this machine is admin, without a token")
     if config.identity.mode == "keystone":
         raise StartError(f"the users of this plane are in Keystone at {config.identity.keystone_url}; log in there")
-    return config.endpoints.identity or f"{base_url(config)}/identity"
+    return config.endpoints.identity or f"{config.base_url}/identity"
 
 
 def plane_client(config: Config) -> ServiceClient:
     """A client for the plane's own routes (`/moorage`), with the admin's token."""
-    return ServiceClient(SocketTransport(base_url(config)), service_type="moorage", credentials=plane_tokens(config))
+    return ServiceClient(SocketTransport(config.base_url), service_type="moorage", credentials=plane_tokens(config))
 
 
 def plane_tokens(config: Config) -> TokenSource:

@@ -10,24 +10,42 @@ from urllib.parse import parse_qsl
 import click
 from rich.console import Console
 
+from moorage.cli.explain_server import server
 from moorage.cli.output import console, table
 from moorage.cli.services import Endpoints, endpoints
 from moorage.cli.state import config_option
 from moorage.core.errors import Invalid, NotFound, RemoteError
 from moorage.placement.client import Explanation
-from moorage.scheduler.flavor_resources import FlavorFields, query_for, request_for
+from moorage.scheduler.candidate_query import query_for
+from moorage.scheduler.flavor_resources import FlavorFields, request_for
 from moorage.wire.client import with_query
 
 Query = Sequence[tuple[str, str]]
 
 
-@click.command()
+class _QueryOrServer(click.Group):
+    """`moorage explain QUERY` and `moorage explain server ...`: no query is just the word ``server``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = ["query", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_QueryOrServer, add_help_option=False)
+def explain() -> None:
+    """Why hosts fit or do not fit."""
+
+
+@explain.command("query", hidden=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("query", required=False)
 @config_option
 @click.option("--flavor", metavar="NAME", help="What a server of this flavor asks for; its name or id.")
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
-def explain(query: str | None, config_path: Path | None, flavor: str | None, *, as_json: bool) -> None:
+def explain_query(query: str | None, config_path: Path | None, flavor: str | None, *, as_json: bool) -> None:
     """Tell which constraint of QUERY takes away how many hosts, which come closest, and what would make it fit.
+
+    `moorage explain server` tells the same of a server, with all that the scheduler adds to its flavor.
 
     QUERY is that of GET /allocation_candidates, in quotes: "resources=VCPU:4,CUSTOM_GOLD:1&required=CUSTOM_SSD".
     The services are those of OS_AUTH_URL, or of the plane that --config names.
@@ -43,6 +61,9 @@ def explain(query: str | None, config_path: Path | None, flavor: str | None, *, 
         click.echo(json.dumps({"query": as_text(wanted), **dataclasses.asdict(explanation)}, indent=2))
     else:
         show(console(), wanted, explanation)
+
+
+explain.add_command(server)
 
 
 def pairs(query: str) -> Query:

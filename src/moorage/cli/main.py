@@ -16,7 +16,13 @@ _COMMANDS = {
     "audit": ("moorage.cli.audit", "audit", "Find what Placement and the other services disagree on; --fix mends it."),
     "explain": ("moorage.cli.explain", "explain", "Why hosts fit or do not fit a request, constraint by constraint."),
     "events": ("moorage.cli.events", "events", "What changed in placement; --follow shows what changes now."),
+    "compute": ("moorage.cli.compute", "compute", "Migrate what older bare-metal servers were made with."),
     "history": ("moorage.cli.history", "history", "What a provider or consumer was at some time."),
+    "provider-config": (
+        "moorage.cli.provider_config",
+        "provider_config",
+        "Check, preview, apply and undo provider configuration files.",
+    ),
     "placement": ("moorage.cli.placement", "placement", "Take over an existing OpenStack Placement database."),
     "config": ("moorage.cli.config", "config", "Show the options in force, each with its meaning."),
 }

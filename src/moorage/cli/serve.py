@@ -1,21 +1,21 @@
-"""The worker process of `moorage up`: granian calls `application` once and serves what it answers."""
+"""The worker process of `moorage up`: it builds the plane, and serves it until it is told to end."""
 
+import gc
 import logging
 import os
 import shlex
-from multiprocessing.util import Finalize
+import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from moorage.cli.client import base_url
 from moorage.cli.state import CONFIG_VARIABLE, STARTED_FROM_VARIABLE, default_config_path
 from moorage.config import ENDPOINT_PATHS, Config, load
 from moorage.core.errors import MoorageError
 from moorage.telemetry import logs
-from moorage.wire.app import WsgiApp
-from moorage.wire.serving import forget_variables_like_headers, keep_memory, keep_what_is_there, when_asked_to_end
+from moorage.wire.server import Server
+from moorage.wire.serving import Signals, keep_memory, keep_what_is_there
 
 if TYPE_CHECKING:
     from moorage.wiring import Plane
@@ -23,11 +23,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def application() -> WsgiApp:
-    """The started plane. What keeps it from starting is left in ``failed`` in the state directory."""
+#: For answers that are being given. The supervisor waits a little longer.
+STOP_S = 10.0
+
+
+def work(listener: socket.socket) -> NoReturn:
+    """The life of the process: serve on this bound socket until SIGTERM."""
+    config, plane = _started()
+    signals = Signals()
+    server = Server(plane.app, listener, threads=config.server.threads)
+    server.start()
+    click.echo(_banner(config))
+    signals.until_the_end(plane.reload)
+    plane.drain()
+    server.stop(STOP_S)
+    plane.stop()
+    logging.shutdown()
+    # What still works then (a region that is being programmed, say) must not keep the process: it is cut off as by a
+    # kill, and taken up again at the next start.
+    os._exit(0)
+
+
+def _started() -> "tuple[Config, Plane]":
+    """What keeps the plane from starting is left in ``failed`` in the state directory."""
+    gc.disable()  # what a start makes is there to stay; `keep_what_is_there` ends it
     from moorage.wiring import build_plane
 
-    forget_variables_like_headers(os.environ)
     config = load(Path(os.environ[CONFIG_VARIABLE]))
     if config.plane.log_file:
         logs.set_up(
@@ -40,26 +61,13 @@ def application() -> WsgiApp:
         plane = build_plane(config)
         plane.start()
     except MoorageError as error:
-        log.error("the plane does not start", extra={"reason": error.message})  # noqa: TRY400 - the message says it all
+        log.error("the plane does not start", extra={"reason": error.message})
         raise _refused(config, error.message) from error
     except Exception as error:  # the top of a process; people get a sentence, the log has the rest
         log.exception("the plane does not start")
         raise _refused(config, f"{type(error).__name__}: {error}; the log says where") from error
     keep_what_is_there()
-    when_asked_to_end(plane.drain)
-    click.echo(_banner(config))
-    # granian ends its worker through multiprocessing, which runs finalizers but not atexit.
-    Finalize(None, _end, args=(plane,), exitpriority=10)
-    return plane.app
-
-
-def _end(plane: "Plane") -> None:
-    """What still works then (a region that is being programmed, say) must not keep the process: it is cut off as by a
-    kill, and taken up again at the next start.
-    """
-    plane.stop()
-    logging.shutdown()
-    os._exit(0)
+    return config, plane
 
 
 def _refused(config: Config, message: str) -> SystemExit:
@@ -70,7 +78,7 @@ def _refused(config: Config, message: str) -> SystemExit:
 def _banner(config: Config) -> str:
     state = f"Moorage is up, pid {os.getppid()}. State: {config.state}. Ctrl-C ends it; nothing is lost."
     served = config.runs if config.has_users else config.runs - {"identity"}
-    rows = [f"  {name:12} {base_url(config)}{path}" for name, path in ENDPOINT_PATHS.items() if name in served]
+    rows = [f"  {name:12} {config.base_url}{path}" for name, path in ENDPOINT_PATHS.items() if name in served]
     return "\n\n".join(filter(None, (state, _way_in(config), "\n".join(rows)))) + "\n"
 
 

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.cli.client import base_url, plane_tokens
+from moorage.cli.client import plane_tokens
 from moorage.cli.state import open_config
 from moorage.compute.client import ComputeClient
 from moorage.config import ENDPOINT_PATHS, Config
@@ -78,7 +78,7 @@ def _of_plane(config: Config) -> Endpoints:
     for name, path in ENDPOINT_PATHS.items():
         elsewhere: str = getattr(config.endpoints, name)
         if elsewhere or name in config.runs:
-            urls[name] = (elsewhere or f"{base_url(config)}/{path.split('/')[1]}").rstrip("/")
+            urls[name] = (elsewhere or f"{config.base_url}/{path.split('/')[1]}").rstrip("/")
     return Endpoints(urls, plane_tokens(config))
 
 

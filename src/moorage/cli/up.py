@@ -1,4 +1,4 @@
-"""`moorage up`: a supervisor that serves the plane's WSGI application with granian, in the foreground."""
+"""`moorage up`: a supervisor of the worker that serves the plane (`moorage.cli.serve`), in the foreground."""
 
 import ctypes
 import dataclasses
@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -22,6 +23,8 @@ from moorage.config import Config, render
 from moorage.core.errors import StartError
 
 _PR_SET_PDEATHSIG = 1
+#: A worker that was told to end is killed after so long (whole seconds, for `alarm`).
+_PATIENCE_S = 15
 
 
 @click.command()
@@ -37,29 +40,29 @@ def up(config_path: Path | None, port: int | None, *, adjustable_clock: bool) ->
     os.umask(0o077)
     config = open_or_make_config(config_path, port=port, clock="adjustable" if adjustable_clock else None)
     with take_state(config.state):
-        _check_port(config)
+        listener = _bound(config)
         _hand_to_worker(config)
-        _serve(config)
+        _serve(config, listener)
 
 
-def _check_port(config: Config) -> None:
+def _bound(config: Config) -> socket.socket:
+    """Nobody else takes the port from here on; the worker lets clients in when it can answer them."""
     address = (config.server.address, config.server.port)
-    with socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-        except OSError as error:
-            raise StartError(
-                f"cannot listen on {address[0]}:{address[1]}: {error.strerror}; "
-                "another plane may be running there: stop it, or choose another --port"
-            ) from error
+    listener = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise StartError(
+            f"cannot listen on {address[0]}:{address[1]}: {error.strerror}; "
+            "another plane may be running there: stop it, or choose another --port"
+        ) from error
+    return listener
 
 
 def _hand_to_worker(config: Config) -> None:
-    """The worker reads the options in force from a file: command-line options are part of them.
-
-    granian forks its worker: no thread may run in this process before that.
-    """
+    """The worker reads the options in force from a file: command-line options are part of them."""
     running = running_path(config)
     running.write_text(render(_rebased(config)), encoding="utf-8")
     os.environ[CONFIG_VARIABLE] = str(running)
@@ -77,47 +80,78 @@ def _failed(config: Config) -> Path:
     return config.state / "failed"
 
 
-def _serve(config: Config) -> None:
-    from granian.constants import HTTPModes, Interfaces
-    from granian.errors import FatalError
-    from granian.server import Server
-
-    server = Server(
-        "moorage.cli.serve:application",
-        factory=True,
-        address=config.server.address,
-        port=config.server.port,
-        interface=Interfaces.WSGI,
-        http=HTTPModes.http1,
-        websockets=False,
-        # One worker process: the duties (agent, runner) live in it, see moorage.cli.serve.
-        workers=1,
-        blocking_threads=config.server.threads,
-        workers_kill_timeout=15,
-        log_enabled=False,
-    )
+def _serve(config: Config, listener: socket.socket) -> None:
     supervisor = os.getpid()
-    os.register_at_fork(after_in_child=lambda: _become_worker(supervisor))
+    worker = os.fork()  # no thread runs in this process
+    if not worker:
+        _become_worker(supervisor)
+        _work(listener)
+    listener.close()
+    if _watched(worker):
+        click.echo("Moorage ended; its state is kept.", err=True)
+        return
+    failed = _failed(config)
+    log = config.plane.log_file and f"; see {config.state / config.plane.log_file}"
+    message = failed.read_text(encoding="utf-8") if failed.exists() else f"the worker process has died{log}"
+    raise StartError(message)
+
+
+def _watched(worker: int) -> bool:
+    """Until it has ended: whether it was told to. SIGTERM and Ctrl-C end it, SIGHUP lets it read its files again."""
+    began_with_terminal = _has_terminal()
+    is_told = False
+
+    def end(*_: object) -> None:
+        nonlocal is_told
+        if not is_told:
+            is_told = True
+            signal.alarm(_PATIENCE_S)
+        os.kill(worker, signal.SIGTERM)
+
+    def reload(*_: object) -> None:
+        if began_with_terminal and not _has_terminal():
+            end()
+        else:
+            os.kill(worker, signal.SIGHUP)
+
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(worker, signal.SIGKILL))
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGHUP, reload)
+    # Not reaped: until then its number is nobody else's, and may be killed.
+    os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+    signal.alarm(0)
+    return is_told
+
+
+def _work(listener: socket.socket) -> NoReturn:
     try:
-        server.serve()
-    except FatalError as error:
-        raise StartError(f"the server could not be started: {error}") from error
-    except SystemExit as ended:  # granian's way to say that the worker ended by itself
-        failed = _failed(config)
-        log = config.plane.log_file and f"; see {config.state / config.plane.log_file}"
-        message = failed.read_text(encoding="utf-8") if failed.exists() else f"the worker process has died{log}"
-        raise StartError(message) from ended
-    click.echo("Moorage ended; its state is kept.", err=True)
+        from moorage.cli.serve import work
+
+        work(listener)
+    except SystemExit:  # what keeps it from starting is in the file that the supervisor reads
+        os._exit(1)
+    except BaseException:  # noqa: BLE001 - the top of a process: nothing of the supervisor's may run in it
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
+
+def _has_terminal() -> bool:
+    """A plane that was started in a terminal ends with it; one of a service manager has none."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _become_worker(supervisor: int) -> None:
-    """Right after the fork: until granian takes over, some 0.5 s later, signals must not end in handlers that were
-    meant for the supervisor; and a supervisor killed with SIGKILL must not leave a worker behind that holds the port
-    and the databases.
+    """Until it serves, signals must not end in handlers that were meant for the supervisor; and a supervisor killed
+    with SIGKILL must not leave a worker behind that holds the port and the databases.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Ctrl-C in a terminal goes to both, and the supervisor sends SIGTERM then. Blocked, not ignored: granian sets
-    # handlers of its own, and one signal that comes while the other is handled leaves its worker hanging (measured).
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Ctrl-C in a terminal goes to both, and the supervisor sends SIGTERM then.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

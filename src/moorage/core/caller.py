@@ -14,6 +14,8 @@ class Caller:
     project_name: str = ""
     #: A token scoped to the whole system instead of a project.
     system_scope: bool = False
+    #: A service sent the request for this user: it came with a service's token beside the user's.
+    by_service: bool = False
 
     @property
     def is_admin(self) -> bool:

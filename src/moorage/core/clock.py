@@ -22,6 +22,16 @@ class Clock(Protocol):
         ...
 
 
+def boot_time() -> float:
+    """Seconds since the machine was started. Nobody can set them, and they pass while the machine is suspended, where
+    the system counts that (Linux).
+    """
+    return time.clock_gettime(_BOOT)
+
+
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """The machine's clock, in UTC."""
 

@@ -93,6 +93,12 @@ class ConcurrentUpdate(Conflict):
     code = "moorage.concurrent_update"
 
 
+class Locked(MoorageError):
+    """What was asked for is not settled yet; ask again."""
+
+    code = "moorage.locked"
+
+
 class NotBuilt(MoorageError):
     """The peer has it, this service honestly has not."""
 

@@ -1,27 +1,32 @@
-"""What makes an inventory impossible: the peer's schema checks no field against another, and old clients even less."""
+"""What a resource provider has of one class, as Placement's wire has it, and what makes that impossible.
+
+The peer's schema checks no field against another, and old clients even less.
+"""
 
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Self
+
+MAX_INT = 2**31 - 1
 
 
-class InventoryFields(Protocol):
-    """Anything with the fields of a Placement inventory: services and agents have types of their own."""
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The defaults are Placement's."""
 
-    @property
-    def total(self) -> int: ...
-    @property
-    def reserved(self) -> int: ...
-    @property
-    def min_unit(self) -> int: ...
-    @property
-    def max_unit(self) -> int: ...
-    @property
-    def step_size(self) -> int: ...
-    @property
-    def allocation_ratio(self) -> float: ...
+    total: int
+    reserved: int = 0
+    min_unit: int = 1
+    max_unit: int = MAX_INT
+    step_size: int = 1
+    allocation_ratio: float = 1.0
+
+    def closed(self) -> Self:
+        """The same, with no room for anything new."""
+        return replace(self, reserved=self.total)
 
 
-def faults_of(inventory: InventoryFields) -> Iterator[str]:
+def faults_of(inventory: Inventory) -> Iterator[str]:
     """Why nobody can have meant it: ``reserved 9 is more than total 8``."""
     if inventory.total < 1:
         yield f"total {inventory.total} is less than 1"

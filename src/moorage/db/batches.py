@@ -4,27 +4,25 @@ The rows of a statement travel as one JSON parameter, however many they are: so 
 `{rows}` in its words becomes what each database has to read JSON as a table (`json_to_recordset`, `JSON_TABLE`,
 `json_each`). Whatever else differs between the three databases is here, too.
 
-The connection is of its own, as in `moorage.db.questions`: out of the pool, never pinged; a dead one is noticed by
+The connection is of its own (`moorage.db.links`), never pinged; a dead one is noticed by
 its error, and where that is the first statement of a transaction, it is begun again on a new connection.
 """
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, Protocol, Self
 
 import orjson
 from sqlalchemy import Engine, event
-from sqlalchemy.exc import DBAPIError
 
 from moorage.core.errors import Unavailable
-from moorage.db.bounds import OUTCOME_UNKNOWN, Answers, has_ended
-from moorage.db.engine import dialect_name
-from moorage.db.transactions import translate, translated
+from moorage.db.bounds import OUTCOME_UNKNOWN, has_ended
+from moorage.db.engine import dialect_name, is_near
+from moorage.db.links import Driver, MariadbLink, PostgresqlLink, Rows, SqliteLink
 
 #: {column: value} with values of `TYPES`; None is NULL.
 Row = Mapping[str, object]
-Answer = Sequence[tuple[Any, ...]]
 
 #: How columns of a parameter are called in `Statement`, and their types in each database. `time` is what `moment` gives.
 TYPES: Mapping[str, Mapping[str, str]] = {
@@ -41,6 +39,10 @@ _OTHERWISE = {"22012", "45000"}
 
 class FoundOtherwise(Exception):
     """What a statement of the batch checks is not so; nothing was written."""
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 class Statement:
@@ -121,75 +123,79 @@ class Batches:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._errors: type[Exception] = engine.dialect.loaded_dbapi.Error
+        self._driver = Driver(engine)
         self._open_link = _LINKS[dialect_name(engine)]
         self._link: _Link | None = None
         event.listen(engine, "engine_disposed", lambda _: self.close())
 
-    @contextmanager
-    def transaction(self) -> Iterator["Transaction"]:
+    def transaction(self) -> "Transaction":
         """Rolled back where it was not committed. Raises what `moorage.db.transactions` raises."""
-        transaction = Transaction(self)
-        try:
-            yield transaction
-        finally:
-            if transaction.is_open:
-                self._roll_back()
+        return Transaction(self)
 
     @property
     def is_far(self) -> bool:
         """Does a round trip cost anything?"""
-        return dialect_name(self._engine) != "sqlite"
+        return not is_near(self._engine)
+
+    @property
+    def is_open(self) -> bool:
+        """Is there a connection, of which nothing else is known?"""
+        return self._link is not None and not self._link.has_ended()
 
     def close(self) -> None:
         link, self._link = self._link, None
         if link is not None:
             link.close()
 
-    def run(self, commands: Sequence[Command], *, begin: bool, commit: bool) -> list[Answer]:
+    def run(self, commands: Sequence[Command], *, begin: bool, commit: bool) -> list[Rows]:
         """The rows of each command's answer. After any error but `FoundOtherwise` the connection is given up."""
+        return self.start(commands, begin=begin, commit=commit)()
+
+    def start(self, commands: Sequence[Command], *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
+        """`run` in two parts: what this answers waits, in any thread, and raises all errors of the database. Until it has
+        been called nothing else may be run.
+        """
         sent = [(statement, None if rows is None else orjson.dumps(rows)) for statement, rows in commands]
         # Never with its commit in it: that may have been carried out.
         again = begin and not commit and self._link is not None
         if begin and self._link is not None and self._link.has_ended():
             self.close()
+        link = self._linked()
         try:
-            return self._linked().run(sent, begin=begin, commit=commit)
-        except self._errors as error:
-            if getattr(error, "sqlstate", None) in _OTHERWISE:
-                raise FoundOtherwise from error
-            lost = self._link is not None and self._is_lost(self._link, error)
-            self.close()
-            if lost and commit:
-                raise Unavailable(OUTCOME_UNKNOWN) from error
-            if not (lost and again):
-                raise self._translated(commands, error, lost=lost) from error
-        return self.run(commands, begin=begin, commit=commit)
+            answers = link.start(sent, begin=begin, commit=commit)
+        except self._driver.errors as error:
+            answers = functools.partial(_raise, error)
+
+        def finish() -> list[Rows]:
+            try:
+                return answers()
+            except self._driver.errors as error:
+                if getattr(error, "sqlstate", None) in _OTHERWISE:
+                    raise FoundOtherwise from error
+                lost = self._driver.is_lost(link.driver_connection, error)
+                self.close()
+                if lost and commit:
+                    raise Unavailable(OUTCOME_UNKNOWN) from error
+                if not (lost and again):
+                    raise self._driver.translated(self._words(commands), error, lost=lost) from error
+            return self.run(commands, begin=begin, commit=commit)
+
+        return finish
 
     def _linked(self) -> "_Link":
         if self._link is None:
-            with translated():
-                connection = self._engine.connect()
-                connection.detach()
-            self._link = self._open_link(connection.connection.dbapi_connection)
+            self._link = self._open_link(self._driver.connect())
         return self._link
 
-    def _roll_back(self) -> None:
+    def roll_back(self) -> None:
         if self._link is not None:
             try:
                 self._link.roll_back()
-            except self._errors:
+            except self._driver.errors:
                 self.close()
 
-    def _is_lost(self, link: "_Link", error: Any) -> bool:
-        return self._engine.dialect.is_disconnect(error, link.driver_connection, None)
-
-    def _translated(self, commands: Sequence[Command], error: Exception, *, lost: bool) -> Exception:
-        """As SQLAlchemy would have wrapped it, and then as the house does."""
-        texts = "; ".join(statement.words(dialect_name(self._engine)) for statement, _ in commands)
-        dialect = self._engine.dialect
-        wrapped = DBAPIError.instance(texts, None, error, self._errors, connection_invalidated=lost, dialect=dialect)
-        return (translate(wrapped) if isinstance(wrapped, DBAPIError) else None) or wrapped
+    def _words(self, commands: Sequence[Command]) -> str:
+        return "; ".join(statement.words(dialect_name(self._engine)) for statement, _ in commands)
 
 
 class Transaction:
@@ -203,19 +209,40 @@ class Transaction:
         self._has_begun = False
         self.is_open = False
 
-    def send(self, *commands: Command) -> list[Answer]:
-        return self._run(commands, commit=False)
+    def __enter__(self) -> Self:
+        return self
 
-    def commit(self, *commands: Command) -> list[Answer]:
-        answers = self._run(commands, commit=True)
-        self.is_open = False
-        return answers
+    def __exit__(self, *_error: object) -> None:
+        if self.is_open:
+            self._batches.roll_back()
 
-    def _run(self, commands: Sequence[Command], *, commit: bool) -> list[Answer]:
+    def send(self, *commands: Command) -> list[Rows]:
+        return self._start(commands, commit=False)()
+
+    def commit(self, *commands: Command) -> list[Rows]:
+        return self.start_commit(*commands)()
+
+    def start_commit(self, *commands: Command) -> Callable[[], list[Rows]]:
+        """As `commit`, in the two parts of `Batches.start`."""
+        finish = self._start(commands, commit=True)
+
+        def committed() -> list[Rows]:
+            answers = finish()
+            self.is_open = False
+            return answers
+
+        return committed
+
+    def _start(self, commands: Sequence[Command], *, commit: bool) -> Callable[[], list[Rows]]:
         begin, self._has_begun, self.is_open = not self._has_begun, True, True
         useful = [command for command in commands if command[1] or command[1] is None]
-        answers = iter(self._batches.run(useful, begin=begin, commit=commit))
-        return [next(answers) if rows or rows is None else () for _, rows in commands]
+        finish = self._batches.start(useful, begin=begin, commit=commit)
+
+        def finished() -> list[Rows]:
+            answers = iter(finish())
+            return [next(answers) if rows or rows is None else () for _, rows in commands]
+
+        return finished
 
 
 _Sent = Sequence[tuple[Statement, bytes | None]]
@@ -226,7 +253,9 @@ class _Link(Protocol):
 
     driver_connection: Any
 
-    def run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Answer]: ...
+    def start(self, sent: _Sent, *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
+        """Send it, where sending is not waiting; what this answers waits for the answers."""
+        ...
 
     def has_ended(self) -> bool:
         """Whether the server has ended it, while nobody used it."""
@@ -237,98 +266,84 @@ class _Link(Protocol):
     def close(self) -> None: ...
 
 
-class _PostgresqlLink:
-    """libpq's own calls, in its pipeline mode: one round trip, and a sixth of what psycopg's pipeline costs (measured)."""
+class _PostgresqlLink(PostgresqlLink):
+    """In pipeline mode: one round trip. A transaction that begins and commits in one pipeline is the pipeline's own,
+    which ends with it: two messages less.
+    """
 
     #: A plan is made once, perhaps on empty tables: it must be the one that is right for full ones. All our statements
-    #: go from a few rows to their neighbours by an index. Who hangs with the number taken is thrown out.
+    #: go from a few rows to their neighbours by an index.
     _SETTINGS = (
         *(f"enable_{method} = off" for method in ("seqscan", "hashjoin", "mergejoin", "bitmapscan")),
         "jit = off",
         "plan_cache_mode = force_generic_plan",
-        "idle_in_transaction_session_timeout = '60s'",
+        "default_transaction_isolation = 'read committed'",
     )
+    #: A table that was empty when the server looked at it last (VACUUM ANALYZE) is walked from end to end until it looks
+    #: again, in a minute or so. So plans are made anew after so many transactions, after four times as many, and so on.
+    FIRST_REPLAN = 32
 
     def __init__(self, connection: Any) -> None:
-        from psycopg import errors, pq
-        from psycopg.adapt import Transformer
-
-        self.driver_connection = connection
-        connection.autocommit = True
+        super().__init__(connection)
+        self._transactions = 0
+        self._replan_at = self.FIRST_REPLAN
         for setting in self._SETTINGS:
             connection.execute(f"SET {setting}")
-        self._pg = connection.pgconn
-        self._pq = pq
-        self._answers = Answers(connection)
-        self._prepared: set[bytes] = set()
-        self._transformer = Transformer(connection)
-        self._error_of = errors.error_from_result
 
-    def run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Answer]:
+    def start(self, sent: _Sent, *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
+        pg = self._pg
+        self._transactions += begin
+        if self._transactions == self._replan_at:
+            self._replan_at *= 4
+            self.driver_connection.execute("DISCARD PLANS")
         for statement, _ in sent:
-            self._prepare(statement)
-        self._pg.enter_pipeline_mode()
-        if begin:
-            self._pg.send_query_params(b"BEGIN ISOLATION LEVEL READ COMMITTED", None)
+            self._prepare(statement.name, statement.words("postgresql").encode())
+        pg.enter_pipeline_mode()
+        if begin and not commit:
+            pg.send_query_params(b"BEGIN", None)
         for statement, parameter in sent:
-            self._pg.send_query_prepared(statement.name, None if parameter is None else [parameter])
-        if commit:
-            self._pg.send_query_params(b"COMMIT", None)
-        self._pg.pipeline_sync()
+            pg.send_query_prepared(statement.name, None if parameter is None else [parameter])
+        if commit and not begin:
+            pg.send_query_params(b"COMMIT", None)
+        pg.pipeline_sync()
         self._answers.flush()
-        results = [self._result() for _ in range(begin + len(sent) + commit)]
-        self._answers.next()  # the end of the pipeline
+        return functools.partial(self._finish, sent, begin=begin, commit=commit)
+
+    def _finish(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Rows]:
+        results = [self._result() for _ in range(len(sent) + (begin != commit))]
+        end = self._answers.next()
+        if end.status != self._pq.ExecStatus.PIPELINE_SYNC:
+            raise self._error_of(end)  # what is found out only when it is committed
         self._pg.exit_pipeline_mode()
         for result in results:
-            if result.status == self._pq.ExecStatus.FATAL_ERROR:
-                raise self._error_of(result)
-        return [self._rows(result) for result in results[begin : begin + len(sent)]]
-
-    def _result(self) -> Any:
-        result = self._answers.next()
-        if self._pg.status == self._pq.ConnStatus.BAD:
-            raise self._error_of(result)
-        self._answers.next()  # None: the end of this one
-        return result
-
-    def _rows(self, result: Any) -> Answer:
-        if not result.ntuples:
-            return ()
-        self._transformer.set_pgresult(result)
-        rows: Answer = self._transformer.load_rows(0, result.ntuples, tuple)
-        return rows
-
-    def _prepare(self, statement: Statement) -> None:
-        if statement.name in self._prepared:
-            return
-        self._pg.send_prepare(statement.name, statement.words("postgresql").encode())
-        self._answers.flush()
-        result = self._result()
-        if result.status != self._pq.ExecStatus.COMMAND_OK:
-            raise self._error_of(result)
-        self._prepared.add(statement.name)
+            self._checked(result)
+        first = begin and not commit
+        return [
+            self._rows(result) if statement.answers else []
+            for (statement, _), result in zip(sent, results[first : first + len(sent)], strict=True)
+        ]
 
     def has_ended(self) -> bool:
         return self.driver_connection.closed or has_ended(self._pg.socket)
 
     def roll_back(self) -> None:
+        if self._pg.pipeline_status != self._pq.PipelineStatus.OFF:
+            self.close()  # nobody has waited for the answers
+            return
+        if self._pg.transaction_status == self._pq.TransactionStatus.IDLE:
+            return  # a pipeline's own has ended with it
         # Not through psycopg, which answers a ROLLBACK with DEALLOCATE ALL.
         self._pg.send_query_params(b"ROLLBACK", None)
         self._answers.flush()
         if self._result().status != self._pq.ExecStatus.COMMAND_OK:
             self.close()
 
-    def close(self) -> None:
-        self.driver_connection.close()
 
+class _MariadbLink(MariadbLink):
+    def start(self, sent: _Sent, *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
+        return functools.partial(self._run, sent, begin=begin, commit=commit)
 
-class _MariadbLink:
-    def __init__(self, connection: Any) -> None:
-        self.driver_connection = connection
-        connection.autocommit(True)
-        self._cursor = connection.cursor()
-
-    def run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Answer]:
+    def _run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Rows]:
         """One compound statement: one round trip, a result set for each statement in it that answers rows."""
         words = [statement.words("mariadb") for statement, _ in sent]
         block = [*(["START TRANSACTION"] if begin else []), *words, *(["COMMIT"] if commit else [])]
@@ -339,8 +354,8 @@ class _MariadbLink:
             pass
         return answers
 
-    def _answer(self) -> Answer:
-        rows: Answer = self._cursor.fetchall()
+    def _answer(self) -> Rows:
+        rows: Rows = self._cursor.fetchall()
         self._cursor.nextset()
         return rows
 
@@ -351,16 +366,12 @@ class _MariadbLink:
     def roll_back(self) -> None:
         self.driver_connection.rollback()
 
-    def close(self) -> None:
-        with suppress(Exception):  # PyMySQL raises various things for a connection that is gone already
-            self.driver_connection.close()
 
+class _SqliteLink(SqliteLink):
+    def start(self, sent: _Sent, *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
+        return functools.partial(self._run, sent, begin=begin, commit=commit)
 
-class _SqliteLink:
-    def __init__(self, connection: Any) -> None:
-        self.driver_connection = connection
-
-    def run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Answer]:
+    def _run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Rows]:
         if begin:
             self.driver_connection.execute("BEGIN IMMEDIATE")
         answers = [self._run_one(statement, parameter) for statement, parameter in sent]
@@ -368,10 +379,10 @@ class _SqliteLink:
             self.driver_connection.execute("COMMIT")
         return answers
 
-    def _run_one(self, statement: Statement, parameter: bytes | None) -> Answer:
+    def _run_one(self, statement: Statement, parameter: bytes | None) -> Rows:
         words = statement.words("sqlite")
         parameters = () if parameter is None else (parameter.decode(),)
-        rows: Answer = self.driver_connection.execute(words, parameters).fetchall()
+        rows: Rows = self.driver_connection.execute(words, parameters).fetchall()
         return rows
 
     def has_ended(self) -> bool:
@@ -379,9 +390,6 @@ class _SqliteLink:
 
     def roll_back(self) -> None:
         self.driver_connection.execute("ROLLBACK")
-
-    def close(self) -> None:
-        self.driver_connection.close()
 
 
 _LINKS: dict[str, Callable[[Any], _Link]] = {

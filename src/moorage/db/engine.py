@@ -141,6 +141,11 @@ def _use_write_ahead_log(cursor: Any) -> None:
             time.sleep(0.005)
 
 
+def is_near(engine: Engine) -> bool:
+    """It is in this process: a question is no round trip."""
+    return engine.dialect.name == "sqlite"
+
+
 def dialect_name(engine: Engine | Connection) -> str:
     """``sqlite``, ``postgresql`` or ``mariadb`` (also for MySQL: we speak the same SQL to both)."""
     name = engine.dialect.name

@@ -4,25 +4,20 @@ A transaction of SQLAlchemy's costs a PostgreSQL client five more round trips (p
 ROLLBACK), which is most of the time of a small request. A single statement needs none of that: each database shows it
 one state by itself, with everything that was committed before it began.
 
-The connections are of their own, autocommit, kept as long as the engine; a dead one is noticed by its error.
+The connections are of their own (`moorage.db.links`), autocommit, kept as long as the engine; a dead one is noticed by its error.
 """
 
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from sqlalchemy import CompoundSelect, Engine, Select, event
-from sqlalchemy.exc import DBAPIError
 
-from moorage.db.bounds import Answers
 from moorage.db.engine import dialect_name
-from moorage.db.transactions import translate, translated
+from moorage.db.links import Driver, MariadbLink, PostgresqlLink, Rows, SqliteLink
 
 T = TypeVar("T")
-
-Rows = Sequence[tuple[Any, ...]]
 
 _numbers = itertools.count()
 
@@ -33,7 +28,7 @@ class Asker:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._link = _LINKS[dialect_name(engine)]
-        self._errors: type[Exception] = engine.dialect.loaded_dbapi.Error
+        self._driver = Driver(engine)
         #: Idle ones, the last used last: one client after the other needs one.
         self._idle: list[_Link] = []
         event.listen(engine, "engine_disposed", lambda _: self.close())
@@ -49,11 +44,11 @@ class Asker:
             return self._ask_anew(sql, parameters)
         try:
             rows = link.run(sql, parameters)
-        except self._errors as error:
-            lost = self._is_lost(link, error)
+        except self._driver.errors as error:
+            lost = self._driver.is_lost(link.driver_connection, error)
             link.close()
             if not lost:
-                raise self._translated(sql, error, lost=False) from error
+                raise self._driver.translated(sql.text, error, lost=False) from error
             self.close()  # the others are of the same age
             return self._ask_anew(sql, parameters)
         self._idle.append(link)
@@ -63,27 +58,15 @@ class Asker:
         link = self._open()
         try:
             rows = link.run(sql, parameters)
-        except self._errors as error:
-            lost = self._is_lost(link, error)
+        except self._driver.errors as error:
+            lost = self._driver.is_lost(link.driver_connection, error)
             link.close()
-            raise self._translated(sql, error, lost=lost) from error
+            raise self._driver.translated(sql.text, error, lost=lost) from error
         self._idle.append(link)
         return rows
 
     def _open(self) -> "_Link":
-        """From the engine, which knows how; out of its pool, which would ping it and begin a transaction."""
-        with translated():
-            connection = self._engine.connect()
-            connection.detach()
-        return self._link(connection.connection.dbapi_connection)
-
-    def _is_lost(self, link: "_Link", error: Exception) -> bool:
-        return self._engine.dialect.is_disconnect(cast(Any, error), link.driver_connection, None)
-
-    def _translated(self, sql: "_Sql", error: Exception, *, lost: bool) -> Exception:
-        """As SQLAlchemy would have wrapped it, and then as the house does."""
-        wrapped = DBAPIError(sql.text, None, error, connection_invalidated=lost)
-        return translate(wrapped) or wrapped
+        return self._link(self._driver.connect())
 
     def close(self) -> None:
         """Those that are asking now are kept."""
@@ -183,71 +166,24 @@ class _Link(Protocol):
     def close(self) -> None: ...
 
 
-class _PostgresqlLink:
-    """libpq's own calls: half of what psycopg's cursor costs (11 instead of 33 us of CPU, measured)."""
-
-    def __init__(self, connection: Any) -> None:
-        from psycopg import errors, pq
-        from psycopg.adapt import Transformer
-
-        self.driver_connection = connection
-        connection.autocommit = True
-        self._pg = connection.pgconn
-        self._answers = Answers(connection)
-        self._prepared: set[bytes] = set()
-        self._transformer = Transformer(connection)
-        self._error_of = errors.error_from_result
-        self._done = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
-
+class _PostgresqlLink(PostgresqlLink):
     def run(self, sql: _Sql, parameters: Sequence[object]) -> Rows:
-        if sql.name not in self._prepared:
-            self._pg.send_prepare(sql.name, sql.encoded)
-            self._answer()
-            self._prepared.add(sql.name)
+        self._prepare(sql.name, sql.encoded)
         self._pg.send_query_prepared(sql.name, [str(value).encode() for value in parameters])
-        result = self._answer()
-        self._transformer.set_pgresult(result)
-        rows: Rows = self._transformer.load_rows(0, result.ntuples, tuple)
-        return rows
-
-    def _answer(self) -> Any:
         self._answers.flush()
-        result = self._answers.next()
-        while self._answers.next() is not None:
-            pass  # the end of it
-        if result.status not in self._done:
-            raise self._error_of(result)
-        return result
-
-    def close(self) -> None:
-        self.driver_connection.close()
+        return self._rows(self._checked(self._result()))
 
 
-class _MariadbLink:
-    def __init__(self, connection: Any) -> None:
-        self.driver_connection = connection
-        connection.autocommit(True)
-        self._cursor = connection.cursor()
-
+class _MariadbLink(MariadbLink):
     def run(self, sql: _Sql, parameters: Sequence[object]) -> Rows:
         self._cursor.execute(sql.text, tuple(parameters) or None)
         return list(self._cursor.fetchall())
 
-    def close(self) -> None:
-        with suppress(Exception):  # PyMySQL raises various things for a connection that is gone already
-            self.driver_connection.close()
 
-
-class _SqliteLink:
-    def __init__(self, connection: Any) -> None:
-        self.driver_connection = connection
-
+class _SqliteLink(SqliteLink):
     def run(self, sql: _Sql, parameters: Sequence[object]) -> Rows:
         rows: Rows = self.driver_connection.execute(sql.text, tuple(parameters)).fetchall()
         return rows
-
-    def close(self) -> None:
-        self.driver_connection.close()
 
 
 _LINKS: dict[str, Callable[[Any], _Link]] = {

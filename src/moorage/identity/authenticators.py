@@ -18,15 +18,19 @@ import ipaddress
 import secrets
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError, Unauthorized
-from moorage.identity.embedded import SERVICE_GRACE, EmbeddedIdentity, RandomBytes
-from moorage.identity.model import caller_for
+from moorage.identity.model import SERVICE_GRACE, caller_for
 from moorage.wire.auth import Authenticator
+
+if TYPE_CHECKING:
+    from moorage.identity.embedded import EmbeddedIdentity, RandomBytes
 
 #: The peers' sentence, which clients print.
 REQUIRED = "The request you have made requires authentication."
@@ -37,20 +41,20 @@ _MAX_CACHED = 1024
 class EmbeddedTokens:
     """Tokens of our own identity."""
 
-    def __init__(self, identity: EmbeddedIdentity) -> None:
+    def __init__(self, identity: "EmbeddedIdentity") -> None:
         self._identity = identity
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         token = headers.get("x-auth-token")
         if not token:
             raise Unauthorized(REQUIRED, code="identity.no_token")
-        grace = timedelta(0)
-        if service_token := headers.get("x-service-token"):
-            # A service that works on for a user (a long upload) may do so after the user's token is over.
-            if "service" not in self._identity.identify(service_token).roles:
-                raise Unauthorized("the service token's user has no role 'service'", code="identity.service_token")
-            grace = SERVICE_GRACE
-        return self._identity.identify(token, grace=grace).caller
+        service_token = headers.get("x-service-token")
+        if not service_token:
+            return self._identity.identify(token).caller
+        if "service" not in self._identity.identify(service_token).roles:
+            raise Unauthorized("the service token's user has no role 'service'", code="identity.service_token")
+        # A service that works on for a user (a long upload) may do so after the user's token is over.
+        return replace(self._identity.identify(token, grace=SERVICE_GRACE).caller, by_service=True)
 
 
 class HttpBasic:
@@ -62,11 +66,11 @@ class HttpBasic:
 
     def __init__(
         self,
-        identity: EmbeddedIdentity,
+        identity: "EmbeddedIdentity",
         clock: Clock,
         *,
         cache_s: float = 5.0,
-        random_bytes: RandomBytes = secrets.token_bytes,
+        random_bytes: "RandomBytes" = secrets.token_bytes,
     ) -> None:
         self._identity = identity
         self._clock = clock

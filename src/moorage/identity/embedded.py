@@ -26,9 +26,6 @@ from moorage.identity.model import Accounts, Project, User, caller_for
 from moorage.identity.tokens import Claims, TokenSigner
 from moorage.identity.users import UsersFile, hash_password, password_fits
 
-#: How long a token whose time is over is still good together with a service token, as in Keystone.
-SERVICE_GRACE = timedelta(hours=48)
-
 BCRYPT_ROUNDS = 10
 
 #: Projects and users of the first start; the first project of a user is its default.

@@ -82,6 +82,11 @@ class KeystoneTokens:
             user_name=said("X_USER_NAME"),
             project_id=said("X_PROJECT_ID"),
             project_name=said("X_PROJECT_NAME"),
-            roles=frozenset(role.strip().lower() for role in said("X_ROLES").split(",") if role.strip()),
+            roles=_names(said("X_ROLES")),
             system_scope=said("OPENSTACK_SYSTEM_SCOPE") == "all",
+            by_service="service" in _names(said("X_SERVICE_ROLES")),
         )
+
+
+def _names(listed: str) -> frozenset[str]:
+    return frozenset(name.strip().lower() for name in listed.split(",") if name.strip())

@@ -3,11 +3,15 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from moorage.core.caller import Caller
 
 DOMAIN_ID = "default"
 DOMAIN_NAME = "Default"
+
+#: How long a token whose time is over is still good together with a service token, as in Keystone.
+SERVICE_GRACE = timedelta(hours=48)
 
 
 @dataclass(frozen=True, slots=True)

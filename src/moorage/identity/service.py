@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, NotFound, Unauthorized
-from moorage.identity.embedded import SERVICE_GRACE, EmbeddedIdentity, Identified
-from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, Project, User
+from moorage.identity.embedded import EmbeddedIdentity, Identified
+from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, SERVICE_GRACE, Project, User
 
 #: What `openstack catalog list` shows beside the type: the names that the peers register themselves by.
 SERVICE_NAMES = {

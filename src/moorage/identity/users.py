@@ -120,7 +120,7 @@ class UsersFile:
             self._accounts = load(self._path)
             log.info("users file read again", extra={"file": str(self._path), "users": len(self._accounts.users)})
         except StartError as error:
-            log.error("changed users file ignored", extra={"file": str(self._path), "reason": error.message})  # noqa: TRY400 - the reason is the whole story
+            log.error("changed users file ignored", extra={"file": str(self._path), "reason": error.message})
 
 
 def load(path: Path) -> Accounts:

@@ -23,6 +23,10 @@ LONGEST_WAIT_S = 60.0
 
 
 class Duty(Protocol):
+    """May have `listens_to`, queues of jobs whose hints wake it, and `rest_s`, the least time between two rounds:
+    what wakes it meanwhile is done in one.
+    """
+
     name: str
 
     def tick(self) -> datetime | None:
@@ -31,36 +35,45 @@ class Duty(Protocol):
 
 
 class Wakeups:
-    """Who waits for what, by topic. `wake` before `wait` is not lost: the next wait returns at once."""
+    """Who waits for what, by topic. `wake` before `wait` is not lost: the next wait returns at once.
+
+    A queue of jobs is a topic that others send hints for, too; other topics are this process's own.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._events: dict[str, list[threading.Event]] = {}
+        self._actions: dict[str, list[Callable[[], None]]] = {}
+        self._queues: set[str] = set()
 
-    def listen(self, *topics: str) -> threading.Event:
-        """An event that is set at each `wake` of one of `topics`; the listener clears it."""
+    def listen(self, *queues: str, own: Sequence[str] = ()) -> threading.Event:
+        """An event that is set at each `wake` of one of these; the listener clears it."""
         event = threading.Event()
-        with self._lock:
-            for topic in topics:
-                self._events.setdefault(topic, []).append(event)
+        self.call(event.set, *queues, own=own)
         return event
 
-    def topics(self) -> frozenset[str]:
-        """What anybody here waits for."""
+    def call(self, action: Callable[[], None], *queues: str, own: Sequence[str] = ()) -> None:
+        """`action` at each `wake` of one of these: quick, and not raising."""
         with self._lock:
-            return frozenset(self._events)
+            for topic in (*queues, *own):
+                self._actions.setdefault(topic, []).append(action)
+            self._queues.update(queues)
+
+    def queues(self) -> frozenset[str]:
+        """Those that anybody here waits for."""
+        with self._lock:
+            return frozenset(self._queues)
 
     def wake(self, topic: str) -> None:
         with self._lock:
-            events = list(self._events.get(topic, ()))
-        for event in events:
-            event.set()
+            actions = list(self._actions.get(topic, ()))
+        for action in actions:
+            action()
 
     def wake_all(self) -> None:
         with self._lock:
-            events = [event for events in self._events.values() for event in events]
-        for event in events:
-            event.set()
+            actions = {action for actions in self._actions.values() for action in actions}
+        for action in actions:
+            action()
 
 
 class DutyThreads:
@@ -76,7 +89,7 @@ class DutyThreads:
 
     def start(self, duties: Sequence[Duty]) -> None:
         for duty in duties:
-            event = self._wakeups.listen(duty.name, *getattr(duty, "listens_to", ()))
+            event = self._wakeups.listen(*listens_to(duty), own=(duty.name,))
             thread = threading.Thread(target=self._run, args=(duty, event), name=duty.name, daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -95,9 +108,11 @@ class DutyThreads:
     def _run(self, duty: Duty, woken: threading.Event) -> None:
         while not self._stopping.is_set():
             woken.clear()
-            due, succeeded = _tick(duty, self._clock)
+            due, succeeded = tick(duty, self._clock)
             if self._ticked is not None:
                 self._ticked(duty.name, succeeded)
+            if rest := rest_s(duty):
+                self._stopping.wait(rest)
             self._wait(woken, due)
 
     def _wait(self, woken: threading.Event, due: datetime | None) -> None:
@@ -116,7 +131,7 @@ class DutiesInTurn:
 
     def __init__(self, clock: VirtualClock, wakeups: Wakeups, duties: Sequence[Duty]) -> None:
         self._clock = clock
-        self._rows = [(duty, wakeups.listen(duty.name, *getattr(duty, "listens_to", ()))) for duty in duties]
+        self._rows = [(duty, wakeups.listen(*listens_to(duty), own=(duty.name,))) for duty in duties]
         self._due: dict[str, datetime | None] = {duty.name: clock.now() for duty in duties}
 
     def run_until(self, moment: datetime) -> None:
@@ -142,11 +157,22 @@ class DutiesInTurn:
         if not woken.is_set() and (due is None or due > self._clock.now()):
             return False
         woken.clear()
-        self._due[duty.name], _ = _tick(duty, self._clock)
+        self._due[duty.name], _ = tick(duty, self._clock)
         return True
 
 
-def _tick(duty: Duty, clock: Clock) -> tuple[datetime | None, bool]:
+def listens_to(duty: Duty) -> tuple[str, ...]:
+    """Queues of jobs whose hints wake it."""
+    queues: tuple[str, ...] = getattr(duty, "listens_to", ())
+    return queues
+
+
+def rest_s(duty: Duty) -> float:
+    seconds: float = getattr(duty, "rest_s", 0.0)
+    return seconds
+
+
+def tick(duty: Duty, clock: Clock) -> tuple[datetime | None, bool]:
     """When the duty wants to be called again, and whether it did not fail."""
     try:
         return duty.tick(), True

@@ -130,11 +130,11 @@ class _RemoteHints:
             link.listen(known)  # also where nobody waits yet: `hear` then notices a lost link
             try:
                 while not self._stopping.is_set():
-                    if new := self._wakeups.topics() - known:
+                    if new := self._wakeups.queues() - known:
                         link.listen(new)
                         known |= new
-                        for topic in new:
-                            self._wakeups.wake(topic)
+                        for queue in new:
+                            self._wakeups.wake(queue)
                     self.listening.set()
                     for queue in link.hear(ROUND_S):
                         self._wakeups.wake(queue)
@@ -149,7 +149,7 @@ class _RemoteHints:
                 while (queue := self._next_pending()) is not None:
                     try:
                         link.send(queue)
-                    except Exception:
+                    except Exception:  # raised again: whatever it is, the hint was not sent
                         self._put_back(queue)
                         raise
                 link.hear(0)

@@ -12,11 +12,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Update, bindparam, delete, insert, select, update
 
 from moorage.core.errors import Conflict
 from moorage.reservation.events import Unfinished
-from moorage.reservation.model import Event, EventStatus, EventType, LeaseStatus
+from moorage.reservation.model import EVENT_STATES, Event, EventStatus, EventType, LeaseStatus
 from moorage.reservation.tables import computehost_allocations, events, leases, reservations, steps
 
 
@@ -156,7 +156,8 @@ def finish(
     connection: Connection, event_id: str, epoch: int, status: EventStatus, now: datetime, error: str | None = None
 ) -> None:
     values = {"claimed_by": None, "claim_until": None, "retry_at": None, "status": status, "updated_at": now}
-    _write(connection, event_id, epoch, values | {"last_error": error})
+    held = _HOLD.where(events.c.status.in_(sorted(EVENT_STATES.before(status))))
+    _write(connection, event_id, epoch, values | {"last_error": error}, held)
 
 
 def fence_others(connection: Connection, lease_id: str, event_id: str) -> None:
@@ -177,11 +178,13 @@ def drop_claim(connection: Connection, event_id: str, worker: str) -> None:
     )
 
 
-def move_event(connection: Connection, event_id: str, time: datetime, now: datetime, status: EventStatus) -> None:
+def move_event(connection: Connection, event: Event, time: datetime, now: datetime, status: EventStatus) -> None:
     """Due at another time; a claim on it is void."""
+    if status is not event.status:
+        EVENT_STATES.check(event.status, status)
     connection.execute(
         update(events)
-        .where(events.c.id == event_id)
+        .where(events.c.id == event.id)
         .values(
             time=time,
             status=status,
@@ -239,8 +242,8 @@ def step_not_done(connection: Connection, event_id: str, seq: int, attempt: int,
     connection.execute(_STEP, {"of_event": event_id, "number": seq, **values})
 
 
-def _write(connection: Connection, event_id: str, epoch: int, values: Mapping[str, Any]) -> None:
-    written = connection.execute(_HOLD, {"event_id": event_id, "my_epoch": epoch, **values})
+def _write(connection: Connection, event_id: str, epoch: int, values: Mapping[str, Any], held: Update = _HOLD) -> None:
+    written = connection.execute(held, {"event_id": event_id, "my_epoch": epoch, **values})
     if written.rowcount != 1:
         raise Fenced(f"event {event_id} is not held in epoch {epoch} any more")
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.compute.client import ComputeClient, Hypervisor
 from moorage.core.clock import Clock
-from moorage.core.errors import ConcurrentUpdate, Conflict, Forbidden, Invalid, MoorageError, NotFound
+from moorage.core.errors import Conflict, Forbidden, Invalid, MoorageError, NotFound
 from moorage.core.ids import Ids
 from moorage.core.names import RESERVED_HOST_TRAIT
 from moorage.db.transactions import in_transaction, read
@@ -28,8 +28,6 @@ from moorage.reservation.model import HOST_PROPERTIES, Allocation, Host
 log = logging.getLogger(__name__)
 
 MAX_KEY_LENGTH = 64
-#: Somebody else changed a provider between our read and our write: read again, at most so often.
-MAX_RACES = 5
 
 #: Columns of the host: an extra capability of that name could never be asked for.
 TAKEN_KEYS = HOST_PROPERTIES | {"status", "trust_id", "reservable", "created_at", "updated_at", "hypervisor_id"}
@@ -125,19 +123,9 @@ class ReservedHosts:
     def _set_trait(self, host: Host, *, wanted: bool) -> None:
         if wanted:
             self._placement.ensure_trait(RESERVED_HOST_TRAIT)
-        for _ in range(MAX_RACES):
-            root = self._placement.provider_by_name(host.hypervisor_hostname)
-            if root is None:
-                return
-            generation, traits = self._placement.traits(root.uuid)
-            if (RESERVED_HOST_TRAIT in traits) is wanted:
-                return
-            try:
-                self._placement.set_traits(root.uuid, generation, traits ^ {RESERVED_HOST_TRAIT})
-            except ConcurrentUpdate:
-                continue
-            return
-        raise ConcurrentUpdate(f"the traits of {host.hypervisor_hostname} changed {MAX_RACES} times while written")
+        root = self._placement.provider_by_name(host.hypervisor_hostname)
+        if root is not None:
+            self._placement.put_trait(root.uuid, RESERVED_HOST_TRAIT, wanted=wanted)
 
 
 class Hosts:
@@ -239,7 +227,7 @@ class Hosts:
             if not store.set_private(connection, name, private, self._clock.now()):
                 raise NotFound(f"Resource property {name} does not exist for resource type {store.HOST_TYPE}.")
             row = next(row for row in store.properties(connection) if row.property_name == name)
-            return dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's documented name for "the row as a mapping"
+            return dict(row._mapping)
 
         return in_transaction(self._engine, work)
 

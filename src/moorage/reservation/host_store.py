@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, insert, select, update
 
+from moorage.db.rows import inserted_id
 from moorage.reservation.calendar import HostCapacity, Usage
 from moorage.reservation.model import Allocation, Host
 from moorage.reservation.tables import (
@@ -78,9 +79,7 @@ def insert_host(connection: Connection, host: Host) -> int:
     result = connection.execute(
         insert(computehosts), {name: getattr(host, name) for name in _COLUMNS} | {"created_at": host.created_at}
     )
-    if result.inserted_primary_key is None:
-        raise ValueError("the database gave no id")
-    return int(result.inserted_primary_key[0])
+    return inserted_id(result)
 
 
 def update_host(connection: Connection, host: Host, now: datetime) -> None:

@@ -240,7 +240,7 @@ class Leases:
             if event.type in due and event.time != due[event.type]:
                 rearmed = event.type is EventType.BEFORE_END and due[event.type] > now
                 status = EventStatus.UNDONE if rearmed else event.status
-                event_store.move_event(connection, event.id, due[event.type], now, status)
+                event_store.move_event(connection, event, due[event.type], now, status)
 
     def _reallocate(
         self,

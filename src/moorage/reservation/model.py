@@ -96,9 +96,10 @@ EVENT_STATES: Transitions[EventStatus] = table(
     {
         # Straight to DONE: what nobody will need any more when the lease has ended.
         EventStatus.UNDONE: [EventStatus.IN_PROGRESS, EventStatus.DONE],
-        EventStatus.IN_PROGRESS: [EventStatus.DONE, EventStatus.ERROR],
-        # A before_end event that has fired is armed again when the end moves.
+        # A before_end event is armed again when the end moves: while it runs, when it has fired, when it could not.
+        EventStatus.IN_PROGRESS: [EventStatus.DONE, EventStatus.ERROR, EventStatus.UNDONE],
         EventStatus.DONE: [EventStatus.UNDONE],
+        EventStatus.ERROR: [EventStatus.UNDONE],
     },
 )
 

@@ -295,4 +295,4 @@ def _close(connection: Connection, lease: Lease, event_id: str, now: datetime) -
     """No event of an ended lease stays open."""
     for event in lease.events:
         if event.id != event_id and event.type in WIRE_EVENTS and event.status is EventStatus.UNDONE:
-            event_store.move_event(connection, event.id, event.time, now, EventStatus.DONE)
+            event_store.move_event(connection, event, event.time, now, EventStatus.DONE)

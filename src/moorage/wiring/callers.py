@@ -1,7 +1,11 @@
-"""Who is calling, by [identity] mode; and as whom the services of this process call each other."""
+"""Who is calling, by [identity] mode; and as whom the services of this process call each other.
+
+Our own identity is imported where a process has it: without users nobody needs YAML or bcrypt.
+"""
 
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from moorage.config import Config
 from moorage.core.clock import Clock
@@ -16,25 +20,32 @@ from moorage.identity.authenticators import (
     refuse_beyond_loopback,
 )
 from moorage.identity.client import PasswordTokens
-from moorage.identity.embedded import EmbeddedIdentity, credentials, open_or_create
 from moorage.identity.keystone import KeystoneTokens
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, TokenSource
 from moorage.wire.transports import SocketTransport
 from moorage.wiring.parts import Parts
 
+if TYPE_CHECKING:
+    from moorage.identity.embedded import EmbeddedIdentity
 
-def open_identity(config: Config, clock: Clock, ids: Ids) -> EmbeddedIdentity | None:
+#: What a process may run that asks others and is asked by nobody.
+HOST_SIDE = frozenset({"agent", "accelerator-agent"})
+
+
+def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity | None":
     """Our own users and tokens; None in the modes that have none. Raises `StartError`."""
     identity, runs = config.identity, config.runs
-    if identity.mode not in ("embedded", "http_basic") or runs == {"agent"}:
+    if identity.mode not in ("embedded", "http_basic") or runs <= HOST_SIDE:
         return None
     if "identity" not in runs:
         raise StartError(
             f"{config.source}: with [identity] mode = {identity.mode} the process that serves "
-            f"{', '.join(sorted(runs - {'agent'}))} must run identity too, for tokens are signed with a key in its "
+            f"{', '.join(sorted(runs - HOST_SIDE))} must run identity too, for tokens are signed with a key in its "
             "state directory; add it to [plane] services, or use mode = keystone"
         )
+    from moorage.identity.embedded import open_or_create
+
     return open_or_create(
         config.state,
         clock=clock,
@@ -44,7 +55,7 @@ def open_identity(config: Config, clock: Clock, ids: Ids) -> EmbeddedIdentity | 
     )
 
 
-def authenticator_of(config: Config, clock: Clock, own: EmbeddedIdentity | None) -> Authenticator:
+def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None") -> Authenticator:
     """Keystone's must also stand around the application (`KeystoneTokens.around`)."""
     identity = config.identity
     if own is not None:
@@ -73,6 +84,8 @@ def credentials_of(parts: Parts) -> TokenSource:
         return NoCredentials()
     password = identity.password
     if not password:
+        from moorage.identity.embedded import credentials
+
         password, _ = credentials(parts.config.state, identity.username)
     keystone = identity.keystone_url.removesuffix("/").removesuffix("/v3")
     return PasswordTokens(

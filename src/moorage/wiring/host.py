@@ -1,6 +1,7 @@
 """The host: virt driver, resource tracker, accelerator agent and their duties."""
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,27 +10,54 @@ from moorage.accelerator import agent_api
 from moorage.accelerator.agent import AcceleratorAgent
 from moorage.accelerator.agent_socket import SocketServer, is_too_long
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.base import Driver
+from moorage.accelerator.drivers.description import built_in_host, every_kind
+from moorage.accelerator.drivers.device_spec import DeviceSpec, parse_specs
+from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver
+from moorage.accelerator.drivers.fpga_manager import FpgaManagerDriver
+from moorage.accelerator.drivers.nvidia import NvidiaDriver
+from moorage.accelerator.drivers.opae import OpaeDriver
+from moorage.accelerator.drivers.pci import PciDriver
+from moorage.accelerator.drivers.qat import QatDriver
 from moorage.accelerator.drivers.simulated import SimulatedDriver
+from moorage.accelerator.drivers.xrt import XrtDriver
+from moorage.accelerator.naming import Names
+from moorage.agent import control_api
+from moorage.agent.accelerator_jobs import AcceleratorRunner
+from moorage.agent.control_api import HostControl
+from moorage.agent.domains_duty import DomainsDuty
 from moorage.agent.host import AgentSettings, HostAgent
+from moorage.agent.host_boot import HostBoot
+from moorage.agent.jobs_duty import JobsDuty
+from moorage.agent.keeper import ProviderConfigDuty, ProviderConfigKeeper
+from moorage.agent.provider_config.kept import KeptConfiguration
+from moorage.agent.provider_config.load import ProviderFiles
 from moorage.agent.published import PublishedFile
-from moorage.agent.resource_tracker import ProviderFiles, ResourceTracker, resources_topic
+from moorage.agent.resource_tracker import ResourcesDuty, ResourceTracker, resources_topic
+from moorage.agent.snapshots import ImageSnapshots
+from moorage.agent.virt.driver import VirtDriver
 from moorage.agent.virt.host_description import HostDescription, read_description
+from moorage.agent.virt.outside import OutsideHypervisor
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
 from moorage.compute.client import ComputeClient
+from moorage.config import AGENT_SOCKET
+from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
+from moorage.images.client import ImageWriter
 from moorage.images.glance import GlanceImages
 from moorage.placement.client import PlacementClient
+from moorage.wire.app import WsgiApp
 from moorage.wire.transports import InProcessTransport
 from moorage.wiring.parts import Parts
 
 log = logging.getLogger(__name__)
 
 
-def build_agent(parts: Parts) -> None:
+def build_agent(parts: Parts) -> ProviderConfigKeeper:
+    """Answers what keeps the provider configuration of the host."""
     options = parts.config.agent
     accelerators = _accelerator_agent(parts, options.host)
-    virt = SimulatedHypervisor(_host_description(parts), parts.config.state / "host", parts.clock)
+    virt = _hypervisor(parts)
     tracker = ResourceTracker(
         driver=virt,
         grafts=accelerators,
@@ -42,6 +70,7 @@ def build_agent(parts: Parts) -> None:
         clock=parts.clock,
         ids=parts.ids,
     )
+    compute = ComputeClient(parts.client("compute"))
     local = InProcessTransport(agent_api.wsgi_app(accelerators, parts.ids))
     agent = HostAgent(
         host=options.host,
@@ -49,45 +78,138 @@ def build_agent(parts: Parts) -> None:
         tracker=tracker,
         acceleration=os_acc.Client(local, clock=parts.clock),
         refers_to_accelerators=os_acc.refers_to_accelerators,
-        compute=ComputeClient(parts.client("compute")),
+        compute=compute,
         clock=parts.clock,
         wakeups=parts.wakeups,
-        settings=AgentSettings(
-            workers=options.workers,
-            heartbeat_period_s=options.heartbeat_period_s,
-            update_period_s=options.update_period_s,
-            poll_period_s=options.poll_period_s,
-            keep_alive_period_s=options.job_lease_s / 4,
-        ),
+        settings=settings_of(parts),
+        snapshots=ImageSnapshots(virt, ImageWriter(parts.client("image"))),
+    )
+    keeper = ProviderConfigKeeper(
+        tracker, KeptConfiguration(parts.config.state / "host" / "provider_config.json"), parts.clock
     )
     # The host reads its files first: a fault in them stops the start before a device is touched.
-    parts.plane.starts.append(agent.start)
+    parts.plane.starts += [agent.start, keeper.started]
     parts.plane.stops.append(accelerators.close)
     _serve_os_acc(parts, accelerators)
-    parts.plane.duties += [accelerators, *agent.duties]
+    control = HostControl(options.host, tracker, keeper, compute.server_name)
+    _serve_here(parts, control_api.wsgi_app(control, parts.ids), options.socket, AGENT_SOCKET, "[agent] socket")
+    watch = ProviderConfigDuty(
+        keeper, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s
+    )
+    parts.plane.reloads.append(lambda: _ask(watch, parts))
+    parts.plane.duties += [accelerators, watch, _binding_duty(parts, accelerators), *agent.duties]
+    if options.virt_driver == "libvirt":  # simulated domains do nothing by themselves
+        parts.plane.duties.append(_domains_duty(parts, virt, compute))
+    return keeper
+
+
+def build_accelerator_agent(parts: Parts) -> None:
+    """The accelerators of a host whose servers are a real Nova's: grafted onto the provider that it made."""
+    options = parts.config.agent
+    accelerators = _accelerator_agent(parts, options.host)
+    tracker = ResourceTracker(
+        driver=OutsideHypervisor(options.host),
+        grafts=accelerators,
+        placement=PlacementClient(parts.client("placement")),
+        # Nova's compute agent reads the host's files: what they say is published by it.
+        files=ProviderFiles(parts.config.state / "host" / "provider_config"),
+        published=PublishedFile(parts.config.state / "host" / "published.json"),
+        clock=parts.clock,
+        ids=parts.ids,
+    )
+    parts.plane.starts.append(accelerators.start)
+    parts.plane.stops.append(accelerators.close)
+    _serve_os_acc(parts, accelerators)
+    resources = ResourcesDuty(tracker, host=options.host, clock=parts.clock, period_s=options.update_period_s)
+    parts.plane.duties += [accelerators, resources, _binding_duty(parts, accelerators)]
+
+
+def _hypervisor(parts: Parts) -> VirtDriver:
+    if parts.config.agent.virt_driver == "libvirt":
+        # Not before it is asked for: it needs bindings that other hosts do not have.
+        from moorage.wiring.libvirt_host import libvirt_driver
+
+        return libvirt_driver(parts)
+    return SimulatedHypervisor(host_description(parts), parts.config.state / "host", parts.clock)
+
+
+def _domains_duty(parts: Parts, virt: VirtDriver, compute: ComputeClient) -> DomainsDuty:
+    options = parts.config.agent
+    boot = HostBoot(remembered=parts.config.state / "host" / "boot_id", compute=compute)
+    return DomainsDuty(
+        host=options.host,
+        driver=virt,
+        compute=compute,
+        clock=parts.clock,
+        period_s=options.domain_report_period_s,
+        boot=boot if options.resume_guests_state_on_host_boot else None,
+    )
 
 
 def _serve_os_acc(parts: Parts, accelerators: AcceleratorAgent) -> None:
     """For the os_acc of other processes of this host; our own agent needs no socket."""
-    wanted = parts.config.accelerator.agent_socket
-    path = Path(wanted) if wanted else parts.config.state / "os-acc.sock"
+    app, wanted = agent_api.wsgi_app(accelerators, parts.ids), parts.config.accelerator.agent_socket
+    _serve_here(parts, app, wanted, "os-acc.sock", "[accelerator] agent_socket")
+
+
+def _binding_duty(parts: Parts, accelerators: AcceleratorAgent) -> JobsDuty:
+    """For those who bind accelerator requests by the API, as Nova does."""
+    options = parts.config.agent
+    return JobsDuty(
+        host=options.host,
+        number=1,
+        service=AcceleratorClient(parts.client("accelerator")),
+        runner=AcceleratorRunner(accelerators, keep_alive_period_s=options.job_lease_s / 4),
+        clock=parts.clock,
+        poll_period_s=parts.config.agent_poll_s,
+        what="accelerator jobs",
+    )
+
+
+def _ask(watch: ProviderConfigDuty, parts: Parts) -> None:
+    watch.ask()
+    parts.wakeups.wake(watch.name)
+
+
+def settings_of(parts: Parts) -> AgentSettings:
+    options = parts.config.agent
+    return AgentSettings(
+        workers=options.workers,
+        heartbeat_period_s=options.heartbeat_period_s,
+        update_period_s=options.update_period_s,
+        poll_period_s=parts.config.agent_poll_s,
+        keep_alive_period_s=options.job_lease_s / 4,
+        releases_on_stop=_releases_on_stop(parts),
+    )
+
+
+def _releases_on_stop(parts: Parts) -> bool:
+    """Raises `StartError`."""
+    wanted = parts.config.agent.accelerators_on_stop
+    if wanted not in ("keep", "release"):
+        raise StartError(f"{parts.config.source}: [agent] accelerators_on_stop is {wanted!r}; it takes keep or release")
+    return wanted == "release"
+
+
+def _serve_here(parts: Parts, app: WsgiApp, wanted: str, name: str, option: str) -> None:
+    """On a Unix socket: `wanted`, or `name` in the state directory."""
+    path = Path(wanted) if wanted else parts.config.state / name
     if not wanted and is_too_long(path):
         log.warning(
-            "no socket for os_acc: its path is too long; name a shorter one as [accelerator] agent_socket",
-            extra={"path": str(path)},
+            "no socket: its path is too long; name a shorter one by the option",
+            extra={"path": str(path), "option": option},
         )
         return
-    server = SocketServer(agent_api.wsgi_app(accelerators, parts.ids), path)
+    server = SocketServer(app, path)
     parts.plane.starts.append(server.start)
     parts.plane.stops.append(server.stop)
 
 
 def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
     state = parts.config.state / "accelerators"
-    driver = SimulatedDriver(built_in_host(), state / "simulated", parts.clock)
     return AcceleratorAgent(
         host,
-        [driver],
+        _accelerator_drivers(parts, state),
         state,
         GlanceImages(parts.client("image")),
         DigestCache(state / "bitstreams", max_bytes=parts.config.accelerator.bitstream_cache_bytes, clock=parts.clock),
@@ -95,7 +217,32 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
         reports=AcceleratorClient(parts.client("accelerator")),
         changed=lambda: _accelerators_changed(parts, host),
         report_every=timedelta(seconds=parts.config.accelerator.report_period_s),
+        names=Names(parts.config.accelerator.names),
     )
+
+
+def _accelerator_drivers(parts: Parts, state: Path) -> list[Driver]:
+    """Raises `StartError` for a name or a device spec that cannot be meant."""
+    options, source = parts.config.accelerator, parts.config.source
+
+    def specs(option: str, text: str) -> tuple[DeviceSpec, ...]:
+        return parse_specs(text, f"{source}: [accelerator] {option}")
+
+    simulated = {"usual": built_in_host, "every_kind": every_kind}[options.simulated_devices]
+    makers: dict[str, Callable[[], Driver]] = {
+        "simulated": lambda: SimulatedDriver(simulated(), state / "simulated", parts.clock),
+        "pci": lambda: PciDriver(specs("pci_devices", options.pci_devices)),
+        "nvidia": lambda: NvidiaDriver(specs("nvidia_devices", options.nvidia_devices)),
+        "qat": lambda: QatDriver(specs("qat_devices", options.qat_devices)),
+        "fpga_dfl": lambda: FpgaDflDriver(state / "fpga_dfl", specs("fpga_devices", options.fpga_devices)),
+        "fpga_manager": lambda: FpgaManagerDriver(state / "fpga_manager", specs("fpga_devices", options.fpga_devices)),
+        "opae": lambda: OpaeDriver(state / "opae", specs("fpga_devices", options.fpga_devices)),
+        "xrt": lambda: XrtDriver(state / "xrt", specs("xrt_devices", options.xrt_devices)),
+    }
+    names = [name.strip() for name in options.drivers.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in makers]:
+        raise StartError(f"{source}: [accelerator] drivers names {unknown[0]}; there are {', '.join(makers)}")
+    return [makers[name]() for name in dict.fromkeys(names)]
 
 
 def _accelerators_changed(parts: Parts, host: str) -> None:
@@ -103,7 +250,7 @@ def _accelerators_changed(parts: Parts, host: str) -> None:
     parts.wakeups.wake(f"accelerator-agent@{host}")
 
 
-def _host_description(parts: Parts) -> HostDescription:
+def host_description(parts: Parts) -> HostDescription:
     if parts.config.agent.host_description:
         return read_description(Path(parts.config.agent.host_description))
     return HostDescription(name=parts.config.agent.host)

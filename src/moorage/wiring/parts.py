@@ -4,7 +4,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Engine
 
@@ -15,19 +15,25 @@ from moorage.core.ids import Ids
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.transactions import read
-from moorage.identity.embedded import EmbeddedIdentity
 from moorage.identity.policy import RuleTable
 from moorage.jobs.duties import Duty, DutyThreads, Wakeups
 from moorage.jobs.hints import Hints
+from moorage.jobs.pool import DutyPool
 from moorage.telemetry.metrics import Metrics
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
 from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
 
+if TYPE_CHECKING:
+    from moorage.identity.embedded import EmbeddedIdentity
+
 log = logging.getLogger(__name__)
 
 S = TypeVar("S")
+
+#: For the duties of a process with many simulated hosts.
+CROWD_THREADS = 16
 
 
 @dataclass
@@ -37,12 +43,17 @@ class Plane:
     app: WsgiApp
     clock: Clock
     wakeups: Wakeups
+    #: each in a thread of its own
     duties: list[Duty] = field(default_factory=list)
+    #: so many that they share `CROWD_THREADS`
+    crowd: list[Duty] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
     starts: list[Callable[[], object]] = field(default_factory=list)
     #: ends answers that would stay open: a server waits for those before it stops
     drains: list[Callable[[], object]] = field(default_factory=list)
     stops: list[Callable[[], object]] = field(default_factory=list)
+    #: SIGHUP: what was read at the start is read again
+    reloads: list[Callable[[], object]] = field(default_factory=list)
 
     def start(self) -> None:
         """Synchronise, publish the host, then let the duties run, each in a thread of its own."""
@@ -50,6 +61,10 @@ class Plane:
         threads = DutyThreads(self.clock, self.wakeups, self._ticked)
         threads.start(self.duties)
         self.stops.append(threads.stop)
+        if self.crowd:
+            pool = DutyPool(self.clock, self.wakeups, CROWD_THREADS, self._ticked)
+            pool.start(self.crowd)
+            self.stops.append(pool.stop)
 
     def prepare(self) -> None:
         """Everything of `start` but the threads: whoever runs the duties in virtual time calls this."""
@@ -58,6 +73,10 @@ class Plane:
 
     def _ticked(self, duty: str, succeeded: bool) -> None:
         self.metrics.ticked(duty, self.clock.now().timestamp() if succeeded else None)
+
+    def reload(self) -> None:
+        for step in self.reloads:
+            step()
 
     def drain(self) -> None:
         """End what is open. To be called as soon as the process is asked to end; what comes later is still served."""
@@ -88,7 +107,7 @@ class Parts:
     plane: Plane
     authenticator: Authenticator
     #: our own users and tokens, in the modes that have them
-    identity: EmbeddedIdentity | None = None
+    identity: "EmbeddedIdentity | None" = None
     #: as whom the services of this process call each other
     credentials: TokenSource = field(default_factory=NoCredentials)
 

@@ -18,6 +18,7 @@ from moorage.wiring.callers import authenticator_of, credentials_of, open_identi
 from moorage.wiring.parts import Parts, Plane
 from moorage.wiring.services import (
     build_accelerator,
+    build_accelerator_agent,
     build_agent,
     build_compute,
     build_identity,
@@ -34,6 +35,7 @@ SERVICES: Mapping[str, Callable[[Parts], None]] = {
     "accelerator": build_accelerator,
     "reservation": build_reservation,
     "agent": build_agent,
+    "accelerator-agent": build_accelerator_agent,
 }
 
 

@@ -5,13 +5,26 @@ Each imports what it builds: a process that serves placement alone starts in hal
 
 import dataclasses
 from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine
 
 from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.errors import StartError
 from moorage.wiring.parts import Parts
 
+if TYPE_CHECKING:
+    from moorage.compute.placeable import ProfileLookup
+    from moorage.compute.service import ComputeService
+    from moorage.jobs.duties import Duty
+    from moorage.placement.client import PlacementClient
+    from moorage.scheduler.options import SchedulerOptions
+
 #: Shorter than this a process that is busy for a while would read everything again and again.
 LEAST_HISTORY_S = 60
+
+#: A shorter lease would run out between two renewals now and then; a writer waits for the end of a longer one.
+LEASE_S = (0.3, 5.0)
 
 
 def build_identity(parts: Parts) -> None:
@@ -46,12 +59,14 @@ def build_placement(parts: Parts) -> None:
         parts.ids,
         watchers=max(0, min(options.watchers, parts.config.server.threads - 1)),  # one is for everybody else
         memory_s=options.memory_s,
+        lease_s=_lease_s(parts.config),
         registry=parts.plane.metrics.registry,
     )
     service.candidates.max_steps = options.max_search_steps
     parts.plane.starts.append(service.start)
     parts.plane.drains.append(service.events.close)
-    parts.plane.duties.append(RetentionDuty(engine, parts.clock, history=history))
+    parts.plane.duties += [RetentionDuty(engine, parts.clock, history=history), service.lease_duty]
+    parts.plane.stops.append(service.lease_duty.leave)
     rules = placement_routes.POLICIES[options.policy]
     parts.serve("placement", placement_routes.API, service, rules, engine)
 
@@ -65,6 +80,17 @@ def _history(config: Config) -> timedelta:
             "other processes learn of writes from the same log"
         )
     return timedelta(seconds=history_s)
+
+
+def _lease_s(config: Config) -> float:
+    """Raises `StartError`."""
+    lease_s = config.placement.lease_s
+    shortest, longest = LEASE_S
+    if lease_s and not shortest <= lease_s <= longest:
+        raise StartError(
+            f"{config.source}: [placement] lease_s is {lease_s:g}; it must be {shortest} to {longest:g}, or 0 for no lease"
+        )
+    return lease_s
 
 
 def build_image(parts: Parts) -> None:
@@ -82,44 +108,164 @@ def build_image(parts: Parts) -> None:
 
 def build_compute(parts: Parts) -> None:
     from moorage.compute import routes as compute_routes
-    from moorage.compute.build import BuildDuty
-    from moorage.compute.service import ComputeService
-    from moorage.images.client import ImageLookup
     from moorage.placement.client import PlacementClient
 
     engine = parts.engine("compute")
+    placement = PlacementClient(parts.client("placement"))
+    service = _compute_service(parts, engine, placement)
+    parts.plane.duties += _compute_duties(parts, engine, service, placement)
+    parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
+
+
+def _compute_service(parts: Parts, engine: Engine, placement: "PlacementClient") -> "ComputeService":
+    from moorage.compute.service import ComputeService
+    from moorage.images.client import ImageLookup, ImageWriter
+
     options = parts.config.compute
-    service = ComputeService(
+    return ComputeService(
         engine,
         parts.clock,
         parts.ids,
         parts.hints,
         images=ImageLookup(parts.client("image")),
+        image_writer=ImageWriter(parts.client("image")),
+        reclaim_after_s=options.reclaim_instance_interval,
+        offload_after_s=options.shelved_offload_time,
+        quotas=_quotas(parts.config),
+        usages=placement,
+        placement=placement,
+        scheduler=_scheduler(parts.config),
+        profiles=_device_profiles(parts),
         up_window_s=options.host_down_after_s,
         job_lease_s=parts.config.agent.job_lease_s,
+        allow_resize_to_same_host=options.allow_resize_to_same_host,
     )
-    parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
-    placement = PlacementClient(parts.client("placement"))
-    parts.plane.duties.append(
+
+
+def _compute_duties(
+    parts: Parts, engine: Engine, service: "ComputeService", placement: "PlacementClient"
+) -> "list[Duty]":
+    from moorage.compute.baremetal import BareMetal, BareMetalDuty
+    from moorage.compute.build import BuildDuty
+    from moorage.compute.moving import MovingDuty
+    from moorage.compute.placing import Placer
+    from moorage.compute.reclaim import ReclaimDuty
+    from moorage.images.client import ImageWriter
+
+    clock, options = parts.clock, parts.config.compute
+    return [
+        ReclaimDuty(
+            engine,
+            clock,
+            service.operations,
+            after_s=options.reclaim_instance_interval,
+            offload_after_s=options.shelved_offload_time,
+        ),
+        BareMetalDuty(BareMetal(engine, clock, placement), clock, period_s=options.bare_metal_period_s),
         BuildDuty(
             engine,
-            parts.clock,
+            clock,
             parts.ids,
             placement,
             service.hosts,
             parts.hints,
             worker=parts.worker("builder"),
             poll_s=options.poll_period_s,
-        )
+            options=_scheduler(parts.config),
+        ),
+        MovingDuty(
+            engine,
+            clock,
+            parts.ids,
+            placement,
+            Placer(engine, placement, service.hosts, _scheduler(parts.config)),
+            parts.hints,
+            images=ImageWriter(parts.client("image")),
+            worker=parts.worker("mover"),
+            poll_s=options.poll_period_s,
+        ),
+    ]
+
+
+def _scheduler(config: Config) -> "SchedulerOptions":
+    """Raises `StartError` for a multiplier that is none."""
+    from moorage.scheduler.options import SchedulerOptions
+    from moorage.scheduler.prefilters import AggregateRules
+    from moorage.scheduler.weighers import WEIGHERS
+
+    options = config.scheduler
+    multipliers: dict[str, float] = {}
+    for text in filter(None, (part.strip() for part in options.weight_multipliers.split(","))):
+        name, _, number = (word.strip() for word in text.partition("="))
+        try:
+            multipliers[name] = float(number)
+        except ValueError:
+            name = ""
+        if name not in WEIGHERS:
+            known = ", ".join(WEIGHERS)
+            raise StartError(
+                f"{config.source}: [scheduler] weight_multipliers has {text!r}; write ram=-1.0; weighers are {known}"
+            )
+    return SchedulerOptions(
+        max_placement_results=options.max_placement_results,
+        sample_size=options.sample_size,
+        max_attempts=options.max_attempts,
+        host_subset_size=options.host_subset_size,
+        multipliers=multipliers,
+        aggregates=AggregateRules(
+            options.limit_tenants_to_placement_aggregate,
+            options.placement_aggregate_required_for_tenants,
+            options.enable_isolated_aggregate_filtering,
+        ),
     )
+
+
+def _device_profiles(parts: Parts) -> "ProfileLookup | None":
+    """None in a cloud without accelerators, where no flavor can name a profile."""
+    from moorage.accelerator.client import AcceleratorClient
+
+    if "accelerator" not in parts.config.runs and not parts.config.endpoints.accelerator:
+        return None
+    return AcceleratorClient(parts.client("accelerator"))
+
+
+def _quotas(config: Config) -> dict[str, int]:
+    """The limits of projects that have none of their own. Raises `StartError`."""
+    from moorage.compute.quota import CLASS_PREFIX, DEFAULTS, is_class
+
+    options = config.compute
+    limits = {
+        **DEFAULTS,
+        "instances": options.quota_instances,
+        "cores": options.quota_cores,
+        "ram": options.quota_ram_mb,
+        "key_pairs": options.quota_key_pairs,
+        "metadata_items": options.quota_metadata_items,
+        "server_groups": options.quota_server_groups,
+        "server_group_members": options.quota_server_group_members,
+    }
+    for text in filter(None, (part.strip() for part in options.quota_classes.split(","))):
+        name, _, units = (word.strip() for word in text.partition("="))
+        if not is_class(name) or not units.removeprefix("-").isdecimal():
+            raise StartError(f"{config.source}: [compute] quota_classes has {text!r}; write CLASS=LIMIT, CUSTOM_GOLD=4")
+        limits[f"{CLASS_PREFIX}{name}"] = int(units)
+    if low := sorted(name for name, limit in limits.items() if limit < -1):
+        raise StartError(f"{config.source}: [compute] limit of {low[0]} is {limits[low[0]]}; -1 is no limit")
+    return limits
 
 
 def build_accelerator(parts: Parts) -> None:
     from moorage.accelerator import routes as accelerator_routes
+    from moorage.accelerator.events_duty import EventsDuty
     from moorage.accelerator.service import AcceleratorService
+    from moorage.compute.client import ComputeClient
 
     engine = parts.engine("accelerator")
-    service = AcceleratorService(engine, parts.clock, parts.ids)
+    service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints)
+    compute = ComputeClient(parts.client("compute"))
+    events = parts.worker("accelerator-events")
+    poll_s = parts.config.accelerator.poll_period_s
+    parts.plane.duties.append(EventsDuty(engine, parts.clock, compute, worker=events, poll_s=poll_s))
     parts.serve("accelerator", accelerator_routes.API, service, accelerator_routes.RULES, engine)
 
 
@@ -140,12 +286,26 @@ def build_reservation(parts: Parts) -> None:
         ComputeClient(parts.client("compute")),
         parts.wakeups,
         settings=ReservationSettings(**options),
+        worker=parts.worker("reservation"),
     )
     parts.plane.duties.append(service.runner(poll_s=poll_s))
     parts.serve("reservation", reservation_routes.API, service, reservation_routes.RULES, engine)
 
 
 def build_agent(parts: Parts) -> None:
+    from moorage.wiring import crowd, host
+
+    keeper = host.build_agent(parts)
+    if parts.config.agent.simulated_hosts > 1:
+        crowd.build_crowd(parts, keeper)
+
+
+def build_accelerator_agent(parts: Parts) -> None:
     from moorage.wiring import host
 
-    host.build_agent(parts)
+    if "agent" in parts.config.runs:
+        raise StartError(
+            f"{parts.config.source}: [plane] services names both agent and accelerator-agent; the agent has "
+            "accelerators too: take accelerator-agent out, or agent where another service has the host's servers"
+        )
+    host.build_accelerator_agent(parts)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.core.errors import Invalid
-from moorage.scheduler.flavor_resources import FlavorFields, query_for, request_for
+from moorage.scheduler.candidate_query import query_for
+from moorage.scheduler.flavor_resources import FlavorFields, request_for
 
 CLASSES = ["VCPU", "MEMORY_MB", "DISK_GB", "PCPU", "CUSTOM_A", "CUSTOM_B", "vcpu", "CUSTOM_"]
 TRAITS = ["CUSTOM_T", "HW_CPU_X86_AVX2", "NO_SUCH"]

@@ -11,6 +11,8 @@ from moorage.accelerator.service import AcceleratorService
 from moorage.accelerator.tables import metadata
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.jobs.duties import Wakeups
+from moorage.jobs.hints import InProcessHints
 
 RP = "11111111-0000-4000-8000-000000000001"
 ONE = "22222222-0000-4000-8000-000000000001"
@@ -41,7 +43,7 @@ ATTACHED = AttachmentReport(ONE, "mine", RP, PART.name, 0, "0000:3b:00.1")
 @pytest.fixture
 def service(engine, clock, ids) -> AcceleratorService:
     metadata.create_all(engine)
-    return AcceleratorService(engine, clock, ids)
+    return AcceleratorService(engine, clock, ids, InProcessHints(Wakeups()))
 
 
 def test_a_repeated_report_changes_nothing(service, clock):
@@ -94,19 +96,19 @@ def test_devices_are_filtered_by_host_type_and_vendor(service):
 def test_an_attached_handle_is_a_bound_request_until_it_is_not_reported(service):
     service.report_attachments("h1", [ATTACHED])
     service.report_attachments("h1", [ATTACHED])
-    (row,) = service.requests(ADMIN, ONE)
+    (row,) = service.requests.index(ADMIN, ONE)
     assert (row.state, row.hostname, row.device_rp_uuid, row.instance_uuid) == ("Bound", "h1", RP, ONE)
     service.report_attachments("h2", [])
-    assert service.requests(ADMIN, ONE) == [row]
+    assert service.requests.index(ADMIN, ONE) == [row]
     service.report_attachments("h1", [])
-    assert service.requests(ADMIN, None) == []
+    assert service.requests.index(ADMIN, None) == []
 
 
 def test_the_next_holder_of_a_handle_is_another_request(service):
     service.report_attachments("h1", [ATTACHED])
-    (before,) = service.requests(ADMIN, None)
+    (before,) = service.requests.index(ADMIN, None)
     service.report_attachments("h1", [replace(ATTACHED, instance_uuid=TWO)])
-    (after,) = service.requests(ADMIN, None)
+    (after,) = service.requests.index(ADMIN, None)
     assert after.uuid != before.uuid
     assert after.instance_uuid == TWO
 
@@ -114,18 +116,18 @@ def test_the_next_holder_of_a_handle_is_another_request(service):
 def test_a_project_sees_its_own_requests_only(service):
     other = replace(ATTACHED, instance_uuid=TWO, project_id="theirs", pci_id="0000:3b:00.2")
     service.report_attachments("h1", [ATTACHED, other])
-    assert [row.instance_uuid for row in service.requests(MINE, None)] == [ONE]
-    assert service.requests(MINE, TWO) == []
-    theirs = next(row for row in service.requests(ADMIN, None) if row.instance_uuid == TWO)
-    assert service.request(ADMIN, theirs.uuid) == theirs
+    assert [row.instance_uuid for row in service.requests.index(MINE, None)] == [ONE]
+    assert service.requests.index(MINE, TWO) == []
+    theirs = next(row for row in service.requests.index(ADMIN, None) if row.instance_uuid == TWO)
+    assert service.requests.show(ADMIN, theirs.uuid) == theirs
     with pytest.raises(NotFound):
-        service.request(MINE, theirs.uuid)
+        service.requests.show(MINE, theirs.uuid)
 
 
 def test_an_address_that_is_none_is_refused_whole(service):
     with pytest.raises(Invalid):
         service.report_attachments("h1", [ATTACHED, replace(ATTACHED, pci_id="nonsense")])
-    assert service.requests(ADMIN, None) == []
+    assert service.requests.index(ADMIN, None) == []
 
 
 def test_profiles_are_found_by_name_and_by_uuid(service):
@@ -169,7 +171,7 @@ def test_several_profiles_are_deleted_together_or_not_at_all(service):
     ],
 )
 def test_a_profile_that_cannot_be_meant_is_refused(sqlite_engine, clock, ids, profile, words):
-    service = AcceleratorService(sqlite_engine, clock, ids)
+    service = AcceleratorService(sqlite_engine, clock, ids, InProcessHints(Wakeups()))
     with pytest.raises(Invalid, match=words):
         service.create_profile(profile)
 
@@ -177,6 +179,6 @@ def test_a_profile_that_cannot_be_meant_is_refused(sqlite_engine, clock, ids, pr
 def test_a_profile_may_name_what_the_peer_allows(sqlite_engine, clock, ids):
     """A14: OWNER_CYBORG is accepted besides CUSTOM_*; unknown accel: keys are as well."""
     metadata.create_all(sqlite_engine)
-    service = AcceleratorService(sqlite_engine, clock, ids)
+    service = AcceleratorService(sqlite_engine, clock, ids, InProcessHints(Wakeups()))
     group = {"resources:CUSTOM_ACCELERATOR_FPGA": "1", "trait:OWNER_CYBORG": "required", "accel:anything": "x"}
     assert service.create_profile(NewProfile("x", [group])).groups == [group]

@@ -182,7 +182,7 @@ def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_young
 
     def claim_in_two_halves(connection):
         values = {"of_queue": "compute-1", "now": START, "limit": 1, "by": "nobody"}
-        [row] = connection.execute(STORE._statements.claimable, values).all()
+        [row] = connection.execute(STORE._claiming.claimable, values).all()
         assert row.id == "younger"
         late_transaction.commit()
         with write(other) as its:
@@ -226,7 +226,7 @@ def test_an_empty_poll_reads_no_finished_jobs(jobs):
             connection.exec_driver_sql(f"ANALYZE {table}")
         if jobs.dialect.name in ("mysql", "mariadb"):
             connection.exec_driver_sql(f"ANALYZE TABLE {table}")
-    statement = STORE._statements.claimable.compile(dialect=jobs.dialect, compile_kwargs={"render_postcompile": True})
+    statement = STORE._claiming.claimable.compile(dialect=jobs.dialect, compile_kwargs={"render_postcompile": True})
     values = statement.construct_params(
         {"of_queue": "compute-1", "now": START.replace(tzinfo=None), "limit": 1, "by": "nobody"}
     )

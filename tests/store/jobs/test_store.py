@@ -1,5 +1,6 @@
 """The jobs table on all three databases."""
 
+import dataclasses
 from datetime import timedelta
 from itertools import count
 
@@ -193,6 +194,22 @@ def test_a_report_cannot_be_changed(jobs, clock):
     with pytest.raises(Conflict, match="is done, not claimed: it cannot become failed") as caught:
         finish(jobs, job, clock.now(), JobState.FAILED)
     assert caught.value.error_code == "moorage.state"
+
+
+def test_several_jobs_are_finished_together_or_none_of_them(jobs, clock):
+    enqueue(jobs, clock.now(), new("first"), new("second", "server-2"), new("third", "server-3"))
+    claimed = claim(jobs, clock.now(), worker="one", limit=3)
+    with pytest.raises(Conflict), write(jobs) as connection:
+        late = dataclasses.replace(claimed[1], epoch=claimed[1].epoch - 1)
+        STORE.finish_all(connection, [(claimed[0], {}), (late, {}), (claimed[2], {})], clock.now())
+    assert {get(jobs, one.id).state for one in claimed} == {JobState.CLAIMED}
+    with write(jobs) as connection:
+        STORE.finish_all(connection, [(one, {"host": one.key}) for one in claimed], clock.now())
+    assert {(get(jobs, one.id).state, get(jobs, one.id).result["host"]) for one in claimed} == {
+        (JobState.DONE, f"server-{number}") for number in (1, 2, 3)
+    }
+    with pytest.raises(Conflict), write(jobs) as connection:
+        STORE.finish_all(connection, [(claimed[0], {})], clock.now())
 
 
 def test_a_job_that_nobody_claimed_cannot_be_finished(jobs, clock):

@@ -1,11 +1,11 @@
-"""The unmodified clients against our identity, over a socket and granian, with six variables."""
+"""The unmodified clients against our identity, over a socket, with six variables."""
 
 import json
 
 import httpx
 import pytest
 
-from tests.system.identity.processes import cloud, openstack, sdk
+from tests.processes import cloud, openstack, sdk
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
@@ -114,7 +114,7 @@ print(response.status_code, response.json()['images'])
 
 
 def test_headers_of_a_client_cannot_make_it_somebody_else(served):
-    """Neither underscores, which granian folds into dashes, nor the names that middleware writes."""
+    """Neither underscores, which applications cannot tell from dashes, nor the names that middleware writes."""
     for headers in (
         {"X_Auth_Token": "admin", "X_Roles": "admin"},
         {"X-Identity-Status": "Confirmed", "X-User-Id": "admin", "X-Project-Id": "admin", "X-Roles": "admin"},

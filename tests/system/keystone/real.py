@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.system.identity.processes import free_port, python_of, running
+from tests.processes import free_port, python_of, running
 
 PASSWORD = "of-the-bootstrap"
 
@@ -62,6 +62,13 @@ class Keystone:
         for role in roles:
             path = f"/v3/projects/{self.projects[project]}/users/{user}/roles/{self.roles[role]}"
             assert self.http.put(path, headers=self._headers).status_code == 204
+
+    def offer(self, kind, url):
+        """A service of the catalogue; `kind` is its type there, and its name."""
+        service = self._post("services", {"service": {"type": kind, "name": kind}})["service"]["id"]
+        for interface in ("public", "internal"):
+            place = {"interface": interface, "region_id": "RegionOne", "service_id": service, "url": url}
+            self._post("endpoints", {"endpoint": place})
 
     @property
     def _headers(self):

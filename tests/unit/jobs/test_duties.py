@@ -56,7 +56,15 @@ def test_each_listener_of_a_topic_has_an_event_of_its_own():
     wakeups.wake("nobody listens to this")
     wakeups.wake_all()
     assert other.is_set()
-    assert wakeups.topics() == {"a", "b", "c"}
+    assert wakeups.queues() == {"a", "b", "c"}
+
+
+def test_topics_of_ones_own_are_no_queues_that_others_hint_at():
+    wakeups = Wakeups()
+    event = wakeups.listen("queue", own=("duty",))
+    wakeups.wake("duty")
+    assert event.is_set()
+    assert wakeups.queues() == {"queue"}
 
 
 # ------------------------------------------------------------------------------------------------------- threads
@@ -87,6 +95,18 @@ def test_a_duty_that_waits_for_a_wake_is_woken_by_its_name_and_its_topics(thread
     duty.wait_for(2)
     wakeups.wake("jobs")
     duty.wait_for(3)
+
+
+def test_one_that_rests_does_all_that_woke_it_meanwhile_in_one_round(threads):
+    wakeups, times = Wakeups(), []
+    duty = Duty("a", lambda _: times.append(None))
+    duty.rest_s = 1.0
+    threads(duty, wakeups=wakeups)
+    duty.wait_for(1)
+    for _ in range(1000):
+        wakeups.wake("a")
+    duty.wait_for(2)
+    assert len(times) == 2
 
 
 def test_no_wake_is_lost_whenever_it_comes(threads):

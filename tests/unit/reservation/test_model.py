@@ -43,8 +43,8 @@ def test_deleted_is_final_for_a_reservation():
     assert ReservationStatus.DELETED not in RESERVATION_STATES.allowed
 
 
-def test_only_a_finished_event_is_armed_again():
-    assert EVENT_STATES.before(EventStatus.UNDONE) == {EventStatus.DONE}
+def test_only_an_event_that_was_taken_up_is_armed_again():
+    assert EVENT_STATES.before(EventStatus.UNDONE) == {EventStatus.IN_PROGRESS, EventStatus.DONE, EventStatus.ERROR}
 
 
 def test_an_event_can_be_taken_up_again_in_the_state_that_it_brings_about():

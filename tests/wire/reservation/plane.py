@@ -26,6 +26,7 @@ from moorage.reservation.service import ReservationService, ReservationSettings
 from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.client import ServiceClient, decode
 from moorage.wire.transports import InProcessTransport
+from tests.migrated import open_migrated
 
 NOW = datetime(2026, 3, 1, 9, 30, 20, tzinfo=UTC)
 
@@ -211,7 +212,10 @@ class Plane:
 
     def _serve_compute(self):
         engine = self.database("compute")
-        service = ComputeService(engine, self.clock, self.ids, self.hints)
+        # Its hosts live, though they say so only now and then: the days of a test pass in one go.
+        service = ComputeService(
+            engine, self.clock, self.ids, self.hints, up_window_s=timedelta(days=365).total_seconds()
+        )
         self._mount("compute", compute_routes, service)
         return BuildDuty(engine, self.clock, self.ids, self.placement, service.hosts, self.hints, poll_s=None)
 
@@ -220,7 +224,9 @@ class Plane:
         self.apps[f"/{name}"] = build(module.API, service, around)
 
     def database(self, feature, url=None):
-        engine = open_engine(url or f"sqlite:///{self.folder}/{feature}.sqlite")
+        if url is None:
+            return open_migrated(feature, self.folder)
+        engine = open_engine(url)
         migrations.upgrade(engine, feature)
         return engine
 

@@ -112,7 +112,7 @@ def test_a_host_without_a_compute_node_provider_is_not_registered(plane):
     assert freepool(plane) == []
 
 
-@pytest.mark.parametrize("method", ["create_provider", "add_host", "ensure_trait", "set_traits", "inventories"])
+@pytest.mark.parametrize("method", ["create_provider", "add_host", "ensure_trait", "put_trait", "inventories"])
 def test_a_failure_undoes_what_was_done_before_it(plane, method):
     """R5 (instance-reservation): and the repeated request then succeeds."""
     error = Unavailable("it does not answer")
@@ -134,7 +134,7 @@ class Crash(BaseException):
     """The process is gone: nothing of ours catches it."""
 
 
-@pytest.mark.parametrize("method", ["create_provider", "add_host", "set_traits"])
+@pytest.mark.parametrize("method", ["create_provider", "add_host", "put_trait"])
 def test_a_repeat_after_a_crash_converges(plane, method):
     """R5 (instance-reservation): one host, one provider."""
     broken = plane.new_service(

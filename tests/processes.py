@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 START_TIMEOUT_S = 90
 
 
@@ -35,10 +35,9 @@ def free_port() -> int:
 @contextlib.contextmanager
 def running(command: Sequence[str | Path], url: str, log: Path, **environment: str) -> Iterator[None]:
     """`command` as a process of its own, from its first answer at `url` on."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "PYTHON"))}
     with log.open("w") as out:
         process = subprocess.Popen(
-            command, stdout=out, stderr=out, cwd=ROOT, env={**inherited, **environment}, start_new_session=True
+            command, stdout=out, stderr=out, cwd=ROOT, env={**inherited(), **environment}, start_new_session=True
         )
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -48,12 +47,22 @@ def running(command: Sequence[str | Path], url: str, log: Path, **environment: s
             time.sleep(0.1)
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
+
+
+def end(process: subprocess.Popen, patience_s: float = 10) -> None:
+    """By request; when that takes too long, by force."""
+    process.terminate()
+    try:
+        process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def inherited() -> dict[str, str]:
+    """The environment for a process that must find nothing of ours in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "PYTHON"))}
 
 
 def _answers(url: str) -> bool:
@@ -65,7 +74,7 @@ def _answers(url: str) -> bool:
 
 @dataclass(frozen=True)
 class Cloud:
-    """Our identity and images behind granian."""
+    """Our identity and images in a process of their own."""
 
     url: str
     state: Path
@@ -94,9 +103,7 @@ def cloud(state: Path, *, image_url: str = "") -> Iterator[Cloud]:
     """`image_url`: another image service for the catalogue, in place of ours."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    target = "tests.system.identity.served:application"
-    command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--factory", "--no-ws", "--workers", "1"]
-    command += ["--blocking-threads", "4", "--host", "127.0.0.1", "--port", str(port), "--log-level", "warning", target]
+    command = [sys.executable, "-m", "tests.served", "tests.system.identity.served:application", str(port)]
     with running(
         command,
         f"{url}/identity/v3",
@@ -122,6 +129,10 @@ class Said:
         return json.loads(self.out)
 
 
+#: For all commands of one call; some of them wait, and a client may wait for ever.
+PATIENCE_S = 300
+
+
 def openstack(variables: dict[str, str], *commands: Sequence[str]) -> list[Said]:
     """Unmodified ``openstack`` commands one after the other, in one process: each start costs a second."""
     done = subprocess.run(
@@ -131,6 +142,7 @@ def openstack(variables: dict[str, str], *commands: Sequence[str]) -> list[Said]
         capture_output=True,
         text=True,
         check=False,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return [Said(**row) for row in json.loads(done.stdout)]
@@ -145,6 +157,7 @@ def sdk(variables: dict[str, str], script: str) -> str:
         capture_output=True,
         text=True,
         check=False,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

@@ -1,0 +1,138 @@
+"""The statements of `moorage.jobs.store`, built once per table: that costs several times what SQLite needs to run them."""
+
+from sqlalchemy import ColumnElement, Dialect, Table, and_, bindparam, delete, or_, select, update
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.sql import Executable
+
+from moorage.jobs.model import JobState
+
+
+class Enqueueing:
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._inserts: dict[str, Executable] = {}
+
+    def insert_unless_there(self, dialect: Dialect) -> Executable:
+        if dialect.name not in self._inserts:
+            self._inserts[dialect.name] = _insert_unless_there(self._table, dialect)
+        return self._inserts[dialect.name]
+
+
+class Looking:
+    def __init__(self, table: Table) -> None:
+        job = table.c
+        in_queue, first_of_key = _in_queue(table), _first_of_key(table)
+        #: Has the queue any job that is not finished?
+        self.any_open = select(job.position).where(in_queue).limit(1)
+        self.by_id = select(table).where(job.id == bindparam("of_id"))
+        self.by_key = select(table).where(job.serial_key == bindparam("of_key")).order_by(job.position)
+        self.by_positions = (
+            select(table).where(job.position.in_(bindparam("positions", expanding=True))).order_by(job.position)
+        )
+        self.next_queue = (
+            select(job.queue)
+            .where(job.serial_key == bindparam("of_key"), job.state == JobState.READY)
+            .order_by(job.position)
+            .limit(1)
+        )
+        self.ready_now = (
+            select(job.created_at)
+            .where(in_queue, job.state == JobState.READY, job.lease_until.is_(None), first_of_key)
+            .order_by(job.position)
+            .limit(1)
+        )
+        self.due_later = (
+            select(job.lease_until)
+            .where(in_queue, job.lease_until.is_not(None), or_(job.state == JobState.CLAIMED, first_of_key))
+            .order_by(job.lease_until)
+            .limit(1)
+        )
+
+
+class Claiming:
+    def __init__(self, table: Table) -> None:
+        job = table.c
+        lease_over = job.lease_until <= bindparam("now", type_=job.lease_until.type)
+        self.claimable = (
+            select(table)
+            .where(
+                _in_queue(table),
+                or_(
+                    and_(job.state == JobState.CLAIMED, or_(lease_over, job.worker == bindparam("by"))),
+                    and_(job.state == JobState.READY, or_(job.lease_until.is_(None), lease_over), _first_of_key(table)),
+                ),
+            )
+            .order_by(job.position)
+            .limit(bindparam("limit"))
+            .with_for_update(skip_locked=True)
+        )
+        self.take = (
+            update(table)
+            .where(job.position == bindparam("at"), job.epoch == bindparam("of_epoch"))
+            .values(
+                state=JobState.CLAIMED.value,
+                claimed_key=job.serial_key,
+                epoch=job.epoch + 1,
+                attempt=job.attempt + 1,
+                lease_until=bindparam("until", type_=job.lease_until.type),
+                worker=bindparam("by"),
+            )
+        )
+
+
+class Changing:
+    """`extend`, `release`, `finish`: by who still has the claim. The others: whoever has it."""
+
+    def __init__(self, table: Table) -> None:
+        job = table.c
+        mine = and_(job.id == bindparam("of_id"), job.epoch == bindparam("of_epoch"), job.state == JobState.CLAIMED)
+        until = bindparam("until", type_=job.lease_until.type)
+        what = bindparam("what", type_=job.result.type)
+        now = bindparam("now", type_=job.created_at.type)
+        ended = {"open_queue": None, "claimed_key": None, "lease_until": None, "finished_at": now}
+        self.extend = update(table).where(mine).values(lease_until=until)
+        self.release = update(table).where(mine).values(state=JobState.READY.value, claimed_key=None, lease_until=until)
+        self.finish = update(table).where(mine).values(state=bindparam("final"), result=what, **ended)
+        self.give_up = (
+            update(table)
+            .where(job.position == bindparam("at"))
+            .values(state=JobState.FAILED.value, result=what, **ended)
+        )
+        self.cancel = (
+            update(table)
+            .where(job.id == bindparam("of_id"), job.state == JobState.READY)
+            .values(state=JobState.CANCELLED.value, **ended)
+        )
+        self.revoke = (
+            update(table)
+            .where(job.serial_key == bindparam("of_key"), job.open_queue == bindparam("of_queue"))
+            .values(state=JobState.CANCELLED.value, epoch=job.epoch + 1, **ended)
+        )
+        self.redact = (
+            update(table)
+            .where(job.id == bindparam("of_id"), job.open_queue.is_(None))
+            .values(payload=bindparam("instead", type_=job.payload.type))
+        )
+        self.prune = delete(table).where(job.finished_at < bindparam("before", type_=job.finished_at.type))
+
+
+def _in_queue(table: Table) -> ColumnElement[bool]:
+    return table.c.open_queue == bindparam("of_queue")
+
+
+def _first_of_key(table: Table) -> ColumnElement[bool]:
+    """No other job of the key is claimed, and none that is ready is older."""
+    job, other = table.c, table.alias("other")
+    same_key = other.c.serial_key == job.serial_key
+    claimed = select(other.c.position).where(same_key, other.c.state == JobState.CLAIMED)
+    older = select(other.c.position).where(same_key, other.c.state == JobState.READY, other.c.position < job.position)
+    return and_(~claimed.exists(), ~older.exists())
+
+
+def _insert_unless_there(table: Table, dialect: Dialect) -> Executable:
+    if dialect.name == "sqlite":
+        return sqlite.insert(table).on_conflict_do_nothing(index_elements=["id"])
+    if dialect.name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing(index_elements=["id"])
+    # Not INSERT IGNORE, which also turns values that are too long or missing into warnings.
+    return mysql.insert(table).on_duplicate_key_update(id=table.c.id)

@@ -1,0 +1,91 @@
+"""Further simulated hosts in the process of the first one: hundreds or thousands, for rehearsals and measurements.
+
+Each has a hypervisor, a resource tracker and an agent of its own, like a host in a process of its own; they share the
+threads, the provider configuration files and the client connections, and have no accelerators.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+import os_acc
+from moorage.agent.build import NoAcceleration
+from moorage.agent.grafts import NoGrafts
+from moorage.agent.host import HostAgent
+from moorage.agent.keeper import ProviderConfigKeeper
+from moorage.agent.published import PublishedFile
+from moorage.agent.resource_tracker import ResourceTracker
+from moorage.agent.snapshots import ImageSnapshots
+from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
+from moorage.compute.client import ComputeClient
+from moorage.core.clock import VirtualClock
+from moorage.images.client import ImageWriter
+from moorage.placement.client import PlacementClient
+from moorage.wiring.host import host_description, settings_of
+from moorage.wiring.parts import CROWD_THREADS, Parts
+
+_NUMBERED = re.compile(r"(.*?)(\d+)\Z")
+
+
+def names_of(first: str, number: int) -> Iterator[str]:
+    """`number` hosts, counted up from `first`.
+
+    >>> list(names_of("compute-09", 3))
+    ['compute-09', 'compute-10', 'compute-11']
+    """
+    match = _NUMBERED.match(first)
+    stem, digits = (match[1], match[2]) if match else (f"{first}-", "1")
+    yield first
+    for count in range(int(digits) + 1, int(digits) + number):
+        yield f"{stem}{count:0{len(digits)}d}"
+
+
+def build_crowd(parts: Parts, keeper: ProviderConfigKeeper) -> None:
+    """The hosts after the first."""
+    options = parts.config.agent
+    placement, compute = PlacementClient(parts.client("placement")), ComputeClient(parts.client("compute"))
+    images = ImageWriter(parts.client("image"))
+    described = host_description(parts)
+    agents = []
+    for name in list(names_of(options.host, options.simulated_hosts))[1:]:
+        state = parts.config.state / "hosts" / name
+        driver = SimulatedHypervisor(msgspec.structs.replace(described, name=name, uuid=None), state, parts.clock)
+        tracker = ResourceTracker(
+            driver=driver,
+            grafts=NoGrafts(),
+            placement=placement,
+            files=keeper.files,
+            published=PublishedFile(state / "published.json"),
+            clock=parts.clock,
+            ids=parts.ids,
+        )
+        keeper.followers.append(tracker)
+        agents.append(
+            HostAgent(
+                host=name,
+                driver=driver,
+                tracker=tracker,
+                acceleration=NoAcceleration(),
+                refers_to_accelerators=os_acc.refers_to_accelerators,
+                compute=compute,
+                clock=parts.clock,
+                wakeups=parts.wakeups,
+                settings=settings_of(parts),
+                snapshots=ImageSnapshots(driver, images),
+            )
+        )
+    parts.plane.starts.append(lambda: _start(agents, in_turn=isinstance(parts.clock, VirtualClock)))
+    parts.plane.crowd += [duty for agent in agents for duty in agent.duties]
+
+
+def _start(agents: Sequence[HostAgent], *, in_turn: bool) -> None:
+    """Raises the first error there is. In turn under virtual time, which has one order of things only."""
+    if in_turn:
+        for agent in agents:
+            agent.start()
+        return
+    with ThreadPoolExecutor(CROWD_THREADS, thread_name_prefix="start") as pool:
+        for _ in pool.map(HostAgent.start, agents):
+            continue

@@ -1,0 +1,55 @@
+"""The virt driver `libvirt`, from the section [libvirt]. Imported only where it is configured."""
+
+from pathlib import Path
+
+from moorage.agent.virt.libvirt_capabilities import Shares
+from moorage.config import LibvirtOptions
+from moorage.core.clock import SystemClock
+from moorage.core.errors import StartError
+from moorage.images.cache import DigestCache
+from moorage.images.glance import GlanceImages
+from moorage.wiring.parts import Parts
+
+try:
+    from moorage.agent.virt.libvirt_connection import Connection
+    from moorage.agent.virt.libvirt_driver import LibvirtDriver
+    from moorage.agent.virt.libvirt_guests import GuestFiles
+    from moorage.agent.virt.libvirt_images import BaseImages
+    from moorage.agent.virt.libvirt_node import LibvirtSettings
+except ModuleNotFoundError as error:
+    raise StartError(
+        f"[agent] virt_driver is libvirt, but Python has no module {error.name}; install the extra: "
+        "pip install 'moorage[libvirt]' (docs/guides/libvirt.md)"
+    ) from error
+
+
+def libvirt_driver(parts: Parts) -> LibvirtDriver:
+    options = parts.config.libvirt
+    # Guests live in the time of the world, whatever time the plane rehearses.
+    clock = SystemClock()
+    directory = Path(options.instances_path or parts.config.state / "host" / "instances")
+    cache = DigestCache(directory / "cache", max_bytes=options.image_cache_bytes, clock=clock)
+    images = BaseImages(directory, cache, GlanceImages(parts.client("image")))
+    connection = Connection(options.uri, clock)
+    parts.plane.stops.append(connection.close)
+    return LibvirtDriver(_settings(parts.config.agent.host, options), connection, GuestFiles(directory, images), clock)
+
+
+def _settings(host: str, options: LibvirtOptions) -> LibvirtSettings:
+    return LibvirtSettings(
+        host=host,
+        host_ip=options.host_ip,
+        virt_type=options.virt_type,
+        machine=options.machine,
+        cpu_mode=options.cpu_mode,
+        emulates_devices=options.devices == "emulated",
+        shares=Shares(
+            reserved_cpus=options.reserved_host_cpus,
+            reserved_memory_mb=options.reserved_host_memory_mb,
+            reserved_disk_gb=options.reserved_host_disk_gb,
+            cpu_allocation_ratio=options.cpu_allocation_ratio,
+            ram_allocation_ratio=options.ram_allocation_ratio,
+            disk_allocation_ratio=options.disk_allocation_ratio,
+        ),
+        shutdown_timeout_s=options.shutdown_timeout_s,
+    )

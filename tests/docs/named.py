@@ -1,0 +1,61 @@
+"""What a page of docs/ names, and whether it is there. Nothing is imported for that."""
+
+import ast
+import functools
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+#: ``[words](path#heading)`` that leads to a file of the repository.
+_LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def missing_tests(named: Iterable[str]) -> list[str]:
+    """Of pytest's ids, those of no test."""
+    missing = []
+    for test in named:
+        path, *names = test.partition("[")[0].split("::")
+        if tuple(names) not in _tests_of(ROOT / path):
+            missing.append(test)
+    return missing
+
+
+def missing_links(page: Path) -> list[str]:
+    """Links whose file, or whose heading in it, is not there."""
+    missing = []
+    for path, heading in _LINK.findall(page.read_text()):
+        file = page.parent / path if path else page
+        if not file.exists() or (heading and heading not in _anchors_of(file)):
+            missing.append(f"{path}#{heading}" if heading else path)
+    return missing
+
+
+def links(page: Path) -> list[str]:
+    """The files that are linked to, as they are written."""
+    return [path for path, _ in _LINK.findall(page.read_text()) if path]
+
+
+@functools.cache
+def _tests_of(path: Path) -> set[tuple[str, ...]]:
+    """Names of the tests in a file: ``{("test_a",), ("TestB", "test_c")}``."""
+    if not path.is_file():
+        return set()
+    found: set[tuple[str, ...]] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add((node.name,))
+        elif isinstance(node, ast.ClassDef):
+            # A hypothesis state machine is a test by assignment: TestX = Machine.TestCase
+            found |= {(node.name, part.name) for part in node.body if isinstance(part, ast.FunctionDef)}
+        elif isinstance(node, ast.Assign):
+            found |= {(target.id,) for target in node.targets if isinstance(target, ast.Name)}
+    return {names for names in found if names[-1].lower().startswith("test")}
+
+
+@functools.cache
+def _anchors_of(page: Path) -> set[str]:
+    """Of its headings, as code hosts make them: in lower case, words joined by dashes, other marks left out."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

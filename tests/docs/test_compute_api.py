@@ -1,0 +1,126 @@
+"""docs/wire/compute.md lists what the Compute API has not, as the route table and the actions have it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from moorage.compute.handlers import absent, server_actions
+from moorage.compute.handlers.versions import VERSIONS
+from moorage.compute.routes import API
+from tests.system.compute import test_tempest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "wire" / "compute.md").read_text()
+ROW = re.compile(r"^\| `(/[^`]+)` \| ([A-Z ]+) \| (\d+) \| ([\w .]+) \|$", re.MULTILINE)
+
+
+def versions(row):
+    if row.since is not None:
+        return f"from 2.{row.since}"
+    return "all" if row.until is None else f"up to 2.{row.until}"
+
+
+def test_every_absent_path_is_on_the_page_as_it_is_answered():
+    assert ROW.findall(PAGE) == [(row.path, row.methods, str(row.status), versions(row)) for row in absent.ROWS]
+
+
+def test_what_is_absent_is_in_the_route_table():
+    served = {(route.method, route.path) for route in API.routes}
+    for row in absent.ROWS:
+        assert {(method, f"/v2.1{row.path}") for method in row.methods.split()} <= served
+
+
+@pytest.mark.parametrize(
+    ("words", "actions"),
+    [
+        ("Actions that are not offered (501): ", server_actions.NOT_BUILT),
+        ("Actions that the peer took away (410): ", server_actions.GONE),
+    ],
+)
+def test_actions_that_are_not_offered_are_named(words, actions):
+    section = PAGE.partition(words)[2].partition(".\n")[0]
+    assert re.findall(r"`([\w-]+)`", section) == sorted(actions)
+
+
+#: All actions on servers in the routes of OpenStack Nova 34.0.0, read from its table of routes.
+ACTIONS_OF_THE_PEER = frozenset(
+    [
+        "addFixedIp",
+        "addFloatingIp",
+        "addSecurityGroup",
+        "changePassword",
+        "confirmResize",
+        "createBackup",
+        "createImage",
+        "evacuate",
+        "forceDelete",
+        "injectNetworkInfo",
+        "lock",
+        "migrate",
+        "os-getConsoleOutput",
+        "os-getRDPConsole",
+        "os-getSPICEConsole",
+        "os-getSerialConsole",
+        "os-getVNCConsole",
+        "os-migrateLive",
+        "os-resetState",
+        "os-start",
+        "os-stop",
+        "pause",
+        "reboot",
+        "rebuild",
+        "removeFixedIp",
+        "removeFloatingIp",
+        "removeSecurityGroup",
+        "rescue",
+        "resetNetwork",
+        "resize",
+        "restore",
+        "resume",
+        "revertResize",
+        "shelve",
+        "shelveOffload",
+        "suspend",
+        "trigger_crash_dump",
+        "unlock",
+        "unpause",
+        "unrescue",
+        "unshelve",
+    ]
+)
+
+
+def test_every_action_of_the_peer_is_here_or_on_the_page():
+    known = {*server_actions.ACTIONS, *server_actions.NOT_BUILT, *server_actions.GONE}
+    assert known == ACTIONS_OF_THE_PEER
+    assert not server_actions.ACTIONS.keys() & (server_actions.NOT_BUILT | server_actions.GONE)
+
+
+def test_paths_that_answer_are_on_the_page():
+    """By their first step, and of servers' parts by their second."""
+    section = PAGE.partition("## What answers")[2].partition("\n## ")[0]
+    named = set(re.findall(r"[\w-]+", section))
+    told = {row.path for row in absent.ROWS}
+    for route in API.routes:
+        path = route.path.removeprefix("/v2.1")
+        if not route.path.startswith("/v2.1/") or not path.strip("/") or path in told:
+            continue
+        steps = [step for step in path.split("/")[1:] if not step.startswith("{")]
+        assert steps[0] in named, path
+        if steps[0] == "servers" and len(steps) > 1:
+            assert steps[1] in named, path
+
+
+def test_the_newest_version_is_said():
+    assert f"microversions {VERSIONS.minimum} to {VERSIONS.maximum}," in PAGE
+
+
+def test_tempests_modules_and_what_fails_in_them_are_named():
+    section = PAGE.partition("\n## Tempest")[2]
+    table = dict(re.findall(r"^\| `([\w.]+)` \| (.+) \|$", section, re.MULTILINE))
+    assert table == dict(test_tempest.NOT_HERE)
+    named = set(re.findall(r"`((?:\w+\.)?test_\w+)`", section))
+    run, left_out = test_tempest.QUICK + test_tempest.SLOW, " ".join(test_tempest.EXCLUDED.values())
+    assert named == {*run.split(), *left_out.split()}
+    told = section.partition("Not run at all")[2]
+    assert all(f"* {why}:" in " ".join(told.split()) for why in test_tempest.EXCLUDED)

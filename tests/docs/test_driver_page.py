@@ -1,0 +1,49 @@
+"""The page on writing a driver: the verbs that it tells of, and what it names, are those that there are.
+
+Its driver and its bench are run by `tests/unit/accelerator/drivers/test_conformance.py`.
+"""
+
+import re
+from pathlib import Path
+
+from moorage.accelerator.drivers.base import Driver
+from moorage.accelerator.model import Health
+from tests.unit.accelerator.drivers import page
+from tests.unit.accelerator.drivers.test_conformance import BENCHES
+
+ROOT = Path(__file__).parents[2]
+TEXT = page.PAGE.read_text()
+
+
+def test_the_verbs_of_the_page_are_those_of_the_contract():
+    verbs = {name for name, value in vars(Driver).items() if callable(value) and not name.startswith("_")}
+    assert {row.split("(")[0] for row in re.findall(r"^\| `(\w+\([\w, ]*\))` \|", TEXT, re.MULTILINE)} == verbs
+
+
+def test_the_arguments_of_the_page_are_those_of_the_contract():
+    for name, arguments in re.findall(r"^\| `(\w+)\(([\w, ]*)\)` \|", TEXT, re.MULTILINE):
+        code = getattr(Driver, name).__code__
+        assert ["self", *filter(None, arguments.split(", "))] == list(code.co_varnames[: code.co_argcount])
+
+
+def test_what_the_page_names_is_there():
+    modules = re.findall(r"^\| `(\w+)\.(\w+)` \|", TEXT, re.MULTILINE)
+    assert modules
+    for module, name in modules:
+        assert re.search(
+            rf"^class {name}\b", (ROOT / f"src/moorage/accelerator/drivers/{module}.py").read_text(), re.MULTILINE
+        )
+    for path in re.findall(r"`((?:src|tests)/[\w./]+)`", TEXT):
+        assert (ROOT / path).exists(), path
+
+
+def test_its_driver_passes_the_tests_that_every_driver_passes():
+    assert page.timecard in BENCHES
+
+
+def test_its_card_without_a_satellite_is_not_offered(tmp_path, clock):
+    bench = page.timecard(tmp_path, clock)
+    (gnss,) = tmp_path.rglob("gnss_sync")
+    assert bench.driver.health(bench.card) is Health.OK
+    gnss.write_text("LOST @ 2026-03-01\n")
+    assert bench.driver.health(bench.card) is Health.FAILED

@@ -1,0 +1,39 @@
+"""The pages for people: each is found from `docs/README.md`, and no link leads nowhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "ARCHITECTURE.md",
+    *(page for top in ("bench", "docs", "src", "tests", "tools") for page in sorted((ROOT / top).rglob("*.md"))),
+]
+
+
+def links(page: Path) -> list[Path]:
+    """Those into the repository."""
+    targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text())
+    return [(page.parent / target).resolve() for target in targets if "://" not in target]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    assert [str(target) for target in links(page) if not target.exists()] == []
+
+
+def test_every_page_or_its_directory_is_linked_from_the_index():
+    linked = {DOCS / "README.md", DOCS / "decisions", *links(DOCS / "README.md")}
+    assert [page for page in PAGES if page.is_relative_to(DOCS) and not linked & {page, page.parent}] == []
+
+
+def test_every_guide_is_linked_from_the_readme():
+    assert sorted(set((DOCS / "guides").glob("*.md")) - set(links(ROOT / "README.md"))) == []
+
+
+def test_decisions_have_the_number_of_their_file():
+    for page in sorted((DOCS / "decisions").glob("0*.md")):
+        assert page.read_text().startswith(f"# {int(page.name[:4])}. "), page.name

@@ -1,0 +1,181 @@
+"""What a real Nova does with Moorage in the places of Placement, Blazar and Cyborg."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.nova.conftest import HOSTS
+from tests.system.planes import AES, until
+
+pytestmark = pytest.mark.nova
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hosts(cloud):
+    """Both computes are there, as Nova's scheduler needs them."""
+
+    def ready():
+        rows = cloud.clients.compute.get("/os-hypervisors")["hypervisors"]
+        names = {row["name"] for row in cloud.clients.placement.get("/resource_providers")["resource_providers"]}
+        return {row["hypervisor_hostname"] for row in rows} == set(HOSTS) <= names
+
+    until(ready, timeout_s=90)
+
+
+def boot(clients, flavor, **options):
+    server = clients.create_server(flavor=flavor, **options)
+    clients.wait_for_status(server, "ACTIVE", "ERROR")
+    return server
+
+
+def delete(clients, server):
+    clients.compute.request("DELETE", f"/servers/{server}")
+    clients.wait_until_gone(server)
+    until(lambda: not clients.allocations(server))
+
+
+def test_its_hosts_register_themselves_with_their_own_provider_files(cloud):
+    rows = cloud.clients.placement.get("/resource_providers")["resource_providers"]
+    uuids = {row["name"]: row["uuid"] for row in rows}
+    inventories = cloud.clients.placement.get(f"/resource_providers/{uuids['mole']}/inventories")["inventories"]
+    assert inventories["CUSTOM_X"]["total"] == 4
+    traits = cloud.clients.placement.get(f"/resource_providers/{uuids['mole']}/traits")["traits"]
+    assert {"CUSTOM_TIDAL", "OWNER_NOVA", "COMPUTE_NODE"} <= set(traits)
+
+
+def test_a_custom_class_is_scheduled_counted_and_given_back(cloud):
+    clients = cloud.clients
+    flavor = clients.create_flavor("x", **{"resources:CUSTOM_X": "2", "trait:CUSTOM_TIDAL": "required"})
+    servers = [boot(clients, flavor) for _ in range(3)]
+    states = [clients.server(server)["status"] for server in servers]
+    assert states == ["ACTIVE", "ACTIVE", "ERROR"]
+    assert clients.allocations(servers[0]) == {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1, "CUSTOM_X": 2}
+    for server in servers:
+        delete(clients, server)
+
+
+def test_a_flavor_of_bare_metal_asks_for_its_class_alone(cloud):
+    clients = cloud.clients
+    zeros = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    server = boot(clients, clients.create_flavor("metal", **zeros, **{"resources:CUSTOM_X": "1"}))
+    assert clients.allocations(server) == {"CUSTOM_X": 1}
+    delete(clients, server)
+
+
+def test_the_stock_client_boots_a_server(cloud):
+    image = cloud.clients.create_image(visibility="public", name="tiny")
+    flavor = cloud.clients.create_flavor("small")
+    (created,) = cloud.openstack(
+        ["server", "create", "--flavor", flavor, "--image", image, "--nic", "none", "--wait", "-f", "json", "first"]
+    )
+    assert created.document["status"] == "ACTIVE"
+    delete(cloud.clients, created.document["id"])
+
+
+@pytest.mark.parametrize("answer", ["confirmResize", "revertResize"])
+def test_a_resize_holds_both_sides_until_it_is_answered(cloud, answer):
+    clients = cloud.clients
+    small, large = clients.create_flavor(f"small-{answer}"), f"large-{answer}"
+    body = {"id": large, "name": large, "vcpus": 2, "ram": 128, "disk": 1}
+    clients.compute.request("POST", "/flavors", json={"flavor": body})
+    server = boot(clients, small)
+    clients.compute.request("POST", f"/servers/{server}/action", json={"resize": {"flavorRef": large}})
+    clients.wait_for_status(server, "VERIFY_RESIZE", "ERROR")
+    assert clients.allocations(server)["VCPU"] == 2
+    migration = clients.compute.get(f"/os-migrations?instance_uuid={server}")["migrations"][0]["uuid"]
+    assert clients.allocations(migration)["VCPU"] == 1
+    clients.compute.request("POST", f"/servers/{server}/action", json={answer: None})
+    clients.wait_for_status(server, "ACTIVE", "ERROR")
+    until(lambda: not clients.allocations(migration))
+    assert clients.allocations(server)["VCPU"] == (2 if answer == "confirmResize" else 1)
+    delete(clients, server)
+
+
+def test_shelve_and_unshelve_give_back_and_claim_anew(cloud):
+    clients = cloud.clients
+    server = boot(clients, clients.create_flavor("shelved"))
+    clients.compute.request("POST", f"/servers/{server}/action", json={"shelve": None})
+    clients.wait_for_status(server, "SHELVED_OFFLOADED", "ERROR")
+    until(lambda: not clients.allocations(server))
+    clients.compute.request("POST", f"/servers/{server}/action", json={"unshelve": None})
+    clients.wait_for_status(server, "ACTIVE", "ERROR")
+    assert clients.allocations(server)["VCPU"] == 1
+    delete(clients, server)
+
+
+def test_its_aggregates_and_disabled_services_arrive(cloud):
+    clients = cloud.clients
+    rows = clients.placement.get("/resource_providers")["resource_providers"]
+    quay = next(row["uuid"] for row in rows if row["name"] == "quay")
+    aggregate = clients.compute.request("POST", "/os-aggregates", json={"aggregate": {"name": "north"}})["aggregate"]
+    clients.compute.request("POST", f"/os-aggregates/{aggregate['id']}/action", json={"add_host": {"host": "quay"}})
+    until(lambda: aggregate["uuid"] in clients.placement.get(f"/resource_providers/{quay}/aggregates")["aggregates"])
+    service = next(
+        row["id"]
+        for row in clients.compute.get("/os-services")["services"]
+        if (row["host"], row["binary"]) == ("quay", "nova-compute")
+    )
+
+    def is_disabled():
+        traits = clients.placement.get(f"/resource_providers/{quay}/traits")["traits"]
+        return "COMPUTE_STATUS_DISABLED" in traits
+
+    clients.compute.request("PUT", f"/os-services/{service}", json={"status": "disabled"})
+    until(is_disabled)
+    clients.compute.request("PUT", f"/os-services/{service}", json={"status": "enabled"})
+    until(lambda: not is_disabled())
+
+
+def test_a_lease_reserves_hosts_of_it_and_its_flavor_lands_there(cloud):
+    clients = cloud.clients
+    clients.reservation.request("POST", "/v1/os-hosts", json={"name": "quay"})
+    now = datetime.now(UTC)
+    lease = clients.create_lease(start=now + timedelta(minutes=1), end=now + timedelta(hours=2), amount=1)
+    until(lambda: clients.lease(lease)["status"] in ("ACTIVE", "ERROR"), timeout_s=120)
+    assert clients.lease(lease)["status"] == "ACTIVE"
+    flavor = clients.reservation_id(lease)
+    server = boot(clients, flavor)
+    shown = clients.server(server)
+    assert (shown["status"], shown["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", "quay")
+    reserved = f"CUSTOM_RESERVATION_{flavor.replace('-', '_').upper()}"
+    assert clients.allocations(server)[reserved] == 1
+    elsewhere = boot(clients, clients.create_flavor("elsewhere", **{"trait:CUSTOM_RESERVATION_HOST": "forbidden"}))
+    assert clients.server(elsewhere)["OS-EXT-SRV-ATTR:host"] == "mole"
+    delete(clients, elsewhere)
+    one_too_many = boot(clients, flavor)
+    assert clients.server(one_too_many)["status"] == "ERROR"
+    clients.reservation.request("DELETE", f"/v1/leases/{lease}")
+    until(lambda: clients.server(server) is None, timeout_s=60)
+
+
+def test_a_device_profile_gives_the_server_its_accelerator(cloud):
+    """R33, R34, and the whole of Nova's side of the contract: profile, requests, binding, event, deletion."""
+    clients = cloud.clients
+
+    def regions():
+        rows = clients.placement.get("/resource_providers")["resource_providers"]
+        return [row for row in rows if row["name"].startswith("mole_") and "_R" in row["name"]]
+
+    until(regions)
+    region = min(regions(), key=lambda row: row["name"])
+    traits = clients.placement.get(f"/resource_providers/{region['uuid']}/traits")["traits"]
+    (region_trait,) = [trait for trait in traits if "_REGION_" in trait]
+    clients.create_image(
+        AES.encode() * 100,
+        name="aes",
+        function_uuid=AES,
+        region_uuid=region_trait.partition("_REGION_")[2].replace("_", "-").lower(),
+        tags=["FPGA"],
+        visibility="public",
+    )
+    profile = {"resources:CUSTOM_ACCELERATOR_FPGA": "1", f"trait:{region_trait}": "required", "accel:function_id": AES}
+    clients.accelerator.request("POST", "/device_profiles", json=[{"name": "aes", "groups": [profile]}])
+    server = boot(clients, clients.create_flavor("fpga", **{"accel:device_profile": "aes"}))
+    assert clients.server(server)["status"] == "ACTIVE", clients.server(server).get("fault")
+    (arq,) = clients.accelerator.get(f"/accelerator_requests?instance={server}")["arqs"]
+    assert (arq["state"], arq["hostname"], arq["device_rp_uuid"]) == ("Bound", "mole", region["uuid"])
+    assert clients.allocations(server)["CUSTOM_ACCELERATOR_FPGA"] == 1
+    delete(clients, server)
+    until(lambda: not clients.accelerator.get(f"/accelerator_requests?instance={server}")["arqs"])
+    function = f"CUSTOM_FPGA_INTEL_FUNCTION_{AES.replace('-', '_').upper()}"
+    until(lambda: function in clients.placement.get(f"/resource_providers/{region['uuid']}/traits")["traits"])

@@ -1,0 +1,26 @@
+"""A WSGI application over a socket, by the server that users have.
+
+usage: python -m tests.served MODULE:FUNCTION PORT     FUNCTION() is the application
+"""
+
+import importlib
+import sys
+from socket import create_server
+
+from moorage.wire.app import WsgiApp
+from moorage.wire.server import Server
+from moorage.wire.serving import Signals
+
+
+def serve(app: WsgiApp, port: int, *, threads: int = 4) -> None:
+    """On loopback, until SIGTERM."""
+    signals = Signals()
+    server = Server(app, create_server(("127.0.0.1", port)), threads=threads)
+    server.start()
+    signals.until_the_end(lambda: None)
+    server.stop(5.0)
+
+
+if __name__ == "__main__":
+    module, _, function = sys.argv[1].partition(":")
+    serve(getattr(importlib.import_module(module), function)(), int(sys.argv[2]))

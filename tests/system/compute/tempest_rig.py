@@ -1,0 +1,175 @@
+"""Tempest's compute tests against a plane of ours: its configuration and accounts, and one run of named tests.
+
+Tempest comes from its package in a virtual environment of its own (.venv-tempest); nothing of it is in this repository.
+"""
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import bcrypt
+import yaml
+
+from tests.processes import python_of
+from tests.system.planes import PlaneProcess
+
+#: Of people that only this rig knows.
+PREFIX = "tempest.api.compute."
+PASSWORD = "tempest-secret"
+#: {name: (project, role)}: three people in each of three projects, and an administrator.
+PEOPLE = {
+    f"{role}-{project}": (project, role)
+    for project in ("demo", "other", "third")
+    for role in ("member", "reader", "manager")
+} | {"chief": ("admin", "admin")}
+
+
+def modules() -> list[str]:
+    """All modules of tests that there are below `PREFIX`."""
+    (top,) = python_of(".venv-tempest").parents[1].glob("lib/python3*/site-packages/tempest/api/compute")
+    found = (path.relative_to(top).with_suffix("") for path in top.rglob("test_*.py"))
+    return [".".join(path.parts) for path in found]
+
+
+def add_people(plane: PlaneProcess) -> None:
+    """Into the users file, which the plane reads again by itself."""
+    path = plane.state / "users.yaml"
+    document = yaml.safe_load(path.read_text())
+    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
+    for name, (project, role) in PEOPLE.items():
+        document["projects"].setdefault(project, {"id": f"{project}-project"})
+        document["users"][name] = {
+            "id": f"{name}-user",
+            "password": hashed,
+            "default_project": project,
+            "roles": {project: [role]},
+        }
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def configure(plane: PlaneProcess, directory: Path) -> Path:
+    """A configuration directory for Tempest. The plane has two flavors and two images afterwards."""
+    clients = plane.clients()
+    images = [clients.create_image(name=f"tempest-{number}", visibility="public") for number in (1, 2)]
+    for name, vcpus in (("tempest-1", 1), ("tempest-2", 2)):
+        flavor = {"id": name, "name": name, "vcpus": vcpus, "ram": 64 * vcpus, "disk": 1}
+        clients.compute.request("POST", "/flavors", json={"flavor": flavor})
+    accounts = [
+        {
+            "username": name, "password": PASSWORD, "project_name": project, "domain_name": "Default",
+            "types": ["admin"] if role == "admin" else [], "roles": [role],
+        }
+        for name, (project, role) in PEOPLE.items()
+    ]  # fmt: skip
+    etc = directory / "etc"
+    etc.mkdir(parents=True)
+    (etc / "accounts.yaml").write_text(yaml.safe_dump(accounts))
+    lines = _TEMPLATE.format(
+        identity=f"{plane.url}/identity/v3", accounts=etc / "accounts.yaml", locks=directory, image=images[0],
+        image_alt=images[1], password=PASSWORD,
+    )  # fmt: skip
+    (etc / "tempest.conf").write_text(lines)
+    return etc
+
+
+_TEMPLATE = """
+[DEFAULT]
+log_file = {locks}/tempest.log
+[oslo_concurrency]
+lock_path = {locks}
+[auth]
+use_dynamic_credentials = false
+test_accounts_file = {accounts}
+admin_username = chief
+admin_password = {password}
+admin_project_name = admin
+admin_domain_name = Default
+[identity]
+auth_version = v3
+uri_v3 = {identity}
+region = RegionOne
+default_domain_id = default
+[identity-feature-enabled]
+api_v3 = true
+[service_available]
+neutron = false
+cinder = false
+swift = false
+glance = true
+nova = true
+[image]
+build_timeout = 60
+region = RegionOne
+[compute]
+region = RegionOne
+image_ref = {image}
+image_ref_alt = {image_alt}
+flavor_ref = tempest-1
+flavor_ref_alt = tempest-2
+build_interval = 1
+build_timeout = 60
+min_microversion = 2.1
+max_microversion = 2.100
+min_compute_nodes = 2
+[compute-feature-enabled]
+resize = true
+shelve = true
+live_migration = false
+cold_migration = true
+vnc_console = false
+rdp_console = false
+spice_console = false
+console_output = true
+interface_attach = false
+attach_encrypted_volume = false
+volume_backed_live_migration = false
+volume_multiattach = false
+metadata_service = false
+personality = false
+disk_config = true
+change_password = true
+config_drive = true
+[validation]
+run_validation = false
+[network-feature-enabled]
+floating_ips = false
+[scheduler]
+enabled_filters = all
+"""
+
+
+#: What a run says of each test: ``tempest.api.compute....test_x[id-...] ... ok``.
+_OUTCOME = re.compile(r"^(?:setUpClass \()?(tempest\.[\w.]+)\)?(?:\[[^\]]*\])? \.\.\. (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`said` by test: ok, FAIL, ERROR, or skip with its reason."""
+
+    said: dict[str, str]
+    text: str
+
+    @property
+    def failed(self) -> list[str]:
+        return sorted(name for name, said in self.said.items() if said.startswith(("FAIL", "ERROR")))
+
+    @property
+    def passed(self) -> list[str]:
+        return sorted(name for name, said in self.said.items() if said.startswith("ok"))
+
+
+def run(etc: Path, names: list[str], timeout_s: float) -> Outcome:
+    """`names`: modules, classes or tests."""
+    done = subprocess.run(
+        [python_of(".venv-tempest"), "-W", "ignore", "-m", "unittest", "-v", *names],
+        cwd=etc.parent,
+        env={"PATH": os.environ["PATH"], "HOME": str(etc.parent), "TEMPEST_CONFIG_DIR": str(etc)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+    )
+    text = done.stdout + done.stderr
+    return Outcome(dict(_OUTCOME.findall(text)), text)

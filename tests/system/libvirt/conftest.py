@@ -1,0 +1,120 @@
+"""Real guests: a libvirtd of the tests' own, and a plane whose host runs its servers on it. One of each, for all tests."""
+
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.processes import free_port
+from tests.servers import ServerMissing
+from tests.system.libvirt import drivers, guest, host
+from tests.system.planes import PlaneClients, PlaneProcess, write_config
+
+
+@pytest.fixture(scope="session")
+def kernel() -> Path:
+    if why := host.missing() or guest.missing():
+        pytest.skip(f"no guests here: {why}")
+    try:
+        return guest.kernel()
+    except ServerMissing as error:
+        pytest.skip(f"no guests here: {error}")
+
+
+@pytest.fixture(scope="session")
+def directory():
+    """Short, since it holds sockets."""
+    path = Path(tempfile.mkdtemp(prefix="mlv-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def libvirtd(kernel, directory):
+    (directory / "libvirt").mkdir()
+    with host.small_file_system(directory / "libvirt" / "small"), host.LibvirtHost(directory / "libvirt") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def driver_images(kernel, tmp_path_factory):
+    return drivers.images(kernel, tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture
+def make(libvirtd, driver_images):
+    """Makes drivers on one host, as one agent after another."""
+    return functools.partial(drivers.driver_on, libvirtd, driver_images, libvirtd.directory / "driver")
+
+
+@pytest.fixture
+def driver(make):
+    driver = make()
+    yield driver
+    for uuid in (drivers.A, drivers.B):
+        driver.destroy(uuid)
+
+
+@pytest.fixture(scope="session")
+def plane(libvirtd, directory):
+    config = write_config(
+        directory / "plane",
+        server={"port": free_port()},
+        agent={
+            "virt_driver": "libvirt",
+            "host": "metal-1",
+            "domain_report_period_s": 1.0,
+            "resume_guests_state_on_host_boot": True,
+        },
+        libvirt={
+            "uri": libvirtd.uri,
+            # Below the daemon's directory: a guest is found by it, and ended with it.
+            "instances_path": str(libvirtd.directory / "instances"),
+            "virt_type": "qemu",
+            "devices": "emulated",
+            "shutdown_timeout_s": 20.0,
+            "reserved_host_memory_mb": 0,
+        },
+    )
+    with PlaneProcess(config.source).start() as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def clients(plane: PlaneProcess) -> PlaneClients:
+    return plane.clients()
+
+
+@pytest.fixture(scope="session")
+def images(clients, kernel, tmp_path_factory):
+    """Makes an empty disk that boots Debian's kernel, with more words for that."""
+    initrd = guest.initial_file_system()
+    parts = {
+        "kernel_id": clients.create_image(kernel.read_bytes(), disk_format="aki", container_format="aki", name="k"),
+        "ramdisk_id": clients.create_image(initrd, disk_format="ari", container_format="ari", name="r"),
+    }
+    disk = guest.empty_disk(tmp_path_factory.mktemp("disk"))
+
+    def make(*words: str) -> str:
+        cmdline = " ".join([guest.CMDLINE, *words])
+        return clients.create_image(disk, disk_format="qcow2", os_command_line=cmdline, **parts)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def image(images) -> str:
+    return images()
+
+
+@pytest.fixture(scope="session")
+def firmware(clients) -> str:
+    """Boots nothing: its guest stays in its firmware, and hears nothing."""
+    return clients.create_image(bytes(1 << 16))
+
+
+@pytest.fixture(scope="session")
+def flavor(clients) -> str:
+    return clients.create_flavor("small", ram_mb=192, swap_mb=8)

@@ -1,0 +1,160 @@
+"""A libvirtd of the tests' own, without systemd: its sockets, its state and its guests in one directory.
+
+The daemon runs as root in a mount namespace of its own, where that directory lies over libvirt's.
+"""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from tests.servers import program
+
+_START_TIMEOUT_S = 60
+
+_LIBVIRTD_CONF = """
+unix_sock_dir = "{state}/sockets"
+auth_unix_rw = "none"
+auth_unix_ro = "none"
+unix_sock_rw_perms = "0700"
+log_outputs = "3:file:{state}/libvirtd.log"
+"""
+
+#: QEMU as the user of the tests, without what a systemd or a security module would be needed for.
+_QEMU_CONF = """
+user = "+0"
+group = "+0"
+dynamic_ownership = 0
+remember_owner = 0
+security_driver = "none"
+cgroup_controllers = []
+namespaces = []
+stdio_handler = "file"
+"""
+
+#: libvirt looks up a user and a group that only the full Debian package makes.
+_SCRIPT = """
+set -e
+for of in passwd group; do cp /etc/$of "$1/$of"; done
+echo "libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin" >> "$1/passwd"
+echo "libvirt-qemu:x:64055:" >> "$1/group"
+echo "kvm:x:64056:" >> "$1/group"
+for of in passwd group; do mount --bind "$1/$of" /etc/$of; done
+while read -r from to; do mkdir -p "$to"; mount --bind "$1/$from" "$to"; done <<END
+etc /etc/libvirt
+lib /var/lib/libvirt
+run /run/libvirt
+cache /var/cache/libvirt
+END
+exec "$2" --config "$1/libvirtd.conf" --pid-file "$1/pid"
+"""
+
+
+def missing() -> str | None:
+    """Why no libvirtd can be run here; None: it can."""
+    if os.geteuid() != 0:
+        return "libvirtd is started as root only"
+    for name in ("libvirtd", "qemu-system-x86_64", "qemu-img", "genisoimage", "virt-xml-validate"):
+        if program(name) is None:
+            return f"{name} is not installed"
+    if importlib.util.find_spec("libvirt") is None:
+        return "libvirt's Python bindings are not installed"
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        return "this machine gives root no mount namespace"
+    return None
+
+
+@contextlib.contextmanager
+def small_file_system(path: Path, size: str = "48m") -> Iterator[None]:
+    """One that is soon full. Made before a libvirtd starts, for that has a name space of its own from then on."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+class LibvirtHost:
+    """`directory` is kept short: it holds sockets."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.process: subprocess.Popen | None = None
+        for name in ("sockets", "etc", "lib", "run", "cache"):
+            (directory / name).mkdir()
+        (directory / "libvirtd.conf").write_text(_LIBVIRTD_CONF.format(state=directory))
+        (directory / "etc/qemu.conf").write_text(_QEMU_CONF)
+
+    @property
+    def uri(self) -> str:
+        return f"qemu:///system?socket={self.directory}/sockets/libvirt-sock"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+        self.end_guests()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def start(self) -> Self:
+        with (self.directory / "out").open("a") as out:
+            self.process = subprocess.Popen(
+                ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", self.directory,
+                 program("libvirtd")],
+                stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not (self.directory / "sockets/libvirt-sock").exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"libvirtd did not start: {self.said()}", pytrace=False)
+            time.sleep(0.05)
+        return self
+
+    def stop(self) -> None:
+        """The daemon alone: guests go on."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(10)
+            self.process = None
+        (self.directory / "sockets/libvirt-sock").unlink(missing_ok=True)
+
+    def pause(self) -> None:
+        """It hangs: connections are taken, nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def guests(self) -> list[int]:
+        """Processes of QEMU that belong to this directory."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = path.read_bytes().split(b"\0")
+                if b"qemu-system" in words[0] and any(str(self.directory).encode() in word for word in words):
+                    found.append(int(path.parent.name))
+        return found
+
+    def end_guests(self) -> None:
+        deadline = time.monotonic() + 10
+        while guests := self.guests():
+            assert time.monotonic() < deadline, f"guests that do not end: {guests}"
+            for pid in guests:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+    def said(self) -> str:
+        logs = [self.directory / name for name in ("out", "libvirtd.log")]
+        return "\n".join(log.read_text(errors="replace")[-2000:] for log in logs if log.exists())

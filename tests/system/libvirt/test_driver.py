@@ -1,0 +1,147 @@
+"""The virt driver against a real libvirt, without a plane: what is refused, what is left alone, what is done once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moorage.agent.tree import ProviderTree
+from moorage.agent.virt.driver import NoSuchDomain, VirtError
+from moorage.agent.virt.power import PowerAction, PowerState
+from tests.system.libvirt.drivers import RESCUE, A, B, pids_of, spec
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_host_offers_what_libvirt_says(driver):
+    facts = driver.facts()
+    root = driver.update_provider_tree(ProviderTree())["metal-2"]
+    assert facts.hypervisor_type == "QEMU"
+    assert facts.hypervisor_version >= 7_000_000
+    assert root.inventories["VCPU"].total == facts.vcpus > 0
+    assert root.inventories["MEMORY_MB"].total == facts.memory_mb > 0
+    assert "HW_CPU_X86_SSE2" in root.traits
+
+
+def test_a_device_is_passed_through_as_defined_and_the_host_says_why_it_cannot(driver, libvirtd):
+    """No IOMMU here: libvirt takes the definition by its schema, keeps it, and refuses the start by name."""
+    passed = spec(pci_addresses=("0000:00:02.0",), mdev_uuids=("c2177883-f1bb-47f0-914d-32a22e3a8804",))
+    kept = driver.spawn(passed, start=False)
+    assert kept.power is PowerState.SHUTOFF
+    assert driver.domains()[A].spec == passed
+    with pytest.raises(VirtError, match=r"(?i)passthrough|vfio|mdev|mediated|iommu"):
+        driver.spawn(passed)
+    assert driver.domains()[A].power is PowerState.SHUTOFF
+    assert driver.destroy(A)
+
+
+def test_everything_may_be_done_twice(make, driver):
+    driver.spawn(spec())
+    pids = pids_of(driver)
+    driver.spawn(spec())
+    assert make().spawn(spec()).power is PowerState.RUNNING  # the next agent finds it
+    assert pids_of(driver) == pids
+    for action, state in (
+        (PowerAction.PAUSE, "paused"), (PowerAction.UNPAUSE, "running"), (PowerAction.SUSPEND, "suspended"),
+        (PowerAction.RESUME, "running"), (PowerAction.STOP, "shutoff"), (PowerAction.START, "running"),
+    ):  # fmt: skip
+        assert driver.power(A, action) == state
+        assert driver.power(A, action) == state
+        assert driver.domains()[A].power == state
+    assert driver.power(A, PowerAction.REBOOT_HARD) == "running"
+    assert driver.destroy(A)
+    assert not driver.destroy(A)
+    with pytest.raises(NoSuchDomain):
+        driver.power(A, PowerAction.START)
+
+
+def test_a_suspended_domain_cannot_be_paused(driver):
+    driver.spawn(spec())
+    driver.power(A, PowerAction.SUSPEND)
+    with pytest.raises(VirtError, match="cannot go from suspended to paused"):
+        driver.power(A, PowerAction.PAUSE)
+
+
+def test_two_servers_of_one_name_and_one_image_share_a_base_that_goes_with_the_last(driver, libvirtd):
+    base = libvirtd.directory / "driver" / "base"
+    driver.spawn(spec(A), start=False)
+    driver.spawn(spec(B, disk_gb=1), start=False)
+    assert len(list(base.iterdir())) == 1
+    driver.destroy(A)
+    assert len(list(base.iterdir())) == 1
+    driver.destroy(B)
+    assert list(base.iterdir()) == []
+
+
+def test_a_rebuild_makes_the_disk_once_for_each_key(driver, libvirtd):
+    driver.spawn(spec(), start=False)
+    disk = libvirtd.directory / "driver" / "guests" / A / "disk"
+    marked = disk.stat().st_ino
+    driver.rebuild(spec(), key="one", start=False)
+    made = disk.stat().st_ino
+    assert made != marked
+    driver.rebuild(spec(), key="one", start=True)
+    assert disk.stat().st_ino == made
+    assert driver.domains()[A].power is PowerState.RUNNING
+
+
+def test_a_disk_grows_and_another_definition_replaces_the_old_one(driver):
+    driver.spawn(spec(disk_gb=1))
+    larger = spec(disk_gb=2, memory_mb=96, swap_mb=1, ephemeral_gb=1)
+    assert driver.spawn(larger).power is PowerState.RUNNING
+    assert driver.domains()[A].spec == larger
+    with driver._connection.use() as link:
+        sizes = [link.lookupByUUIDString(A).blockInfo(name)[0] for name in ("vda", "vdb", "vdc")]
+    assert sizes == [2 << 30, 1 << 30, 1 << 20]
+
+
+def test_rescue_boots_the_other_image_with_the_own_disk_beside_it(driver):
+    driver.spawn(spec(config_drive={"openstack/latest/meta_data.json": b'{"uuid": "x"}'}))
+    assert driver.rescue(A, RESCUE, "secret") is PowerState.RUNNING
+    assert driver.rescue(A, RESCUE, "secret") is PowerState.RUNNING
+    assert driver.domains()[A].is_rescued
+    with driver._connection.use() as link:
+        definition = link.lookupByUUIDString(A).XMLDesc()
+    names = [name for name in ("disk.rescue'", "/disk'", "disk.config.rescue'") if name in definition]
+    assert names == ["disk.rescue'", "/disk'", "disk.config.rescue'"]
+    assert driver.unrescue(A) is PowerState.RUNNING
+    assert driver.unrescue(A) is PowerState.RUNNING
+    assert not driver.domains()[A].is_rescued
+
+
+def test_the_disk_can_be_copied_in_every_state_and_the_copy_goes(driver, libvirtd):
+    driver.spawn(spec(disk_gb=1))
+    for action in (PowerAction.PAUSE, PowerAction.UNPAUSE, PowerAction.STOP):
+        driver.power(A, action)
+        with driver.snapshot(A) as image:
+            data = b"".join(image.chunks)
+        assert (image.disk_format, len(data)) == ("qcow2", image.size_bytes)
+        assert data.startswith(b"QFI\xfb")
+        assert int.from_bytes(data[24:32], "big") == 1 << 30
+        assert int.from_bytes(data[8:16], "big") == 0  # it lies over nothing
+        assert not (libvirtd.directory / "driver" / "guests" / A / "snapshot").exists()
+
+
+def test_domains_of_others_are_left_alone(driver, libvirtd, caplog):
+    theirs = f"""<domain type='qemu'><name>theirs</name><uuid>{B}</uuid><memory unit='MiB'>16</memory>
+        <os><type arch='x86_64'>hvm</type></os></domain>"""
+    with driver._connection.use() as link:
+        domain = link.defineXML(theirs)
+    try:
+        assert driver.domains() == {}
+        driver.domains()
+        assert len([record for record in caplog.records if getattr(record, "domains", None) == ["theirs"]]) == 1
+        for change in (driver.destroy, lambda uuid: driver.spawn(spec(uuid))):
+            with pytest.raises(VirtError, match="was not made by this agent"):
+                change(B)
+        assert domain.name() == "theirs"
+    finally:
+        domain.undefine()
+
+
+def test_the_driver_is_not_imported_where_it_is_not_configured():
+    """Hosts without the bindings start as ever."""
+    source = Path(__file__).parents[3] / "src"
+    script = "import sys, moorage.wiring; sys.exit('libvirt' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": str(source)}, check=False).returncode == 0

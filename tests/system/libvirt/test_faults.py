@@ -1,0 +1,208 @@
+"""Guests, daemons, disks and images that fail: what was asked for fails with a sentence, and the driver goes on."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from moorage.agent.virt.driver import HypervisorAway, VirtError
+from moorage.agent.virt.libvirt_patience import GuestHangs
+from moorage.agent.virt.power import PowerAction, PowerState
+from moorage.core.clock import SystemClock
+from moorage.core.errors import MoorageError
+from tests.system.libvirt.drivers import (
+    CHANGED,
+    FILLS,
+    HIDDEN,
+    LARGE,
+    NOISE,
+    ODD,
+    TORN,
+    A,
+    B,
+    driver_on,
+    linux,
+    spec,
+    wait_for_console,
+)
+from tests.system.planes import until
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_daemon_that_hangs_is_noticed_and_comes_back(make, libvirtd, monkeypatch):
+    from moorage.agent.virt import libvirt_connection
+
+    monkeypatch.setattr(libvirt_connection, "KEEP_ALIVE_S", 1)  # as it is, this takes 20 s
+    driver = make()
+    driver.facts()
+    libvirtd.pause()
+    try:
+        begin = time.monotonic()
+        with pytest.raises(HypervisorAway, match="qemu:///system"):
+            driver.facts()
+        assert time.monotonic() - begin < 15
+    finally:
+        libvirtd.go_on()
+    deadline = time.monotonic() + 40
+    while True:
+        try:
+            assert driver.facts().vcpus > 0
+            return
+        except HypervisorAway:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def test_while_it_is_away_nobody_waits(make, libvirtd, tmp_path):
+    from moorage.agent.virt.libvirt_connection import Connection
+
+    connection = Connection(f"qemu:///system?socket={tmp_path}/nothing", SystemClock())
+    for _ in range(3):
+        begin = time.monotonic()
+        with pytest.raises(HypervisorAway, match="see that its daemon runs"), connection.use():
+            pytest.fail("there is nothing to be used")
+        assert time.monotonic() - begin < 1
+
+
+class NotingClock(SystemClock):
+    """Tells when somebody began to wait."""
+
+    def __init__(self):
+        super().__init__()
+        self.slept = threading.Event()
+
+    def sleep(self, seconds):
+        self.slept.set()
+        super().sleep(seconds)
+
+
+def test_a_daemon_that_dies_in_the_middle_of_an_operation_ends_it(make, libvirtd):
+    """The guest goes on; what was asked for may be asked for again."""
+    patient = make(shutdown_timeout_s=60.0)
+    patient._clock = clock = NotingClock()
+    patient.spawn(spec())
+    try:
+        outcome: list[Exception] = []
+
+        def stop():
+            try:
+                patient.power(A, PowerAction.STOP)
+            except HypervisorAway as error:
+                outcome.append(error)
+
+        stopping = threading.Thread(target=stop)
+        stopping.start()
+        assert clock.slept.wait(30)
+        guests = libvirtd.guests()
+        libvirtd.stop()
+        stopping.join(30)
+        assert "went away" in outcome[0].message
+        assert libvirtd.guests() == guests
+        libvirtd.start()
+        until(lambda: found(patient) is PowerState.RUNNING)
+        assert make(shutdown_timeout_s=0.0).power(A, PowerAction.STOP) is PowerState.SHUTOFF
+    finally:
+        patient.destroy(A)
+
+
+def found(driver) -> PowerState | None:
+    """None while the daemon is away."""
+    try:
+        return driver.domains()[A].power
+    except HypervisorAway:
+        return None
+
+
+def test_a_guest_that_does_not_obey_is_cut(driver):
+    """One in its firmware hears no button."""
+    driver.spawn(spec())
+    assert driver.power(A, PowerAction.STOP) is PowerState.SHUTOFF
+
+
+def test_a_guest_whose_qemu_hangs_keeps_nobody_waiting_and_can_be_deleted(driver, libvirtd, monkeypatch):
+    monkeypatch.setattr("moorage.agent.virt.libvirt_patience.ANSWER_TIMEOUT_S", 0.5)
+    driver.spawn(spec())
+    (pid,) = libvirtd.guests()
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(GuestHangs, match="reboot the server hard, or delete it"):
+        driver.power(A, PowerAction.PAUSE)
+    assert driver.domains()[A].power is PowerState.RUNNING
+    assert driver.destroy(A)  # libvirt gives QEMU some seconds before it kills it
+    assert libvirtd.guests() == []
+
+
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        (HIDDEN, "refers to another file"),
+        (ODD, "disk format 'vmdk'"),
+        (NOISE, "not in qcow2 format"),
+        (TORN, r"is damaged: \d+ of its clusters"),
+        (LARGE, "is a disk of 2 GB, and the flavor gives 1 GB"),
+        (CHANGED, "changed, or damaged on its way"),
+        ("nowhere", "not in the image service"),
+    ],
+)
+def test_an_image_that_no_disk_can_be_made_of_is_refused_and_costs_nothing(driver, image, why):
+    """A qcow2 file can name a file of the host, which QEMU would read into the guest."""
+    with pytest.raises(MoorageError, match=why):
+        driver.spawn(spec(B, image_id=image, disk_gb=1))
+    assert driver.domains() == {}
+
+
+def test_a_rebuild_from_an_image_that_cannot_be_had_leaves_guest_and_disk(driver, libvirtd):
+    driver.spawn(spec())
+    disk = libvirtd.directory / "driver" / "guests" / A / "disk"
+    before = disk.stat().st_ino
+    for image in (TORN, "nowhere"):
+        with pytest.raises(VirtError):
+            driver.rebuild(spec(image_id=image), key=image, start=True)
+    assert disk.stat().st_ino == before
+    assert driver.domains()[A].power is PowerState.RUNNING
+
+
+def test_a_disk_that_was_damaged_on_the_host_starts_nothing_and_a_rebuild_mends_it(driver, libvirtd):
+    driver.spawn(spec(), start=False)
+    disk = libvirtd.directory / "driver" / "guests" / A / "disk"
+    disk.write_bytes(b"\0" * disk.stat().st_size)
+    with pytest.raises(VirtError, match="Image is not in qcow2 format"):
+        driver.power(A, PowerAction.START)
+    assert driver.domains()[A].power is PowerState.SHUTOFF
+    driver.rebuild(spec(), key="mended", start=True)
+    assert driver.domains()[A].power is PowerState.RUNNING
+
+
+@pytest.fixture
+def small(libvirtd, driver_images):
+    """A driver whose disks are on a file system of 48 MB."""
+    driver = driver_on(libvirtd, driver_images, libvirtd.directory / "small")
+    yield driver
+    driver.destroy(A)
+    (libvirtd.directory / "small" / "filler").unlink(missing_ok=True)
+
+
+def test_a_full_file_system_is_named_and_leaves_nothing_in_the_way(small, libvirtd):
+    filler = libvirtd.directory / "small" / "filler"
+    with filler.open("wb") as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(1 << 16))
+    with pytest.raises(VirtError, match=r"cannot be written below .*/small: No space left on device"):
+        small.spawn(linux())
+    small.destroy(A)
+    filler.unlink()
+    assert small.spawn(spec()).power is PowerState.RUNNING
+
+
+def test_a_guest_that_fills_the_hosts_disk_stands_still_until_there_is_room(small, libvirtd, caplog):
+    """It would write 64 MB; nothing of it is lost."""
+    small.spawn(linux(image_id=FILLS, disk_gb=1))
+    until(lambda: small.domains()[A].power is PowerState.PAUSED, timeout_s=120)
+    assert any(getattr(record, "guests", None) == [A] for record in caplog.records)
+    assert "FILLED" not in small.console(A)
+    subprocess.run(["mount", "-o", "remount,size=160m", libvirtd.directory / "small"], check=True)
+    assert small.power(A, PowerAction.UNPAUSE) is PowerState.RUNNING
+    wait_for_console(small, "FILLED")

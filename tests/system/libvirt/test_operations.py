@@ -1,0 +1,54 @@
+"""What the driver does to a guest, seen from inside of it: a Debian kernel that tells what happens to it.
+
+Each operation of the driver is shown here, or in `test_driver` where a guest in its firmware is enough, or in `test_guests`,
+`test_moves` and `test_restarts` by way of the API. Not shown: live migration, which this driver refuses.
+"""
+
+import base64
+import re
+
+import pytest
+
+from moorage.agent.virt.driver import Unsupported
+from moorage.agent.virt.power import PowerAction, PowerState
+from tests.system.libvirt.drivers import LINUX, A, linux, spec, wait_for_console
+from tests.system.planes import until
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_guest_takes_a_password_shuts_down_for_a_reboot_and_panics_when_it_is_told_to(driver):
+    driver.spawn(linux())
+    wait_for_console(driver, "READY")
+    driver.set_password(A, "secret & more")
+    told = wait_for_console(driver, "PASSWORD")
+    assert f'"username":"root","password":"{base64.b64encode(b"secret & more").decode()}"' in told
+    assert driver.power(A, PowerAction.REBOOT) is PowerState.RUNNING
+    text = wait_for_console(driver, "BOOT 2")
+    assert "OFF" in text.partition("BOOT 2")[0]  # it was asked, and obeyed
+    driver.crash_dump(A)
+    text = wait_for_console(driver, "BOOT 3")
+    assert re.search(r"Kernel panic - not syncing: .*NMI", text)
+
+
+def test_a_guest_reads_its_config_drive_and_a_rescue_system_the_password_there(driver):
+    files = {"openstack/latest/meta_data.json": b'{"uuid": "x"}', "openstack/latest/user_data": b"#!/bin/sh"}
+    driver.spawn(linux(config_drive=files))
+    text = wait_for_console(driver, "READY")
+    assert 'CONFIG openstack/latest/meta_data.json: {"uuid": "x"}' in text
+    assert "CONFIG openstack/latest/user_data: #!/bin/sh" in text
+    driver.rescue(A, LINUX, "secret")
+    text = wait_for_console(driver, '"admin_pass": "secret"')
+    assert re.findall(r"DISK vd[a-z]", text) == ["DISK vda", "DISK vdb", "DISK vda", "DISK vdb", "DISK vdc"]
+    assert "BOOT 2" not in text  # the rescue system has a disk of its own
+    driver.unrescue(A)
+    wait_for_console(driver, "BOOT 2")
+    driver.rebuild(linux(), key="again", start=True)
+    # A new disk was never booted before.
+    until(lambda: (text := driver.console(A)).rindex("BOOT 1") > text.rindex("BOOT 2"), timeout_s=120)
+
+
+def test_a_guest_without_an_agent_takes_no_password(driver):
+    driver.spawn(spec())
+    with pytest.raises(Unsupported, match="agent"):
+        driver.set_password(A, "secret")

@@ -1,0 +1,110 @@
+"""Many simulated hosts in one process, in virtual and in real time."""
+
+import pytest
+
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.jobs.duties import DutiesInTurn
+from moorage.wiring import build_plane
+from moorage.wiring.crowd import names_of
+from tests.conftest import START
+from tests.processes import free_port
+from tests.system.planes import PlaneProcess, write_config
+
+
+@pytest.mark.parametrize(
+    ("first", "names"),
+    [
+        ("compute-1", ["compute-1", "compute-2", "compute-3"]),
+        ("rack7-09", ["rack7-09", "rack7-10", "rack7-11"]),
+        ("node", ["node", "node-2", "node-3"]),
+    ],
+)
+def test_hosts_are_counted_up_from_the_first(first, names):
+    assert list(names_of(first, 3)) == names
+
+
+LLC = """
+meta: {schema_version: '1.0'}
+providers:
+  - identification: {uuid: $COMPUTE_NODE}
+    inventories: {additional: {CUSTOM_LLC: {total: 22}}}
+"""
+
+
+def test_each_host_has_providers_and_a_service_of_its_own_and_the_files_count_for_all(tmp_path):
+    config = write_config(tmp_path, agent={"simulated_hosts": 5}, compute={"provider_config_watch_s": 0.0})
+    path = tmp_path / "provider_config" / "a.yaml"
+    path.write_text(LLC)
+    path.chmod(0o644)
+    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+    plane.prepare()
+    duties = DutiesInTurn(plane.clock, plane.wakeups, plane.duties + plane.crowd)
+    duties.settle()
+    clients = clients_of(plane, config)
+    services = clients.compute.get("/os-services")["services"]
+    assert [(row["host"], row["state"]) for row in services] == [(f"compute-{number}", "up") for number in range(1, 6)]
+    found = clients.placement.get("/allocation_candidates?resources=VCPU:1,CUSTOM_LLC:22")
+    assert len(found["allocation_requests"]) == 5
+    path.unlink()
+    plane.reload()
+    duties.settle()
+    for number in range(1, 6):
+        plane.wakeups.wake(f"resources of compute-{number}")
+    duties.settle()
+    found = clients.placement.get("/allocation_candidates?resources=CUSTOM_LLC:1")
+    assert found["allocation_requests"] == []
+    plane.stop()
+
+
+def test_servers_of_a_crowd_move_between_its_hosts_with_their_disks(tmp_path):
+    config = write_config(tmp_path, agent={"simulated_hosts": 2})
+    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+    plane.prepare()
+    duties = DutiesInTurn(plane.clock, plane.wakeups, plane.duties + plane.crowd)
+    duties.settle()
+    clients = clients_of(plane, config)
+    server = clients.create_server(flavor=clients.create_flavor("small"))
+    duties.settle()
+    seen = [clients.server(server)["OS-EXT-SRV-ATTR:host"]]
+    for _ in range(2):
+        for action, status in (("migrate", "VERIFY_RESIZE"), ("confirmResize", "ACTIVE")):
+            clients.compute.request("POST", f"/servers/{server}/action", json={action: None})
+            duties.settle()
+            assert clients.server(server)["status"] == status
+        seen.append(clients.server(server)["OS-EXT-SRV-ATTR:host"])
+    assert sorted(seen[:2]) == ["compute-1", "compute-2"]
+    assert seen[2] == seen[0]
+    plane.stop()
+
+
+def clients_of(plane, config):
+    from moorage.wire.transports import InProcessTransport
+    from tests.system.planes import PlaneClients, embedded_credentials
+
+    def transport(path):
+        return InProcessTransport(plane.app, f"http://127.0.0.1{path}")
+
+    return PlaneClients(transport, embedded_credentials(transport("/identity"), config.state, plane.clock), plane.clock)
+
+
+@pytest.mark.slow
+def test_a_hundred_hosts_in_one_process_run_servers(tmp_path):
+    write_config(
+        tmp_path, plane={"log_file": "moorage.log"}, server={"port": free_port()}, agent={"simulated_hosts": 100}
+    )
+    with PlaneProcess(tmp_path / "moorage.conf") as process:
+        clients = process.clients()
+        assert len(clients.compute.get("/os-services")["services"]) == 100
+        flavor = clients.create_flavor("small")
+        image = clients.create_image()
+        servers = [clients.create_server(flavor=flavor, name=f"s{number}", image=image) for number in range(10)]
+        for server in servers:
+            clients.wait_for_status(server, "ACTIVE")
+        assert len(threads_of(process)) < 120
+
+
+def threads_of(process):
+    from pathlib import Path
+
+    return [task for pid in process.members() for task in Path(f"/proc/{pid}/task").iterdir()]

@@ -1,0 +1,64 @@
+"""The ways a hint may go: within a process, and between two over a line that tests can cut."""
+
+import secrets
+import time
+
+from moorage.jobs.duties import Wakeups
+from moorage.jobs.hints import open_hints
+from tests.transport.proxy import Line
+
+#: Waited at most for what should come at once; a loaded machine needs patience.
+PATIENCE_S = 20
+
+
+class Near:
+    """Everything in one process: there is no line to cut."""
+
+    def __init__(self):
+        self.ours = self.theirs = Wakeups()
+        self.hints = open_hints(None, self.ours)
+
+    def wait_until_listening(self):
+        return
+
+    def cut(self):
+        return
+
+    def mend(self):
+        return
+
+    def close(self):
+        self.hints.close()
+
+
+class Far:
+    """Two processes, as far as hints know: `ours` sends through `hints`, `theirs` hears through a line of its own."""
+
+    def __init__(self, url):
+        channel = f"moorage_test_{secrets.token_hex(4)}"
+        self.lines = [Line(url), Line(url)]
+        self.ours, self.theirs = Wakeups(), Wakeups()
+        self.hints = open_hints(self.lines[0].url, self.ours, channel=channel)
+        self.listener = open_hints(self.lines[1].url, self.theirs, channel=channel)
+
+    def wait_until_listening(self):
+        assert self.listener.listening.wait(PATIENCE_S)
+
+    def cut(self):
+        """Both sides are cut off; returns when the listener has noticed."""
+        for line in self.lines:
+            line.cut()
+        deadline = time.monotonic() + PATIENCE_S
+        while self.listener.listening.is_set():
+            assert time.monotonic() < deadline
+            self.listener._stopping.wait(0.01)
+
+    def mend(self):
+        for line in self.lines:
+            line.mend()
+
+    def close(self):
+        self.hints.close()
+        self.listener.close()
+        for line in self.lines:
+            line.close()

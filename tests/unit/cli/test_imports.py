@@ -1,0 +1,87 @@
+"""What a start does not use it does not import: modules are most of what `moorage up` has to do."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import moorage
+
+#: Of other services, other databases, other ways in, other commands.
+ELSEWHERE = {
+    "alembic",
+    "bcrypt",
+    "jinja2",
+    "jsonschema",
+    "keystoneauth1",
+    "keystonemiddleware",
+    "libvirt",
+    "moorage.accelerator",
+    "moorage.agent",
+    "moorage.audit",
+    "moorage.compute",
+    "moorage.identity.embedded",
+    "moorage.images",
+    "moorage.placement.importing",
+    "moorage.reservation",
+    "moorage.scheduler",
+    "pika",
+    "psycopg",
+    "pymysql",
+    "rich",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.orm",
+    "yaml",
+}
+
+START = """
+import sys
+from pathlib import Path
+import moorage.cli.up, moorage.cli.serve
+from moorage.config import load
+from moorage.wiring import build_plane
+from moorage.wire.transports import InProcessTransport
+
+plane = build_plane(load(Path(sys.argv[1])))
+plane.start()
+answer = InProcessTransport(plane.app, "/placement").send("GET", "/resource_providers", {}, None)
+assert answer.status == 200, answer
+plane.stop()
+"""
+
+
+def loaded(script, *arguments):
+    """Names of the modules that are there after the script."""
+    script += "\nimport sys; print('\\n'.join(sys.modules))"
+    env = os.environ | {"PYTHONPATH": str(Path(moorage.__file__).parent.parent)}
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, env=env, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_the_version_is_told_without_a_server_or_a_database():
+    names = loaded("from moorage.cli.main import cli\ncli(['--version'], standalone_mode=False)")
+    assert not names & {"falcon", "numpy", "orjson", "rich", "sqlalchemy", "yaml", "moorage.config"}
+
+
+def test_who_supervises_imports_neither_services_nor_a_database():
+    """It is there before its worker, which imports what it needs itself."""
+    names = loaded("import moorage.cli.up")
+    assert not names & {"falcon", "numpy", "sqlalchemy", "moorage.placement", "moorage.wire", "moorage.wiring"}
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "moorage.conf"
+    path.write_text("[plane]\nservices = placement\nstate_path = .\n[identity]\nmode = none\n")
+    loaded(START, path)  # migrates, and imports what that takes
+    return path
+
+
+def test_placement_alone_starts_and_answers_without_what_others_need(config):
+    names = loaded(START, config)
+    assert "moorage.placement.forest" in names
+    assert sorted(names & ELSEWHERE) == []
