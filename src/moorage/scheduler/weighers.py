@@ -58,7 +58,9 @@ WEIGHERS: Mapping[str, tuple[Weigher | None, float]] = {
     "io_ops": (lambda facts, task: facts.jobs, -1.0),
     "build_failure": (lambda facts, task: -facts.failed_builds, 1_000_000.0),
     "accelerator": (_accelerators, 1.0),
-    "function": (lambda facts, task: float(facts.has_function), 2.0),
+    # More than all the others together but failed builds: to program a region takes seconds to minutes, and throws
+    # away what the next server may want of it.
+    "function": (lambda facts, task: float(facts.has_function), 10.0),
     "soft_affinity": (None, 1.0),
     "soft_anti_affinity": (None, 1.0),
 }

@@ -89,6 +89,17 @@ def test_a_device_that_carries_the_function_already_is_preferred():
     assert order(contest(facts, task=Task(wants_accelerators=True)))[0] == "b"
 
 
+def test_neither_room_nor_free_devices_outweigh_the_function():
+    """A15, R10 (accelerator-attach): who would have to be programmed comes after who carries it, then more free ones."""
+    full = {"free_memory_mb": 9.0, "free_processors": 9.0, "free_disk_gb": 9.0}
+    facts = {
+        "a": Facts(**full, free_accelerators=4),
+        "b": Facts(free_accelerators=1, has_function=True, jobs=5),
+        "c": Facts(**full, free_accelerators=3),
+    }
+    assert order(contest(facts, task=Task(wants_accelerators=True))) == ["b", "a", "c"]
+
+
 def test_a_failed_build_weighs_more_than_any_room():
     facts = {"a": Facts(free_memory_mb=1e6, failed_builds=1), "b": Facts(), "c": Facts(free_memory_mb=1)}
     assert order(contest(facts)) == ["c", "b", "a"]

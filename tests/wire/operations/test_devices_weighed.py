@@ -1,0 +1,73 @@
+"""Where a server with accelerators goes among hosts that all could have it: real agents, real Placement answers."""
+
+import pytest
+
+from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0
+from moorage.accelerator.model import Function
+from moorage.accelerator.naming import function_trait, region_trait
+from moorage.images.client import ImageWriter
+from tests.wire.operations.conftest import GPU
+
+AES = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
+FPGA = "CUSTOM_ACCELERATOR_FPGA"
+#: A flavor that asks for devices alone: no other weigher tells the hosts apart.
+NO_ROOM = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+
+
+@pytest.fixture
+def cloud(make_cloud):
+    """Three hosts, a bitstream with AES for the region that has two handles, and a flavor `aes` of an ordinary size."""
+    cloud = make_cloud(3)
+    properties = {"function_uuid": AES, "region_uuid": REGION_TYPE_CARD_0, "visibility": "public"}
+    writer = ImageWriter(cloud.client("image"))
+    writer.upload(cloud.ids.uuid(), "aes", "red", properties, disk_format="raw", size_bytes=4, chunks=iter((b"aes!",)))
+    region = f"trait:{region_trait('intel', REGION_TYPE_CARD_0)}"
+    cloud.flavor("aes", {f"resources:{FPGA}": "1", region: "required", f"function:{AES}": "required"})
+    return cloud
+
+
+def host_of(cloud, server_id):
+    status, _, host = cloud.status(server_id)
+    assert status == "ACTIVE", cloud.show(server_id).get("fault")
+    return host
+
+
+def boot_on(cloud, host, flavor):
+    """As an administrator, on that host."""
+    server = {"name": "vm", "imageRef": cloud.image, "flavorRef": flavor, "networks": "none"}
+    status, answer, _ = cloud.admin("POST", "/v2.1/servers", {"server": server | {"availability_zone": f"nova:{host}"}})
+    assert status == 202, answer
+    cloud.settle()
+    assert host_of(cloud, answer["server"]["id"]) == host
+
+
+def carriers(cloud):
+    """Hosts where a region carries AES now, by what Placement says."""
+    found = set()
+    for name in cloud.hosts:
+        tree = cloud.placement.tree(cloud.placement.provider_by_name(name).uuid)
+        if any(function_trait("intel", Function(AES, "")) in cloud.placement.traits(one.uuid)[1] for one in tree):
+            found.add(name)
+    return found
+
+
+def test_the_host_whose_region_carries_the_function_is_taken(cloud):
+    """A15, R10 (accelerator-attach): it has less room and fewer free devices than the others, and is taken all the same;
+    when its region is full the server goes elsewhere, since no host is left out.
+    """
+    first = host_of(cloud, cloud.boot("aes"))
+    cloud.run_for(60)  # the resource tracker publishes what the region carries
+    assert carriers(cloud) == {first}
+    boot_on(cloud, first, "gpu")
+    assert host_of(cloud, cloud.boot("aes")) == first
+    assert host_of(cloud, cloud.boot("aes")) != first
+
+
+def test_the_host_with_most_free_devices_is_taken(cloud):
+    """R10 (accelerator-attach): of hosts with 1, 2 and 4 free ones the last; a server that wants none goes to the first."""
+    cloud.flavor("only-gpu", NO_ROOM | {f"resources:{GPU}": "1"})
+    for name, amount in (("compute-1", 3), ("compute-2", 2)):
+        for _ in range(amount):
+            boot_on(cloud, name, "only-gpu")
+    assert host_of(cloud, cloud.boot("only-gpu")) == "compute-3"
+    assert host_of(cloud, cloud.boot("small")) == "compute-1"
