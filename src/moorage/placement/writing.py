@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -57,6 +57,10 @@ class Order(Generic[T]):
     names: Collection[str] = ()  #: of providers, to be looked up
 
 
+class _IsThere(Exception):
+    """A consumer that the order takes for new: it is to be decided again, with what that one holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Written(Generic[T]):
     """What a transaction of `Writer.run` did."""
@@ -80,7 +84,10 @@ class Writer:
 
     def submit(self, order: Order[T]) -> T:
         """Returns when it is committed; raises what `decide` raised."""
-        result: T = self._queue.submit(order)
+        try:
+            result: T = self._queue.submit(order)
+        except _IsThere:
+            result = self._queue.submit(replace(order, consumers=(*order.consumers, *order.new_consumers)))
         return result
 
     def run(self, work: Callable[[Connection], Written[T]]) -> T:
@@ -144,7 +151,7 @@ class Writer:
             return None
         guess = early if early is not None and self._has_come_about(early) else self._guess_on(self._snapshot.held())
         for order in orders[len(guess.outcomes) :]:
-            guess.outcomes.append(_decided(order, guess.draft))
+            guess.decide(order)
         if guess.draft.is_empty:
             return None
         try:
@@ -177,6 +184,7 @@ class Writer:
             open_ones.enter_context(self._lease.writing())
             answers = transaction.start_commit(
                 self._next_after(draft.forest),
+                store_drafts.find_consumers(guess.taken_for_new()),
                 store_drafts.create_providers(draft),
                 *store_drafts.write(draft, draft.forest.sequence + 1),
             )
@@ -192,7 +200,8 @@ class Writer:
             if not draft.created:
                 after = draft.forest.with_changes(draft.providers, sequence=draft.forest.sequence + 1)
                 self._queue.gather(self._guess_on(after, guess))
-            created = answers()[1]
+            _, found, created, *_ = answers()
+            guess.correct(store_drafts.consumers_found(found))
             outcomes = self._remember(draft, guess.outcomes, created, after)
         guess.is_committed = True
         return outcomes
@@ -267,6 +276,9 @@ class _Guess:
         #: The group that is with the database, on whose outcome this one rests.
         self.before = before
         self.outcomes: list[Any] = []
+        #: {index of an order that is refused: the consumers that it takes for new}. Inserting them shows that they are;
+        #: these are not inserted, and the reason would be another one if they were there.
+        self._refused: dict[int, Collection[str]] = {}
         #: What waits for the answers, and what is to be closed behind them.
         self.sent: tuple[Callable[[], list[Rows]], ExitStack] | None = None
         self.is_committed = False
@@ -281,11 +293,27 @@ class _Guess:
     def may_be_right(self) -> bool:
         return not self._is_spoilt and (self.before is None or self.before.is_committed)
 
+    def decide(self, order: Order[Any]) -> None:
+        outcome = _decided(order, self.draft)
+        if isinstance(outcome, MoorageError) and order.new_consumers:
+            self._refused[len(self.outcomes)] = order.new_consumers
+        self.outcomes.append(outcome)
+
+    def taken_for_new(self) -> list[str]:
+        """Consumers of which it is still to be found out whether they are new."""
+        return [uuid for uuids in self._refused.values() for uuid in uuids]
+
+    def correct(self, found: Collection[str]) -> None:
+        """`found`: those of `taken_for_new` that are there."""
+        for index, uuids in self._refused.items():
+            if any(uuid in found for uuid in uuids):
+                self.outcomes[index] = _IsThere()
+
     def take(self, order: Order[Any]) -> bool:
         if self._is_spoilt or order.consumers or len(order.about) < LEAST_EARLY:
             return False
         try:
-            self.outcomes.append(_decided(order, self.draft))
+            self.decide(order)
             store_drafts.prepare(self.draft, order.new_consumers)
         except Exception:  # noqa: BLE001 - it waits then, and meets the same when it is decided alone
             self._is_spoilt = True

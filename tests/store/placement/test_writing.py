@@ -119,6 +119,51 @@ def test_a_guess_that_is_wrong_is_decided_again(engine, clock, service):
     assert service.providers.get(uuid).used == {"VCPU": 1}
 
 
+def gathered(writer, acts):
+    """Run them at once, in one group: behind the first, which is written alone. {name: result, or the error}."""
+    outcomes = {}
+
+    def act(name):
+        try:
+            outcomes[name] = acts[name]()
+        except MoorageError as error:
+            outcomes[name] = error
+
+    threads = [threading.Thread(target=act, args=(name,)) for name in acts]
+    with writer._turn:
+        for number, thread in enumerate(threads):
+            thread.start()
+            for _ in range(10_000):
+                if writer._queue._somebody_leads and len(writer._queue._waiting) == number:
+                    break
+                threading.Event().wait(0.001)
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+def test_who_is_refused_in_a_guess_beside_others_is_told_the_right_reason(engine, clock, service):
+    """A consumer that is taken for new, and is there, is not inserted when its claim is refused: it is looked for."""
+    uuid = service.providers.create("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(4)})
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
+    others = [f"00000000-0000-4000-8000-{number:012}" for number in range(2, 5)]
+    outcomes = gathered(
+        service.allocations._writer,
+        {
+            "first": lambda: service.providers.set_aggregates(uuid, None, [AGGREGATE]),
+            "fits": lambda: service.allocations.claim([wish(others[0], {uuid: {"VCPU": 1}})]),
+            "is there": lambda: service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})]),
+            "is new": lambda: service.allocations.claim([wish(others[1], {uuid: {"VCPU": 2}})]),
+        },
+    )
+    assert outcomes["fits"] is None
+    assert "expected 1 but got None" in outcomes["is there"].message
+    assert "exceed the capacity" in outcomes["is new"].message
+    assert service.providers.get(uuid).used == {"VCPU": 4}
+    assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
+
+
 @pytest.mark.parametrize("is_carried_out", [False, True])
 def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(
     engine, service, monkeypatch, is_carried_out
@@ -339,28 +384,13 @@ def test_writes_of_providers_share_a_commit_with_claims(service):
         "full": lambda: service.allocations.claim([wish(AGGREGATE, {uuids[3]: {"VCPU": 1}})]),
         "delete": lambda: service.providers.delete(uuids[5]),
     }
-    outcomes = {}
-
-    def act(name):
-        try:
-            outcomes[name] = acts[name]()
-        except MoorageError as error:
-            outcomes[name] = type(error).__name__
-
-    threads = [threading.Thread(target=act, args=(name,)) for name in acts]
-    first = threading.Thread(
-        target=lambda: service.providers.set_aggregates(uuids[4], None, [AGGREGATE])
-    )  # while it is being written, the others gather
-    writer = service.allocations._writer
-    with writer._turn:
-        for number, thread in enumerate((first, *threads)):
-            thread.start()
-            for _ in range(10_000):
-                if writer._queue._somebody_leads and len(writer._queue._waiting) == number:
-                    break
-                threading.Event().wait(0.001)
-    for thread in (first, *threads):
-        thread.join()
+    # while the first is being written, the others gather
+    first = {"first": lambda: service.providers.set_aggregates(uuids[4], None, [AGGREGATE])}
+    gathered_outcomes = gathered(service.allocations._writer, {**first, **acts})
+    outcomes = {
+        name: type(one).__name__ if isinstance(one, MoorageError) else one for name, one in gathered_outcomes.items()
+    }
+    del outcomes["first"]
     assert outcomes == {
         "inventories": 2,
         "stale": "ConcurrentUpdate",
