@@ -13,7 +13,7 @@ from moorage.accelerator import store
 from moorage.accelerator import tables as t
 from moorage.accelerator.host_jobs import PROGRAM, WISHES, HostJobs
 from moorage.accelerator.inventory import provider_name
-from moorage.accelerator.records import AttributeRecord, DeployableRecord, DeviceRecord, DeviceStatus
+from moorage.accelerator.records import FUNCTION, AttributeRecord, DeployableRecord, DeviceRecord, DeviceStatus
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound, Unavailable
@@ -88,7 +88,9 @@ class OperatorService:
     def _programmed(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
         for part in store.deployables(connection, uuid=job.payload["uuid"]):
             if report.error is None:
-                carries = {"bitstream_id": report.result.get("bitstream_id")}
+                # Whose functions the next report tells: until then nobody is told those of the bitstream before.
+                kept = [pair for pair in part.attributes if pair[0] != FUNCTION]
+                carries = {"bitstream_id": report.result.get("bitstream_id"), "attributes": kept}
                 store.change(connection, t.deployables, part.id, carries, self._clock.now())
         return ()
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+#: The attribute of a deployable for each function that it carries and everybody may know of.
+FUNCTION = "function"
+
 
 class DeviceStatus(StrEnum):
     ENABLED = "enabled"

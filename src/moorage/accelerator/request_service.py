@@ -47,8 +47,13 @@ class RequestService:
     # ---------------------------------------------------------------------------------------- reading
 
     def index(self, caller: Caller, instance_uuid: str | None, *, resolved: bool = False) -> list[RequestRecord]:
-        """Those that `caller` may see. With `resolved`, raises `Locked` while one of them is on its way."""
-        project_id = None if caller.is_admin or caller.is_service or caller.by_service else caller.project_id
+        """Those that `caller` may see. With `resolved`, raises `Locked` while one of them is on its way.
+
+        A service that asks for a user has reason to name an instance; of whose the others are, it is told no more
+        than the user.
+        """
+        vouched = caller.by_service and instance_uuid is not None
+        project_id = None if caller.is_admin or caller.is_service or vouched else caller.project_id
         with read(self._engine) as connection:
             found = store.requests(connection, instance_uuid=instance_uuid, project_id=project_id)
         rows = [self.as_shown(row) for row in found if not is_hidden(row)]

@@ -20,6 +20,7 @@ from moorage.accelerator.model import check_handle, mdev_of
 from moorage.accelerator.naming import CLASS_PREFIX
 from moorage.accelerator.operator_service import OperatorService
 from moorage.accelerator.records import (
+    FUNCTION,
     DeployableRecord,
     DeviceRecord,
     DeviceStatus,
@@ -201,7 +202,7 @@ def _device_values(host: str, report: DeviceReport) -> dict[str, Any]:
 
 
 def _deployable_values(host: str, device_id: int, report: DeviceReport, part: DeployableReport) -> dict[str, Any]:
-    functions = [["function", function.id or function.name] for function in part.functions]
+    functions = [[FUNCTION, function.id or function.name] for function in part.functions]
     region = [["region_type", part.region_type], ["region_state", part.region_state]] if part.region_type else []
     return {
         "device_id": device_id,

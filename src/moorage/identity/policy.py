@@ -27,14 +27,14 @@ def anyone(caller: Caller) -> bool:
 
 def in_project(caller: Caller) -> bool:
     """Every caller with a token for a project, whatever the roles: what ``@`` is to the peers."""
-    return not caller.system_scope
+    return bool(caller.project_id) and not caller.system_scope
 
 
 def has_role(*names: str) -> Rule:
-    """Any of `names`, or a role that implies one of them."""
+    """Any of `names`, or a role that implies one of them, held in a project: in a domain or the whole system counts not."""
 
     def rule(caller: Caller) -> bool:
-        return not caller.system_scope and not _held(caller.roles).isdisjoint(names)
+        return in_project(caller) and not _held(caller.roles).isdisjoint(names)
 
     return rule
 

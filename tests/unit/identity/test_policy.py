@@ -45,6 +45,14 @@ def test_a_system_token_has_no_roles_in_projects():
     assert not admin(caller("admin", system=True))
 
 
+def test_a_role_outside_of_any_project_is_none():
+    """Such as that of a token for a domain."""
+    outside = Caller("u", "", frozenset({"admin"}))
+    assert not admin(outside)
+    assert not reader(outside)
+    assert not in_project(outside)
+
+
 def test_what_is_not_in_the_table_is_denied_to_everybody():
     table = RuleTable({"known": anyone})
     assert table.allows("known", ANONYMOUS)

@@ -20,13 +20,24 @@ BASE = "http://cloud.example:8778"
 
 
 class ByRole:
-    """The token is the role; its bearer is of the project `PROJECT`, or of another where it says so."""
+    """The token is ``<role>[@<project>][+service]``.
+
+    Its bearer is of the project `PROJECT`, or of another where it says so: ``@none`` of none at all, ``@system`` of the
+    whole system. With ``+service`` a service sends the request for them.
+    """
 
     def authenticate(self, headers, environ):
-        role, _, project = headers.get("x-auth-token", "").partition("@")
+        token, by_service, _ = headers.get("x-auth-token", "").partition("+service")
+        role, _, project = token.partition("@")
         if not role:
             raise Unauthorized("who are you?")
-        return Caller("u", project or PROJECT, frozenset({role}))
+        return Caller(
+            "u",
+            "" if project in ("none", "system") else project or PROJECT,
+            frozenset({role}),
+            system_scope=project == "system",
+            by_service=bool(by_service),
+        )
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,7 @@ class Seen:
     status: int
     headers: dict
     body: object
+    raw: bytes = b""
 
     @property
     def fault(self) -> str:
@@ -53,7 +65,8 @@ class Wire:
             headers["content-type"] = "application/json"
         raw = None if body is None else json.dumps(body).encode()
         answer = self.transport.send(method, f"/accelerator{path}", headers, raw)
-        return Seen(answer.status, dict(answer.headers), json.loads(answer.body) if answer.body else None)
+        body = json.loads(answer.body) if answer.body else None
+        return Seen(answer.status, dict(answer.headers), body, answer.body)
 
     def client(self, role="service") -> AcceleratorClient:
         below = InProcessTransport(self.transport._app, f"{BASE}/accelerator")

@@ -21,8 +21,14 @@ def show_device(call: Call[AcceleratorService], uuid: str) -> Reply:
 
 
 def list_deployables(call: Call[AcceleratorService]) -> Reply:
-    return Reply(body={"deployables": [shapes.deployable(row, call.base_url) for row in call.service.deployables()]})
+    rows = call.service.deployables()
+    return Reply(body={"deployables": [shapes.deployable(row, call.base_url, private=_all(call)) for row in rows]})
 
 
 def show_deployable(call: Call[AcceleratorService], uuid: str) -> Reply:
-    return Reply(body=shapes.deployable(call.service.deployable(uuid), call.base_url))
+    return Reply(body=shapes.deployable(call.service.deployable(uuid), call.base_url, private=_all(call)))
+
+
+def _all(call: Call[AcceleratorService]) -> bool:
+    """Others than operators and services learn nothing of the private bitstreams of a project."""
+    return call.caller.is_admin or call.caller.is_service

@@ -20,7 +20,7 @@ def program(call: Call[AcceleratorService], uuid: str) -> Reply:
     (operation,) = call.json
     (value,) = operation["value"]
     part = call.service.operator.program(call.caller, uuid, value["image_uuid"])
-    return Reply(body=shapes.deployable(part, call.base_url))
+    return Reply(body=shapes.deployable(part, call.base_url, private=True))
 
 
 def index_attributes(call: Call[AcceleratorService]) -> Reply:

@@ -6,7 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from moorage.accelerator.model import mdev_of, pci_parts
-from moorage.accelerator.records import AttributeRecord, DeployableRecord, DeviceRecord, ProfileRecord, RequestRecord
+from moorage.accelerator.records import (
+    FUNCTION,
+    AttributeRecord,
+    DeployableRecord,
+    DeviceRecord,
+    ProfileRecord,
+    RequestRecord,
+)
 
 
 def device(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, Any]:
@@ -24,7 +31,9 @@ def device(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, 
     return body | {"status": row.status} if with_status else body
 
 
-def deployable(row: DeployableRecord, base_url: str) -> dict[str, Any]:
+def deployable(row: DeployableRecord, base_url: str, *, private: bool) -> dict[str, Any]:
+    """Without `private` the bitstream is named only where everybody may know what it does (A12)."""
+    known = private or any(key == FUNCTION for key, _ in row.attributes)
     return {
         "uuid": row.uuid,
         "parent_id": None,
@@ -35,7 +44,7 @@ def deployable(row: DeployableRecord, base_url: str) -> dict[str, Any]:
         "attributes_list": _text([{key: value} for key, value in row.attributes]),
         "rp_uuid": row.rp_uuid,
         "driver_name": row.driver_name,
-        "bitstream_id": row.bitstream_id,
+        "bitstream_id": row.bitstream_id if known else None,
         "links": [
             *_links(base_url, f"deployables/{row.uuid}"),
             {"href": f"{base_url}/deployables/{row.uuid}", "rel": "bookmark"},

@@ -1,0 +1,408 @@
+"""Every route of the Accelerator API, asked by everybody: what is answered, and that nothing else comes out.
+
+CVE-2026-40213: in the peer any valid token could read and change devices, deployables and attributes.
+CVE-2026-40214: in the peer any project could list, show and delete accelerator requests of others, and bind its own.
+
+The rows are held against the app's own route table: a route without one fails.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import select
+
+from moorage.accelerator import tables
+from moorage.accelerator.routes import API, RULES
+from moorage.accelerator.service import AcceleratorService
+from moorage.agent.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs_duty import JobsDuty
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.db import migrations
+from moorage.db.engine import open_engine
+from moorage.wire.app import Surroundings, build, mount
+from moorage.wire.transports import InProcessTransport
+from tests.conftest import START
+from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, new_instance, rp
+from tests.wire.accelerator.conftest import BASE, ByRole, Told, Wire
+
+OTHER = "2" * 32
+FREE_GPU = "0000:65:00.0"
+LATEST = "accelerator 2.3"
+
+#: Who asks, by the token of `ByRole`. All that is asked about belongs to `PROJECT`.
+CALLERS = {
+    "nobody": None,
+    "of no project": "admin@none",
+    "for the whole system": "admin@system",
+    "without a role": "nothing",
+    "reader": "reader",
+    "member": "member",
+    "manager": "manager",
+    "reader elsewhere": f"reader@{OTHER}",
+    "member elsewhere": f"member@{OTHER}",
+    "manager elsewhere": f"manager@{OTHER}",
+    "reader by a service": "reader+service",
+    "member by a service": "member+service",
+    "member elsewhere by a service": f"member@{OTHER}+service",
+    "admin": f"admin@{OTHER}",
+    "service": "service@services",
+}
+OWN = ("reader", "member", "manager", "reader by a service", "member by a service")
+ELSEWHERE = ("reader elsewhere", "member elsewhere", "manager elsewhere", "member elsewhere by a service")
+TRUSTED = ("admin", "service")
+READERS = (*OWN, *ELSEWHERE, *TRUSTED)
+WRITERS = tuple(caller for caller in READERS if not caller.startswith("reader"))
+LOOKERS = ("manager", "manager elsewhere", *TRUSTED)
+#: By a service's token beside the user's: CVE-2026-40214.
+SERVICES = ("member by a service", "member elsewhere by a service", *TRUSTED)
+
+
+@dataclass(frozen=True)
+class Ask:
+    path: str
+    body: object = None
+    named: str = ""  #: the uuid in it of what belongs to `PROJECT`
+    end: Callable[[], object] = lambda: None
+
+
+class World:
+    """A host with a private bitstream, and a project that holds requests and devices there."""
+
+    def __init__(self, directory, engine) -> None:
+        self.engine, self.ids = engine, SeededIds(1)
+        clock, hints = VirtualClock(START), Told()
+        migrations.upgrade(engine, "accelerator")
+        service = AcceleratorService(engine, clock, self.ids, hints)
+        app = mount({"/accelerator": build(API, service, Surroundings(ByRole(), RULES, self.ids))})
+        self.wire = Wire(InProcessTransport(app, BASE))
+        self.rig = Rig(directory / "host", clock=clock)
+        self.rig.agent._reports = self.wire.client()
+        self.rig.agent.tick()
+        runner = AcceleratorRunner(self.rig.agent, keep_alive_period_s=10)
+        jobs = JobsDuty(
+            host=HOST, number=1, service=self.wire.client(), runner=runner, clock=clock, poll_period_s=1
+        )  # fmt: skip
+        hints.heard = lambda: all(jobs.tick() <= clock.now() for _ in range(9))
+
+        self.private = self.rig.image("secret", visibility="private", region_uuid=TYPE_R1, function_uuid=SHA)
+        self.public = self.rig.image("aes", region_uuid=TYPE_R2, function_uuid=new_instance())
+        self.plugged = new_instance()
+        self.rig.plug(self.plugged, fpga(bitstream=self.private), R1)
+        self.rig.agent.tick()
+        self.profile = self.new_profile("card")
+        self.initial = self.new_request()
+        self.bound, self.instance = self.new_request(), new_instance()
+        assert self("PATCH", "/v2/accelerator_requests", self.binding(self.bound, self.instance, GPU)).status == 202
+        assert self("GET", f"/v2/accelerator_requests/{self.bound}").body["state"] == "Bound"
+        self.device = self._named("devices", lambda row: GPU in row["std_board_info"])["uuid"]
+        self.deployable = self._named("deployables", lambda row: row["name"].endswith(R2))
+        self.private_region = self._named("deployables", lambda row: row["name"].endswith(R1))["uuid"]
+        self.attribute = self.new_attribute()
+        #: What is of the project alone, what tells of the hardware, and what is told to nobody but operators.
+        self.tenants = {PROJECT, self.initial, self.bound, self.instance, self.plugged}
+        self.hardware = {HOST, GPU, "0000:3b:00.0", rp(GPU), rp(R1), self.device, self.attribute}
+        self.secret = {self.private, SHA}
+
+    def __call__(self, method, path, body=None, *, role="admin"):
+        return self.wire(method, path, role=role, body=body, version=LATEST)
+
+    def _named(self, kind, matches):
+        (row,) = [row for row in self("GET", f"/v2/{kind}").body[kind] if matches(row)]
+        return row
+
+    def new_profile(self, name=None):
+        body = [{"name": name or f"p-{self.ids.uuid()}", "groups": [{"resources:CUSTOM_ACCELERATOR_GPU": "1"}]}]
+        return self("POST", "/v2/device_profiles", body).body["uuid"]
+
+    def new_request(self):
+        seen = self("POST", "/v2/accelerator_requests", {"device_profile_name": "card"}, role="member")
+        return seen.body["arqs"][0]["uuid"]
+
+    def new_attribute(self):
+        body = {"deployable_id": self.deployable["root_id"], "key": "rack", "value": "7"}
+        return self("POST", "/v2/attributes", body).body["uuid"]
+
+    def binding(self, request, instance, gpu=FREE_GPU):
+        fields = {"hostname": HOST, "device_rp_uuid": rp(gpu), "instance_uuid": instance}
+        return {request: [{"op": "add", "path": f"/{name}", "value": value} for name, value in fields.items()]}
+
+    def new_bound(self):
+        """Its uuid and its instance's; on a card of its own."""
+        request, instance = self.new_request(), new_instance()
+        assert self("PATCH", "/v2/accelerator_requests", self.binding(request, instance)).status == 202
+        return request, instance
+
+    def drop(self, request):
+        return lambda: self("DELETE", f"/v2/accelerator_requests/{request}")
+
+    def picture(self):
+        with self.engine.connect() as connection:
+            return [connection.execute(select(table)).all() for table in tables.metadata.sorted_tables]
+
+
+# ----------------------------------------------------------------------------------------- what is asked
+
+
+def an_initial_request(form: str):
+    def ask(world: World) -> Ask:
+        uuid = world.new_request()
+        return Ask(form.format(uuid), named=uuid, end=world.drop(uuid))
+
+    return ask
+
+
+def a_bound_request(form: str):
+    def ask(world: World) -> Ask:
+        uuid, _ = world.new_bound()
+        return Ask(form.format(uuid), named=uuid, end=world.drop(uuid))
+
+    return ask
+
+
+def an_instances_requests(world: World) -> Ask:
+    uuid, instance = world.new_bound()
+    return Ask(f"/v2/accelerator_requests?instance={instance}", named=instance, end=world.drop(uuid))
+
+
+def a_binding(form: str):
+    def ask(world: World) -> Ask:
+        uuid = world.new_request()
+        return Ask(form.format(uuid), world.binding(uuid, new_instance()), named=uuid, end=world.drop(uuid))
+
+    return ask
+
+
+def a_new_profile(form: str):
+    def ask(world: World) -> Ask:
+        uuid = world.new_profile()
+        return Ask(form.format(uuid), named=uuid)
+
+    return ask
+
+
+def a_new_attribute(world: World) -> Ask:
+    uuid = world.new_attribute()
+    return Ask(f"/v2/attributes/{uuid}", named=uuid)
+
+
+def a_profile_to_make(world: World) -> Ask:
+    groups = [{"resources:CUSTOM_ACCELERATOR_GPU": "1"}]
+    return Ask("/v2/device_profiles", [{"name": f"p-{new_instance()}", "groups": groups}])
+
+
+def an_attribute_to_make(world: World) -> Ask:
+    return Ask("/v2/attributes", {"deployable_id": world.deployable["root_id"], "key": "k", "value": "v"})
+
+
+def a_region_to_program(world: World) -> Ask:
+    body = [{"path": "/program", "op": "replace", "value": [{"image_uuid": world.public}]}]
+    return Ask(f"/v2/deployables/{world.deployable['uuid']}/program", body, named=world.deployable["uuid"])
+
+
+def fixed(form: str, attribute: str = "", body: object = None):
+    """`form` with the uuid that the world has under `attribute`."""
+
+    def ask(world: World) -> Ask:
+        named = getattr(world, attribute) if attribute else ""
+        return Ask(form.format(named), body, named=named)
+
+    return ask
+
+
+# ------------------------------------------------------------------------------------ what is answered
+
+
+def answers(status: int, callers, **others: int) -> dict[str, int]:
+    """`status` for `callers`, `others` by name of a group below, 403 for the rest and 401 for nobody."""
+    groups = {"elsewhere": ELSEWHERE[:3], "own": OWN}
+    known = {caller: 401 if caller == "nobody" else 403 for caller in CALLERS}
+    for group, refused in others.items():
+        known |= {caller: refused for caller in groups[group] if not caller.startswith("reader") or status == 200}
+    return known | dict.fromkeys(callers, status)
+
+
+PUBLIC = dict.fromkeys(CALLERS, 200)
+NAMED = ("member by a service", "reader by a service", "member elsewhere by a service")
+
+ARQS = "/v2/accelerator_requests"
+#: What to ask, and the answer by caller.
+ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]] = {
+    ("GET", "/"): [(fixed("/"), PUBLIC)],
+    ("GET", "/v2"): [(fixed("/v2"), PUBLIC)],
+    ("GET", "/v2/"): [(fixed("/v2/"), PUBLIC)],
+    ("GET", "/v2/devices"): [(fixed("/v2/devices"), answers(200, LOOKERS))],
+    ("GET", "/v2/devices/{uuid}"): [(fixed("/v2/devices/{}", "device"), answers(200, LOOKERS))],
+    ("GET", "/v2/deployables"): [(fixed("/v2/deployables"), answers(200, LOOKERS))],
+    ("GET", "/v2/deployables/{uuid}"): [(fixed("/v2/deployables/{}", "private_region"), answers(200, LOOKERS))],
+    ("POST", "/v2/devices/{uuid}/enable"): [(fixed("/v2/devices/{}/enable", "device"), answers(204, ["admin"]))],
+    ("POST", "/v2/devices/{uuid}/disable"): [(fixed("/v2/devices/{}/disable", "device"), answers(204, ["admin"]))],
+    ("PATCH", "/v2/deployables/{uuid}/program"): [(a_region_to_program, answers(200, ["admin"]))],
+    ("GET", "/v2/attributes"): [(fixed("/v2/attributes"), answers(200, LOOKERS))],
+    ("GET", "/v2/attributes/{uuid}"): [(fixed("/v2/attributes/{}", "attribute"), answers(200, LOOKERS))],
+    ("POST", "/v2/attributes"): [(an_attribute_to_make, answers(201, ["admin"]))],
+    ("DELETE", "/v2/attributes/{uuid}"): [(a_new_attribute, answers(204, ["admin"]))],
+    ("GET", "/v2/device_profiles"): [(fixed("/v2/device_profiles"), answers(200, READERS))],
+    ("GET", "/v2/device_profiles/{name_or_uuid}"): [
+        (fixed("/v2/device_profiles/{}", "profile"), answers(200, READERS)),
+        (fixed("/v2/device_profiles/card"), answers(200, READERS)),
+    ],
+    ("POST", "/v2/device_profiles"): [(a_profile_to_make, answers(201, ["admin"]))],
+    ("DELETE", "/v2/device_profiles"): [(a_new_profile("/v2/device_profiles?value={}"), answers(204, ["admin"]))],
+    ("DELETE", "/v2/device_profiles/{name_or_uuid}"): [
+        (a_new_profile("/v2/device_profiles/{}"), answers(204, ["admin"])),
+    ],
+    ("GET", ARQS): [
+        (fixed(ARQS), answers(200, READERS)),
+        (fixed(f"{ARQS}?bind_state=resolved"), answers(200, ELSEWHERE) | dict.fromkeys((*OWN, *TRUSTED), 423)),
+        (fixed(ARQS + "?instance={}", "instance"), answers(200, READERS)),
+        (fixed(ARQS + "?instance={}&bind_state=resolved", "plugged"), answers(200, READERS)),
+    ],
+    ("GET", ARQS + "/{uuid}"): [
+        (fixed(ARQS + "/{}", one), answers(200, (*OWN, *NAMED, *TRUSTED), elsewhere=404))
+        for one in ("initial", "bound")
+    ],
+    ("POST", ARQS): [(fixed(ARQS, body={"device_profile_name": "card"}), answers(201, WRITERS))],
+    ("PATCH", ARQS): [(a_binding(ARQS), answers(202, SERVICES))],
+    ("PATCH", ARQS + "/{uuid}"): [(a_binding(ARQS + "/{}"), answers(202, SERVICES))],
+    ("DELETE", ARQS): [
+        (an_initial_request(ARQS + "?arqs={}"), answers(204, ("member", "manager", *SERVICES), elsewhere=404)),
+        (a_bound_request(ARQS + "?arqs={}"), answers(204, SERVICES, elsewhere=404)),
+        (an_instances_requests, answers(204, SERVICES)),
+    ],
+    ("DELETE", ARQS + "/{uuid}"): [
+        (an_initial_request(ARQS + "/{}"), answers(204, ("member", "manager", *SERVICES), elsewhere=404)),
+        (a_bound_request(ARQS + "/{}"), answers(204, SERVICES, elsewhere=404)),
+    ],
+    ("PUT", "/agent/v1/hosts/{host}/devices"): [
+        (fixed("/agent/v1/hosts/elsewhere/devices", body={"devices": []}), answers(204, TRUSTED)),
+    ],
+    ("PUT", "/agent/v1/hosts/{host}/attachments"): [
+        (fixed("/agent/v1/hosts/elsewhere/attachments", body={"attachments": []}), answers(204, TRUSTED)),
+    ],
+    ("POST", "/agent/v1/hosts/{host}/jobs"): [
+        (fixed(f"/agent/v1/hosts/{HOST}/jobs", body={"worker": "w"}), answers(200, TRUSTED)),
+    ],
+    ("PUT", "/agent/v1/jobs/{job_id}"): [
+        (
+            fixed(f"/agent/v1/jobs/{new_instance()}", body={"state": "running", "epoch": 1}),
+            answers(404, TRUSTED),
+        ),
+    ],
+}
+
+
+# ------------------------------------------------------------------------------------------- the matrix
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("tenants")
+    with ExitStack() as stack:
+        engine = open_engine(f"sqlite:///{directory}/moorage.sqlite")
+        stack.callback(engine.dispose)
+        yield World(directory, engine)
+
+
+def test_every_route_has_its_row():
+    assert sorted(ROWS) == sorted((route.method, route.path) for route in API.routes)
+
+
+@pytest.mark.parametrize("route", ROWS, ids=" ".join)
+def test_everybody_gets_what_is_theirs_and_nothing_else(world, route):
+    """CVE-2026-40213, CVE-2026-40214"""
+    for make, expected in ROWS[route]:
+        for caller, status in expected.items():
+            ask = make(world)
+            before = world.picture()
+            seen = world(route[0], ask.path, ask.body, role=CALLERS[caller])
+            assert seen.status == status, (caller, ask.path, seen.body)
+            if status >= 400:
+                assert world.picture() == before, f"{caller} was refused and has changed something"
+                if not _knows(caller, ask):
+                    _tells_nothing_of_what_is_there(world, route[0], ask, caller, seen)
+            said = json.dumps([ask.path, ask.body])
+            told = {text for text in _hidden(world, caller, ask) if text in seen.raw.decode() and text not in said}
+            assert told == set(), f"{caller} is told {told} by {route}"
+            ask.end()
+
+
+def _tells_nothing_of_what_is_there(world, method, ask, caller, seen):
+    """The refusal is word for word that of something that never was."""
+    if not ask.named:
+        return
+    never = new_instance()
+    body = json.loads(json.dumps(ask.body).replace(ask.named, never))
+    ghost = world(method, ask.path.replace(ask.named, never), body, role=CALLERS[caller])
+    assert (ghost.status, ghost.raw.decode().replace(never, ask.named)) == (seen.status, seen.raw.decode())
+
+
+def _knows(caller, ask) -> bool:
+    """Whether `caller` may know what is asked about: it is theirs, or a service of theirs has reason to name it."""
+    vouched = caller.endswith("by a service") and bool(ask.named)
+    return caller in TRUSTED or (ask.path.startswith(ARQS) and (caller in OWN or vouched))
+
+
+def _hidden(world, caller, ask) -> set[str]:
+    """What `caller` must not read in an answer."""
+    if caller in TRUSTED:
+        return set()
+    hidden = world.secret if _knows(caller, ask) else world.secret | world.tenants
+    return hidden if _knows(caller, ask) or caller in LOOKERS else hidden | world.hardware
+
+
+# ------------------------------------------------------------------------------------------- more to see
+
+
+def _uuids(seen):
+    return {row["uuid"] for row in seen.body["arqs"]}
+
+
+def test_a_list_has_the_projects_own_requests_also_when_a_service_asks_for_a_user(world):
+    """CVE-2026-40214: a service's token lets it act on what it names, it opens no other project's list."""
+    mine = {world.initial, world.bound}
+    assert mine <= _uuids(world("GET", ARQS, role="reader"))
+    assert mine <= _uuids(world("GET", ARQS, role="service"))
+    for token in (f"reader@{OTHER}", f"member@{OTHER}+service"):
+        assert mine.isdisjoint(_uuids(world("GET", ARQS, role=token)))
+    assert _uuids(world("GET", f"{ARQS}?instance={world.instance}", role=f"reader@{OTHER}")) == set()
+    vouched = world("GET", f"{ARQS}?instance={world.instance}", role=f"member@{OTHER}+service")
+    assert _uuids(vouched) == {world.bound}
+
+
+def test_a_foreign_request_among_own_ones_is_as_one_that_never_was(world):
+    """CVE-2026-40214"""
+    refusals = []
+    for foreign in (world.bound, never := new_instance()):
+        seen = world("POST", ARQS, {"device_profile_name": "card"}, role=f"member@{OTHER}")
+        (own,) = _uuids(seen)
+        refused = world("DELETE", f"{ARQS}?arqs={own},{foreign}", role=f"member@{OTHER}")
+        assert refused.status == 404
+        refusals.append(refused.fault.replace(foreign, "X"))
+        assert world("GET", f"{ARQS}/{own}").status == 404, "what is there is deleted"
+    assert refusals[0] == refusals[1]
+    assert never not in refusals[0]
+    assert world("GET", f"{ARQS}/{world.bound}").body["state"] == "Bound"
+
+
+@pytest.mark.parametrize("role", ["manager", f"manager@{OTHER}"])
+def test_who_looks_at_devices_sees_no_private_bitstream(world, role):
+    """A12: its id, its name and its function are for operators."""
+    path = f"/v2/deployables/{world.private_region}"
+    assert world("GET", path).body["bitstream_id"] == world.private
+    assert world("GET", path, role=role).body == world("GET", path).body | {"bitstream_id": None}
+
+
+def test_the_project_of_a_request_is_the_callers_and_only_an_operator_says_otherwise(world):
+    """CVE-2026-40214: in the peer it was nobody's."""
+    uuid = world.new_request()
+    shown = world("GET", f"{ARQS}/{uuid}").body
+    assert shown["project_id"] == PROJECT
+    body = world.binding(uuid, new_instance())
+    body[uuid].append({"op": "add", "path": "/project_id", "value": OTHER})
+    assert world("PATCH", ARQS, body, role="member+service").status == 403
+    assert world("GET", f"{ARQS}/{uuid}").body == shown
+    world.drop(uuid)()
