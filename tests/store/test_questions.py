@@ -80,12 +80,12 @@ def test_a_connection_that_was_lost_while_idle_costs_only_a_second_try(boats, as
     links = [asker._open(), asker._open()]
     asker._idle += links
     for link in links:
-        _cut(boats, link.driver_connection)
+        cut(boats, link.driver_connection)
     assert len(question()) == 2
     assert asker._idle not in ([], links)
 
 
-def _cut(engine, connection):
+def cut(engine, connection):
     """As a restarted server or a firewall does."""
     match dialect_name(engine):
         case "sqlite":

@@ -18,7 +18,7 @@ from moorage.accelerator.records import RequestRecord
 from moorage.compute.client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, NotFound
-from moorage.db.transactions import in_transaction
+from moorage.db.prepared import Database
 from moorage.jobs.model import Job, JobState
 from moorage.jobs.store import JobStore
 
@@ -40,15 +40,14 @@ class EventsDuty:
     def __init__(self, engine: Engine, clock: Clock, compute: ComputeClient, *, worker: str, poll_s: float) -> None:
         self.name = f"accelerator events by {worker}"
         self.listens_to = (EVENTS_QUEUE,)
-        self._engine = engine
+        self._database = Database(engine)
         self._clock = clock
         self._compute = compute
         self._worker = worker
         self._poll = timedelta(seconds=poll_s)
 
     def tick(self) -> datetime:
-        jobs = in_transaction(
-            self._engine,
+        jobs = self._database.in_transaction(
             lambda connection: JOBS.claim(
                 connection, EVENTS_QUEUE, self._worker, self._clock.now(), JOB_LEASE_S, AT_ONCE
             ),
@@ -58,18 +57,18 @@ class EventsDuty:
         return self._next()
 
     def _work(self, job: Job) -> None:
-        rows = in_transaction(self._engine, lambda connection: _concerned(connection, job))
+        rows = self._database.in_transaction(lambda connection: _concerned(connection, job))
         is_over = self._clock.now() - job.created_at >= PATIENCE
         heard = not rows or self._tell(job.payload["instance_uuid"], rows)
         failed = any(row.state == RequestState.BIND_FAILED for row in rows)
         if rows and not is_over and (failed or not heard):
             pause_s = min(FIRST_PAUSE_S * 2 ** (job.attempt - 1), LONGEST_PAUSE_S)
             again = self._clock.now() + timedelta(seconds=pause_s)
-            in_transaction(self._engine, lambda connection: JOBS.release(connection, job.id, job.epoch, again))
+            self._database.in_transaction(lambda connection: JOBS.release(connection, job.id, job.epoch, again))
             return
         now = self._clock.now()
-        in_transaction(
-            self._engine, lambda connection: JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, now)
+        self._database.in_transaction(
+            lambda connection: JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, now)
         )
 
     def _tell(self, instance_uuid: str, rows: Sequence[RequestRecord]) -> bool:
@@ -93,7 +92,7 @@ class EventsDuty:
         return True
 
     def _next(self) -> datetime:
-        due = in_transaction(self._engine, lambda connection: JOBS.next_due(connection, EVENTS_QUEUE))
+        due = self._database.in_transaction(lambda connection: JOBS.next_due(connection, EVENTS_QUEUE))
         poll = self._clock.now() + self._poll
         return poll if due is None else min(max(due, self._clock.now()), poll)
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from moorage.accelerator import tables as t
 from moorage.accelerator.errors import CleanFailed
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.prepared import Database
 from moorage.jobs.hints import Hints
 from moorage.jobs.model import Job, JobState, NewJob
 from moorage.jobs.over_http import Report
@@ -42,8 +42,8 @@ Follower = Callable[[Connection, Job, Report], Sequence[str]]
 
 
 class HostJobs:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
-        self._engine = engine
+    def __init__(self, database: Database, clock: Clock, ids: Ids, hints: Hints) -> None:
+        self._database = database
         self._clock = clock
         self._ids = ids
         self._hints = hints
@@ -63,7 +63,7 @@ class HostJobs:
             self._hints.send(queue)
 
     def get(self, job_id: str) -> Job | None:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return self._store.get(connection, job_id)
 
     def claim(self, host: str, worker: str, limit: int) -> list[Job]:
@@ -81,7 +81,7 @@ class HostJobs:
             most = min(limit, MAX_JOBS_AT_ONCE)
             return self._store.claim(connection, host, worker, self._clock.now(), JOB_LEASE_S, most, given_up=given_up)
 
-        jobs = in_transaction(self._engine, work)
+        jobs = self._database.in_transaction(work)
         self.hint(told)
         return jobs
 
@@ -104,7 +104,7 @@ class HostJobs:
                 return ()
             return self._follow(connection, job, report)
 
-        self.hint(in_transaction(self._engine, work))
+        self.hint(self._database.in_transaction(work))
 
     def _follow(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
         if _is_to_be_repeated(job, report):  # given up: begin anew

@@ -7,7 +7,7 @@ begins with ``trait`` are traits of the deployable's resource provider.
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from moorage.accelerator import store
 from moorage.accelerator import tables as t
@@ -19,7 +19,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound, Unavailable
 from moorage.core.ids import Ids
 from moorage.core.names import is_custom
-from moorage.db.transactions import in_transaction, read
+from moorage.db.prepared import Database
 from moorage.jobs.model import Job, JobState
 from moorage.jobs.over_http import Report
 
@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 
 class OperatorService:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
-        self._engine = engine
+    def __init__(self, database: Database, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
+        self._database = database
         self._clock = clock
         self._ids = ids
         self._jobs = jobs
@@ -52,7 +52,7 @@ class OperatorService:
                 self._wish(connection, device.hostname)
             return device.hostname
 
-        self._jobs.hint([in_transaction(self._engine, work)])
+        self._jobs.hint([self._database.in_transaction(work)])
 
     # ------------------------------------------------------------------------------------- programming
 
@@ -68,13 +68,13 @@ class OperatorService:
             payload = {"deployable": name, "image_id": image_id, "project_id": caller.project_id, "uuid": part.uuid}
             return host, self._jobs.enqueue(connection, host, PROGRAM, f"{host}/{name}", payload)
 
-        host, job_id = in_transaction(self._engine, work)
+        host, job_id = self._database.in_transaction(work)
         self._jobs.hint([host])
         ended = self._ended(job_id)
         if ended.state is not JobState.DONE:
             why = (ended.result or {}).get("error") or "the host gave no reason"
             raise Conflict(f"Deployable {uuid} could not be programmed: {why}")
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return _deployable(connection, uuid)
 
     def _ended(self, job_id: str) -> Job:
@@ -97,12 +97,12 @@ class OperatorService:
     # -------------------------------------------------------------------------------------- attributes
 
     def attributes(self, deployable_id: int | None, key: str | None) -> list[AttributeRecord]:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             found = store.attributes(connection, key=key)
         return [one for one in found if deployable_id in (None, one.deployable_id)]
 
     def attribute(self, uuid: str) -> AttributeRecord:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return _attribute(connection, uuid)
 
     def create_attribute(self, deployable_id: int, key: str, value: str) -> AttributeRecord:
@@ -120,7 +120,7 @@ class OperatorService:
             self._wish(connection, host)
             return host, _attribute(connection, uuid)
 
-        host, made = in_transaction(self._engine, work)
+        host, made = self._database.in_transaction(work)
         self._jobs.hint([host])
         return made
 
@@ -133,7 +133,7 @@ class OperatorService:
             self._wish(connection, host)
             return host
 
-        self._jobs.hint([in_transaction(self._engine, work)])
+        self._jobs.hint([self._database.in_transaction(work)])
 
     # ---------------------------------------------------------------------------------------------------
 

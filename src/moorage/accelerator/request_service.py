@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from moorage.accelerator import store
 from moorage.accelerator import tables as t
@@ -31,14 +31,14 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, Locked, NotFound
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.prepared import Database
 from moorage.jobs.model import Job
 from moorage.jobs.over_http import Report
 
 
 class RequestService:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
-        self._engine = engine
+    def __init__(self, database: Database, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
+        self._database = database
         self._clock = clock
         self._ids = ids
         self._jobs = jobs
@@ -54,7 +54,7 @@ class RequestService:
         """
         vouched = caller.by_service and instance_uuid is not None
         project_id = None if caller.is_admin or caller.is_service or vouched else caller.project_id
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             found = store.requests(connection, instance_uuid=instance_uuid, project_id=project_id)
         rows = [self.as_shown(row) for row in found if not is_hidden(row)]
         open_ones = [row.uuid for row in rows if row.state not in (RequestState.BOUND, RequestState.BIND_FAILED)]
@@ -63,7 +63,7 @@ class RequestService:
         return rows
 
     def show(self, caller: Caller, uuid: str) -> RequestRecord:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return self.as_shown(_visible(connection, caller, [uuid])[0])
 
     def as_shown(self, row: RequestRecord) -> RequestRecord:
@@ -93,7 +93,7 @@ class RequestService:
                     store.add(connection, t.accelerator_requests, values, self._clock.now())
             return store.requests_named(connection, uuids)
 
-        return in_transaction(self._engine, work)
+        return self._database.in_transaction(work)
 
     def patch(self, caller: Caller, wanted: Mapping[str, Binding | None]) -> None:
         """Begin to bind, or to unbind, all of `wanted`, or none."""
@@ -108,7 +108,7 @@ class RequestService:
                 return self._let_go(connection, rows, RequestState.UNBOUND)
             return self._begin_binding(connection, caller, rows, bindings)
 
-        self._jobs.hint(in_transaction(self._engine, work))
+        self._jobs.hint(self._database.in_transaction(work))
 
     def _begin_binding(
         self, connection: Connection, caller: Caller, rows: Sequence[RequestRecord], bindings: Mapping[str, Binding]
@@ -168,7 +168,7 @@ class RequestService:
             missing = sorted(set(uuids) - {row.uuid for row in rows})
             return self._let_go(connection, rows, RequestState.DELETING), missing
 
-        hosts, missing = in_transaction(self._engine, work)
+        hosts, missing = self._database.in_transaction(work)
         self._jobs.hint(hosts)
         if missing:
             raise NotFound(f"Accelerator requests {', '.join(missing)} could not be found.")
@@ -181,7 +181,7 @@ class RequestService:
             rows = store.requests(connection, instance_uuid=instance_uuid)
             return self._let_go(connection, [row for row in rows if _made_here(row)], RequestState.DELETING)
 
-        self._jobs.hint(in_transaction(self._engine, work))
+        self._jobs.hint(self._database.in_transaction(work))
 
     def _let_go(self, connection: Connection, rows: Sequence[RequestRecord], after: RequestState) -> set[str]:
         """The hosts to be told. What no host has is gone (or unbound) at once."""

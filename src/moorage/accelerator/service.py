@@ -32,7 +32,7 @@ from moorage.accelerator.request_service import RequestService
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids, is_uuid
-from moorage.db.transactions import in_transaction, read
+from moorage.db.prepared import Database
 from moorage.jobs.hints import Hints
 
 R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
@@ -42,39 +42,39 @@ class AcceleratorService:
     """`requests` is what may be done with accelerator requests, `operator` with devices, `jobs` are for hosts."""
 
     def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
-        self.jobs = HostJobs(engine, clock, ids, hints)
-        self.requests = RequestService(engine, clock, ids, self.jobs)
-        self.operator = OperatorService(engine, clock, ids, self.jobs)
-        self._engine = engine
+        self._database = Database(engine)
+        self.jobs = HostJobs(self._database, clock, ids, hints)
+        self.requests = RequestService(self._database, clock, ids, self.jobs)
+        self.operator = OperatorService(self._database, clock, ids, self.jobs)
         self._clock = clock
         self._ids = ids
 
     # ----------------------------------------------------------------------------- devices, deployables
 
     def devices(self, hostname: str | None, kind: str | None, vendor: str | None) -> list[DeviceRecord]:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return store.devices(connection, hostname=hostname, type=kind, vendor=vendor)
 
     def device(self, uuid: str) -> DeviceRecord:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return _one(store.devices(connection, uuid=uuid), "Device", uuid)
 
     def deployables(self) -> list[DeployableRecord]:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return store.deployables(connection)
 
     def deployable(self, uuid: str) -> DeployableRecord:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return _one(store.deployables(connection, uuid=uuid), "Deployable", uuid)
 
     # ------------------------------------------------------------------------------------ device profiles
 
     def profiles(self, names: Sequence[str]) -> list[ProfileRecord]:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return store.profiles(connection, names)
 
     def profile(self, name_or_uuid: str) -> ProfileRecord:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return _profile(connection, name_or_uuid)
 
     def create_profile(self, new: NewProfile) -> ProfileRecord:
@@ -89,7 +89,7 @@ class AcceleratorService:
             return _profile(connection, uuid)
 
         try:
-            return in_transaction(self._engine, work)
+            return self._database.in_transaction(work)
         except IntegrityError as error:
             raise Conflict(f"A device_profile with name {new.name} or uuid {uuid} already exists.") from error
 
@@ -105,7 +105,7 @@ class AcceleratorService:
                     )
             store.remove(connection, t.device_profiles, [profile.id for profile in profiles])
 
-        in_transaction(self._engine, work)
+        self._database.in_transaction(work)
 
     # ------------------------------------------------------------------------------------- agents' reports
 
@@ -124,7 +124,7 @@ class AcceleratorService:
             known = store.deployables_of(connection, host)
             self._sync(connection, t.deployables, known, lambda part: part.name, parts)
 
-        in_transaction(self._engine, work)
+        self._database.in_transaction(work)
 
     def report_attachments(self, host: str, reports: Sequence[AttachmentReport]) -> None:
         def work(connection: Connection) -> None:
@@ -150,7 +150,7 @@ class AcceleratorService:
                 also_new=lambda: {"attach_handle_uuid": self._ids.uuid(), "state": str(RequestState.BOUND)},
             )
 
-        in_transaction(self._engine, work)
+        self._database.in_transaction(work)
 
     def _sync(
         self,

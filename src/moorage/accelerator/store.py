@@ -17,6 +17,10 @@ _ALL = {
     table: select(table).order_by(table.c.id)
     for table in (t.devices, t.deployables, t.device_profiles, t.accelerator_requests, t.attributes)
 }
+#: Whatever columns are given.
+_INSERT = {table: insert(table) for table in _ALL}
+_UPDATE = {table: update(table).where(table.c.id == bindparam("of_id")) for table in _ALL}
+_DELETE = {table: delete(table).where(table.c.id.in_(bindparam("of_ids", expanding=True))) for table in _ALL}
 _DEPLOYABLES_OF_HOST = (
     select(t.deployables)
     .join(t.devices, t.devices.c.id == t.deployables.c.device_id)
@@ -26,8 +30,11 @@ _DEPLOYABLES_OF_HOST = (
 _REQUESTS_BY_UUID = _ALL[t.accelerator_requests].where(
     t.accelerator_requests.c.uuid.in_(bindparam("uuids", expanding=True))
 )
-_A_REQUEST_OF_PROFILE = select(t.accelerator_requests.c.uuid).where(
-    t.accelerator_requests.c.device_profile_name == bindparam("profile")
+_PROFILES_BY_NAME = _ALL[t.device_profiles].where(t.device_profiles.c.name.in_(bindparam("names", expanding=True)))
+_A_REQUEST_OF_PROFILE = (
+    select(t.accelerator_requests.c.uuid)
+    .where(t.accelerator_requests.c.device_profile_name == bindparam("profile"))
+    .limit(1)
 )
 
 
@@ -50,13 +57,13 @@ def requests(connection: Connection, **equal: str | None) -> list[RequestRecord]
 
 def requests_named(connection: Connection, uuids: Sequence[str]) -> list[RequestRecord]:
     """Those that are there, in the order of `uuids`."""
-    found = {row.uuid: row for row in _rows(connection, RequestRecord, _REQUESTS_BY_UUID, {"uuids": uuids})}
+    found = {row.uuid: row for row in _rows(connection, RequestRecord, _REQUESTS_BY_UUID, {"uuids": list(uuids)})}
     return [found[uuid] for uuid in dict.fromkeys(uuids) if uuid in found]
 
 
 def a_request_of_profile(connection: Connection, profile: str) -> str | None:
     """The uuid of one that was made from it, if there is any."""
-    uuid: str | None = connection.execute(_A_REQUEST_OF_PROFILE.limit(1), {"profile": profile}).scalar()
+    uuid: str | None = connection.execute(_A_REQUEST_OF_PROFILE, {"profile": profile}).scalar()
     return uuid
 
 
@@ -65,8 +72,9 @@ def attributes(connection: Connection, **equal: str | None) -> list[AttributeRec
 
 
 def profiles(connection: Connection, names: Sequence[str] = ()) -> list[ProfileRecord]:
-    query = _ALL[t.device_profiles]
-    return _rows(connection, ProfileRecord, query.where(t.device_profiles.c.name.in_(names)) if names else query)
+    if not names:
+        return _rows(connection, ProfileRecord, _ALL[t.device_profiles])
+    return _rows(connection, ProfileRecord, _PROFILES_BY_NAME, {"names": list(names)})
 
 
 def profile(connection: Connection, **equal: str) -> ProfileRecord | None:
@@ -75,17 +83,17 @@ def profile(connection: Connection, **equal: str) -> ProfileRecord | None:
 
 
 def add(connection: Connection, table: Table, values: Mapping[str, Any], now: datetime) -> None:
-    connection.execute(insert(table).values(created_at=now, **values))
+    connection.execute(_INSERT[table], {"created_at": now, **values})
 
 
 def change(connection: Connection, table: Table, row_id: int, values: Mapping[str, Any], now: datetime) -> None:
-    connection.execute(update(table).where(table.c.id == row_id).values(updated_at=now, **values))
+    connection.execute(_UPDATE[table], {"of_id": row_id, "updated_at": now, **values})
 
 
 def remove(connection: Connection, table: Table, row_ids: Iterable[int]) -> None:
     wanted = list(row_ids)
     if wanted:
-        connection.execute(delete(table).where(table.c.id.in_(wanted)))
+        connection.execute(_DELETE[table], {"of_ids": wanted})
 
 
 def _equal(connection: Connection, kind: type[R], table: Table, equal: Mapping[str, str | None]) -> list[R]:

@@ -271,31 +271,14 @@ class _PostgresqlLink(PostgresqlLink):
     which ends with it: two messages less.
     """
 
-    #: A plan is made once, perhaps on empty tables: it must be the one that is right for full ones. All our statements
-    #: go from a few rows to their neighbours by an index.
-    _SETTINGS = (
-        *(f"enable_{method} = off" for method in ("seqscan", "hashjoin", "mergejoin", "bitmapscan")),
-        "jit = off",
-        "plan_cache_mode = force_generic_plan",
-        "default_transaction_isolation = 'read committed'",
-    )
-    #: A table that was empty when the server looked at it last (VACUUM ANALYZE) is walked from end to end until it looks
-    #: again, in a minute or so. So plans are made anew after so many transactions, after four times as many, and so on.
-    FIRST_REPLAN = 32
-
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
-        self._transactions = 0
-        self._replan_at = self.FIRST_REPLAN
-        for setting in self._SETTINGS:
-            connection.execute(f"SET {setting}")
+        self.plan_for_full_tables()
 
     def start(self, sent: _Sent, *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
         pg = self._pg
-        self._transactions += begin
-        if self._transactions == self._replan_at:
-            self._replan_at *= 4
-            self.driver_connection.execute("DISCARD PLANS")
+        if begin:
+            self.replan_now_and_then()
         for statement, _ in sent:
             self._prepare(statement.name, statement.words("postgresql").encode())
         pg.enter_pipeline_mode()
