@@ -99,11 +99,16 @@ def hints() -> Told:
     return Told()
 
 
+def app_on(engine, clock, ids, hints):
+    """The Accelerator API over a database that is empty yet."""
+    migrations.upgrade(engine, "accelerator")
+    service = AcceleratorService(engine, clock, ids, hints)
+    return mount({"/accelerator": build(API, service, Surroundings(ByRole(), RULES, ids))})
+
+
 @pytest.fixture
 def app(sqlite_engine, clock, ids, hints):
-    migrations.upgrade(sqlite_engine, "accelerator")
-    service = AcceleratorService(sqlite_engine, clock, ids, hints)
-    return mount({"/accelerator": build(API, service, Surroundings(ByRole(), RULES, ids))})
+    return app_on(sqlite_engine, clock, ids, hints)
 
 
 @pytest.fixture

@@ -15,19 +15,16 @@ import pytest
 from sqlalchemy import select
 
 from moorage.accelerator import tables
-from moorage.accelerator.routes import API, RULES
-from moorage.accelerator.service import AcceleratorService
+from moorage.accelerator.routes import API
 from moorage.agent.accelerator_jobs import AcceleratorRunner
 from moorage.agent.jobs_duty import JobsDuty
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.transports import InProcessTransport
 from tests.conftest import START
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, new_instance, rp
-from tests.wire.accelerator.conftest import BASE, ByRole, Told, Wire
+from tests.wire.accelerator.conftest import BASE, Told, Wire, app_on
 
 OTHER = "2" * 32
 FREE_GPU = "0000:65:00.0"
@@ -75,10 +72,7 @@ class World:
     def __init__(self, directory, engine) -> None:
         self.engine, self.ids = engine, SeededIds(1)
         clock, hints = VirtualClock(START), Told()
-        migrations.upgrade(engine, "accelerator")
-        service = AcceleratorService(engine, clock, self.ids, hints)
-        app = mount({"/accelerator": build(API, service, Surroundings(ByRole(), RULES, self.ids))})
-        self.wire = Wire(InProcessTransport(app, BASE))
+        self.wire = Wire(InProcessTransport(app_on(engine, clock, self.ids, hints), BASE))
         self.rig = Rig(directory / "host", clock=clock)
         self.rig.agent._reports = self.wire.client()
         self.rig.agent.tick()
@@ -315,8 +309,9 @@ def test_every_route_has_its_row():
 def test_everybody_gets_what_is_theirs_and_nothing_else(world, route):
     """CVE-2026-40213, CVE-2026-40214"""
     for make, expected in ROWS[route]:
+        ask = None
         for caller, status in expected.items():
-            ask = make(world)
+            ask = ask or make(world)
             before = world.picture()
             seen = world(route[0], ask.path, ask.body, role=CALLERS[caller])
             assert seen.status == status, (caller, ask.path, seen.body)
@@ -327,7 +322,9 @@ def test_everybody_gets_what_is_theirs_and_nothing_else(world, route):
             said = json.dumps([ask.path, ask.body])
             told = {text for text in _hidden(world, caller, ask) if text in seen.raw.decode() and text not in said}
             assert told == set(), f"{caller} is told {told} by {route}"
-            ask.end()
+            if status < 400:
+                ask.end()
+                ask = None
 
 
 def _tells_nothing_of_what_is_there(world, method, ask, caller, seen):

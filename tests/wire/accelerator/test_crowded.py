@@ -1,0 +1,114 @@
+"""More who want a device than there are, all at the same moment, on each database.
+
+One card with 16 handles below one resource provider: whoever comes, all want the same.
+"""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import select
+
+import os_acc
+from moorage.accelerator import tables
+from moorage.accelerator.agent_api import wsgi_app
+from moorage.accelerator.agent_socket import SocketServer
+from moorage.accelerator.drivers import description
+from moorage.accelerator.errors import NoCapacity
+from moorage.agent.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs_duty import JobsDuty
+from moorage.core.ids import RandomIds
+from moorage.wire.transports import InProcessTransport
+from os_acc import exception
+from tests.unit.accelerator.rig import GPU, HOST, PROJECT, Rig, gpu, in_threads, new_instance, rp
+from tests.wire.accelerator.conftest import BASE, Wire, app_on
+
+HANDLES = [f"{GPU[:-1]}{function}" for function in range(8)] + [f"0000:17:01.{function}" for function in range(8)]
+PLUGS = 2 * len(HANDLES)
+
+
+def card_of_16():
+    card = description.built_in_host()[2]
+    part = replace(card.deployables[0], name=GPU, handles=tuple(HANDLES))
+    return (replace(card, pci_id=GPU, deployables=(part,)),)
+
+
+@pytest.fixture
+def wire(engine, clock, hints) -> Wire:
+    return Wire(InProcessTransport(app_on(engine, clock, RandomIds(), hints), BASE))
+
+
+@pytest.fixture
+def rig(tmp_path, wire, clock) -> Rig:
+    rig = Rig(tmp_path / "host", devices=card_of_16(), clock=clock)
+    rig.agent._reports = wire.client()
+    rig.agent.tick()
+    return rig
+
+
+def addresses_told(wire):
+    """Of all requests that the service knows as bound."""
+    bound = [arq for arq in wire("GET", "/v2/accelerator_requests").body["arqs"] if arq["state"] == "Bound"]
+    return sorted("{domain}:{bus}:{device}.{function}".format(**arq["attach_handle_info"]) for arq in bound)
+
+
+def test_of_32_plugs_on_16_handles_half_succeed_and_half_are_told_why(tmp_path, wire, rig):
+    """R16, R31: the library in an executor of one worker each, as Nova calls it, while the agent reports."""
+    server = SocketServer(wsgi_app(rig.agent, RandomIds()), tmp_path / "acc.sock")
+    server.start()
+    os_acc.configure(str(tmp_path / "acc.sock"))
+    instances = [{"uuid": new_instance(), "name": f"vm-{number}", "project_id": PROJECT} for number in range(PLUGS)]
+    executors = [ThreadPoolExecutor(max_workers=1) for _ in instances]
+    done = threading.Event()
+    reports = threading.Thread(target=lambda: [rig.agent.tick() for _ in iter(done.is_set, True)])
+    reports.start()
+    try:
+        futures = [
+            executor.submit(os_acc.plug, instance, {"uuid": rp(GPU)}, gpu())
+            for executor, instance in zip(executors, instances, strict=True)
+        ]
+        answers = [future.exception() or future.result() for future in futures]
+    finally:
+        done.set()
+        reports.join()
+        server.stop()
+        for executor in executors:
+            executor.shutdown()
+    given = [answer[0]["pci_id"] for answer in answers if isinstance(answer, list)]
+    assert sorted(given) == sorted(HANDLES)
+    assert [type(answer) for answer in answers if not isinstance(answer, list)] == [exception.NoCapacity] * 16
+    rig.agent.tick()
+    assert addresses_told(wire) == sorted(HANDLES)
+    rig.check()
+
+
+def test_of_32_requests_bound_at_once_half_get_the_16_handles(engine, wire, rig, clock):
+    """The same by the API: bound by 32 clients at once, worked on by four workers of the host at once."""
+    groups = [{"resources:CUSTOM_ACCELERATOR_GPU": "1"}]
+    assert wire("POST", "/v2/device_profiles", body=[{"name": "card", "groups": groups}]).status == 201
+
+    def ask(instance):
+        made = wire("POST", "/v2/accelerator_requests", role="member", body={"device_profile_name": "card"})
+        (arq,) = made.body["arqs"]
+        fields = {"hostname": HOST, "device_rp_uuid": rp(GPU), "instance_uuid": instance}
+        body = {arq["uuid"]: [{"op": "add", "path": f"/{name}", "value": value} for name, value in fields.items()]}
+        return wire("PATCH", "/v2/accelerator_requests", role="service", body=body).status
+
+    instances = [new_instance() for _ in range(PLUGS)]
+    assert in_threads([lambda instance=instance: ask(instance) for instance in instances]) == [202] * PLUGS
+
+    def work(number):
+        runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
+        jobs = JobsDuty(
+            host=HOST, number=number, service=wire.client(), runner=runner, clock=clock, poll_period_s=1
+        )  # fmt: skip
+        while jobs.tick() <= clock.now():
+            pass
+
+    assert in_threads([lambda number=number: work(number) for number in range(1, 5)]) == [None] * 4
+    assert addresses_told(wire) == sorted(HANDLES)
+    with engine.connect() as connection:
+        results = connection.execute(select(tables.jobs.c.result).where(tables.jobs.c.kind == "bind")).scalars().all()
+    assert sorted(result.get("code", "") for result in results) == [""] * 16 + [NoCapacity.code] * 16
+    rig.check()
