@@ -1,7 +1,8 @@
 """Select and claim at many hosts: the scheduler in this process, Placement in another one, the database behind both.
 
 A server is placed when its claim is acknowledged: candidates asked for, hosts weighed and filtered, claimed. Its latency
-begins when the builder takes it; those of a batch are claimed for together, at its end.
+begins when the builder takes it; those of a batch are claimed for together, at its end. Beside it the whole of both: the
+use case of ``POST /servers``, without HTTP, and the builder, from the job to the host's job.
 """
 
 import statistics
@@ -19,13 +20,15 @@ from bench.processes import cpu_seconds
 from bench.servers import Server as ServerProcess
 from bench.table import Figure
 from moorage.compute import tables
-from moorage.compute.build import BATCH
+from moorage.compute.build import BATCH, BuildDuty
 from moorage.compute.model import Flavor, PowerState, Server, TaskState, VmState
 from moorage.compute.places import Place
 from moorage.compute.placing import Newcomer, Placer
 from moorage.compute.quota import DEFAULTS
 from moorage.compute.searching import Shared
+from moorage.compute.server_request import NewServer
 from moorage.compute.service import ComputeService
+from moorage.core.caller import Caller
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db import migrations
@@ -41,6 +44,9 @@ Say = Callable[[Figure], None]
 SMALL = Flavor("small", "small", 1, 512, 1)
 GOAL = "500 servers/s, p99 under 50 ms"
 WARM_S = 1.0
+#: Made, and then built, in one go.
+SERVERS = 1_000
+_ADMIN = Caller("u", "p", frozenset({"admin"}))
 
 
 def figures(kind: str, say: Say, *, hosts: int, seconds: float) -> None:
@@ -49,6 +55,7 @@ def figures(kind: str, say: Say, *, hosts: int, seconds: float) -> None:
         with _compute(filled.database, filled.server, hosts) as bench:
             bench.placed_one_by_one(say, seconds)
             bench.placed_in_batches(say, seconds)
+            bench.made_and_built(say)
 
 
 @contextmanager
@@ -91,8 +98,16 @@ class _Bench:
         hints = InProcessHints(Wakeups())
         unlimited = dict.fromkeys(DEFAULTS, -1)
         self._service = ComputeService(
-            engine, self._clock, self._ids, hints, quotas=unlimited, placement=self._client, up_window_s=3600
+            engine,
+            self._clock,
+            self._ids,
+            hints,
+            quotas=unlimited,
+            usages=self._client,
+            placement=self._client,
+            up_window_s=3600,
         )
+        self._builder = BuildDuty(engine, self._clock, self._ids, self._client, self._service.hosts, hints)
         self._placer = Placer(engine, self._client, self._service.hosts)
         self._placer.prepare()
 
@@ -101,6 +116,33 @@ class _Bench:
 
     def placed_in_batches(self, say: Say, seconds: float) -> None:
         self._run(f"batches of {BATCH}", say, seconds, BATCH)
+
+    def made_and_built(self, say: Say) -> None:
+        """Servers of one project, which has few at first and then many."""
+        self._service.flavors.create(SMALL)
+        self._builder.tick()
+        self._make(SERVERS // 8)
+        self._builder.tick()
+        for before in (SERVERS // 8, SERVERS // 8 + SERVERS):
+            cpu, began = self._cpu(), time.perf_counter()
+            self._make(SERVERS)
+            note = self._note(SERVERS, time.perf_counter() - began, cpu)
+            say(Figure(f"made, {before:,} servers in the project", *note))
+            cpu, began = self._cpu(), time.perf_counter()
+            self._builder.tick()
+            say(Figure(f"{self._hosts:,} hosts: built", *self._note(SERVERS, time.perf_counter() - began, cpu)))
+
+    def _make(self, count: int) -> None:
+        new = NewServer("vm", "small", "image")
+        for _ in range(count):
+            self._service.creation.create(_ADMIN, "req", new, may_force_host=False)
+
+    def _note(self, count: int, wall: float, before: tuple[float, float, float]) -> tuple[str, str]:
+        return f"{count / wall:,.0f} per s", self._used(count, before)
+
+    def _used(self, count: int, before: tuple[float, float, float]) -> str:
+        used = [(after - then) / count * 1000 for after, then in zip(self._cpu(), before, strict=True)]
+        return f"CPU per server: this process {used[0]:.2f} ms, Placement {used[1]:.2f} ms, database {used[2]:.2f} ms"
 
     def _run(self, what: str, say: Say, seconds: float, batch: int) -> None:
         self._place_for(WARM_S, batch)
@@ -130,10 +172,8 @@ class _Bench:
         self, what: str, say: Say, latencies: list[float], wall: float, before: tuple[float, float, float]
     ) -> None:
         count = len(latencies)
-        used = [(after - then) / count * 1000 for after, then in zip(self._cpu(), before, strict=True)]
-        note = f"CPU per server: scheduler {used[0]:.2f} ms, Placement {used[1]:.2f} ms, database {used[2]:.2f} ms"
         cuts = statistics.quantiles(latencies, n=100)
-        note = f"p50 {cuts[49] * 1000:.1f} ms, p99 {cuts[98] * 1000:.1f} ms; {note}"
+        note = f"p50 {cuts[49] * 1000:.1f} ms, p99 {cuts[98] * 1000:.1f} ms; {self._used(count, before)}"
         say(Figure(f"{self._hosts:,} hosts: {what}", f"{count / wall:,.0f} per s", note, GOAL))
 
     def _cpu(self) -> tuple[float, float, float]:

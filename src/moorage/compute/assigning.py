@@ -81,15 +81,17 @@ class Assigning:
         locked = store.lock_servers(connection, every)
         given: dict[str, Place] = {}
         jobs: list[NewJob] = []
+        targets: list[tuple[Server, str]] = []
         for server_id, (order, place) in every.items():
             server = locked.get(server_id)
             if server is None or not waits_for_host(server):
                 self.enqueue_release(connection, order, server_id)
                 continue
-            late_check(connection, server, place.root_uuid)
             given[server_id] = place
+            targets.append((server, place.root_uuid))
             jobs.append(_host_job(order, server, place))
         if given:
+            late_check(connection, targets)
             operation = lifecycle.CREATE
             places_of = {server_id: (place.host, place.placed) for server_id, place in given.items()}
             store.assign_servers(connection, places_of, operation.task, now)

@@ -104,20 +104,23 @@ class GroupService:
             store.join(connection, group.id, server_id)
 
 
-def late_check(connection: Connection, server: Server, root_uuid: str) -> None:
-    """Asked in the transaction that writes down where the server is or goes. Raises `LateObjection`.
+def late_check(connection: Connection, places: Sequence[tuple[Server, str]]) -> None:
+    """Asked in the transaction that writes down where servers are or go, (server, root of the host) each. Raises
+    `LateObjection`.
 
     The group is locked until that ends: of two members that were placed at the same moment the second one sees where
-    the first one went. So is the host, for one that is deleted is first looked at for servers. With an objection the
+    the first one went. So are the hosts, for one that is deleted is first looked at for servers. With an objection the
     claim is given back, and the server is placed again.
     """
-    if not host_store.keep_host(connection, root_uuid):
-        raise LateObjection(server.id)
-    if not server.scheduler_hints.get("group"):
-        return
-    group = store.view_of(connection, server.id, lock=True)
-    if group is not None and objection(group, root_uuid):
-        raise LateObjection(server.id)
+    there = host_store.keep_hosts(connection, {root for _, root in places})
+    for server, root in places:
+        if root not in there:
+            raise LateObjection(server.id)
+        if not server.scheduler_hints.get("group"):
+            continue
+        group = store.view_of(connection, server.id, lock=True)
+        if group is not None and objection(group, root):
+            raise LateObjection(server.id)
 
 
 def _visible(group: ServerGroup | None, caller: Caller, group_id: str) -> ServerGroup:

@@ -1,6 +1,6 @@
 """Compute hosts with their services, and host aggregates, in SQL."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,13 @@ from moorage.db.rows import inserted_id
 _ALL = select(hosts).order_by(hosts.c.number)
 _BY_NAME = select(hosts).where(hosts.c.name == bindparam("of_name"))
 _BY_PROVIDER = select(hosts.c.name).where(hosts.c.provider_uuid == bindparam("of_provider"))
+_BY_PROVIDERS = (
+    select(hosts.c.provider_uuid)
+    .where(hosts.c.provider_uuid.in_(bindparam("of_providers", expanding=True)))
+    .order_by(hosts.c.number)
+    # Against a deletion, on PostgreSQL not against a heartbeat.
+    .with_for_update(read=True, key_share=True)
+)
 _INSERT = insert(hosts)
 _BEAT = (
     update(hosts)
@@ -77,10 +84,9 @@ def lock_host(connection: Connection, name: str) -> Host | None:
     return None if row is None else host_of(row)
 
 
-def keep_host(connection: Connection, provider_uuid: str) -> bool:
-    """Whether the host with this root provider is there; then it stays there until this transaction ends."""
-    query = _BY_PROVIDER.with_for_update(read=True)
-    return connection.execute(query, {"of_provider": provider_uuid}).first() is not None
+def keep_hosts(connection: Connection, provider_uuids: Collection[str]) -> set[str]:
+    """Those root providers whose hosts are there; the hosts stay there until this transaction ends."""
+    return set(connection.execute(_BY_PROVIDERS, {"of_providers": sorted(provider_uuids)}).scalars())
 
 
 def delete_host(connection: Connection, name: str) -> None:

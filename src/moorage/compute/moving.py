@@ -119,7 +119,7 @@ class MovingDuty:
                 message = f"No valid host was found. {place.reason}".strip()
                 action_store.finish_event(connection, action_id, EVENTS["place"], now, error=message)
                 return self._progress.advance(connection, move, server, {}, message)
-            late_check(connection, server, place.root_uuid)
+            late_check(connection, [(server, place.root_uuid)])
             move_store.update_move(connection, move.id, now, dest_host=place.host, new_placed=place.placed)
             move = replace(move, dest_host=place.host, new_placed=place.placed)
             return self._progress.advance(connection, move, server, {}, None)

@@ -104,8 +104,8 @@ class Scheduling:
             return frozenset()
         try:
             self._assigning.assign([(draft.order, draft.places or []) for draft in placed])
-        except Conflict as error:
-            log.info("each gets its host by itself", extra={"reason": error.message})
+        except (Conflict, LateObjection) as error:
+            log.info("each gets its host by itself", extra={"reason": str(error)})
             return frozenset()
         except MoorageError as error:
             for (

@@ -7,7 +7,7 @@ Not here: flavors and keypairs (`flavor_store`), hosts and aggregates (`host_sto
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -105,9 +105,9 @@ class ServerQuery:
 
 def insert_server(connection: Connection, server: Server) -> None:
     """`server.number` is given by the database and ignored here."""
-    values = asdict(server)
+    values = dict(vars(server))
     del values["number"]
-    values["flavor_id"] = server.flavor.id
+    values |= {"flavor_id": server.flavor.id, "flavor": vars(server.flavor)}
     values |= {"tags": list(server.tags), "devices": list(server.devices), "fault": None, "placed": None}
     connection.execute(_INSERT, values)
 
@@ -228,7 +228,8 @@ def placed_of(document: Mapping[str, Any] | None) -> Placed | None:
 
 
 def _document(value: Fault | Placed) -> Mapping[str, Any]:
-    document = asdict(value)
+    """Not by `asdict`, which copies whatever is in it, level by level."""
+    document = dict(vars(value))
     if isinstance(value, Fault):
         document["created_at"] = value.created_at.isoformat()
     return document

@@ -26,9 +26,6 @@ class Looking:
         self.any_open = select(job.position).where(in_queue).limit(1)
         self.by_id = select(table).where(job.id == bindparam("of_id"))
         self.by_key = select(table).where(job.serial_key == bindparam("of_key")).order_by(job.position)
-        self.by_positions = (
-            select(table).where(job.position.in_(bindparam("positions", expanding=True))).order_by(job.position)
-        )
         self.next_queue = (
             select(job.queue)
             .where(job.serial_key == bindparam("of_key"), job.state == JobState.READY)
@@ -68,7 +65,7 @@ class Claiming:
         )
         self.take = (
             update(table)
-            .where(job.position == bindparam("at"), job.epoch == bindparam("of_epoch"))
+            .where(job.position.in_(bindparam("positions", expanding=True)))
             .values(
                 state=JobState.CLAIMED.value,
                 claimed_key=job.serial_key,

@@ -10,6 +10,7 @@ number of processes, and on every database:
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -91,11 +92,8 @@ class JobStore:
                 if given_up is not None:
                     given_up(connection, job)
             else:
-                self._take(connection, row, worker, until)
-                claimed.append(row.position)
-        if not claimed:
-            return []
-        return [_job(row) for row in connection.execute(self._looking.by_positions, {"positions": claimed})]
+                claimed.append(row)
+        return self._take(connection, claimed, worker, until) if claimed else []
 
     def extend(self, connection: Connection, job_id: str, epoch: int, lease_until: datetime) -> None:
         """The worker is still at it. Also after the lease is over, as long as nobody else has the job."""
@@ -142,12 +140,18 @@ class JobStore:
         """Several claimed jobs are DONE, each with its result, and none of them was before. Raises what is in the way of
         one of them; the transaction is not to be committed then.
         """
-        for job, result in ended:
-            values = {
-                "of_id": job.id, "of_epoch": job.epoch, "final": JobState.DONE, "what": dict(result), "now": now,
-            }  # fmt: skip
-            if not connection.execute(self._changing.finish, values).rowcount:
+        values = [
+            {"of_id": job.id, "of_epoch": job.epoch, "final": JobState.DONE, "what": dict(result), "now": now}
+            for job, result in ended
+        ]
+        if connection.execute(self._changing.finish, values).rowcount == len(values):
+            return
+        for job, _ in ended:
+            found = self.get(connection, job.id)
+            if found is None or (found.epoch, found.state) != (job.epoch, JobState.DONE):
                 raise self._refusal(connection, job.id, job.epoch, JobState.DONE)
+        names = ", ".join(job.id for job, _ in ended)
+        raise Conflict(f"of the jobs {names} one was finished before: it cannot become done", code="moorage.state")
 
     def cancel(self, connection: Connection, job_id: str, now: datetime) -> bool:
         """Cancel a job that nobody has begun. False: it is claimed or finished already, or not there."""
@@ -189,14 +193,27 @@ class JobStore:
         """Forget jobs that were finished before this moment; how many."""
         return connection.execute(self._changing.prune, {"before": finished_before}).rowcount
 
-    def _take(self, connection: Connection, row: Row[Any], worker: str, until: datetime) -> None:
-        values = {"at": row.position, "of_epoch": row.epoch, "by": worker, "until": until}
+    def _take(self, connection: Connection, rows: Sequence[Row[Any]], worker: str, until: datetime) -> list[Job]:
+        """They are locked since they were found, so they are as they were found."""
+        values = {"positions": [row.position for row in rows], "by": worker, "until": until}
         try:
             taken = connection.execute(self._claiming.take, values).rowcount
         except IntegrityError as error:
-            raise RetryableConflict(f"another process claimed a job of {row.serial_key!r} at this moment") from error
-        if not taken:
-            raise RetryableConflict(f"another process claimed job {row.id} at this moment")
+            keys = ", ".join(repr(row.serial_key) for row in rows)
+            raise RetryableConflict(f"another process claimed a job of {keys} at this moment") from error
+        if taken != len(rows):
+            raise RetryableConflict("another process changed one of these jobs at this moment")
+        return [
+            replace(
+                _job(row),
+                state=JobState.CLAIMED,
+                epoch=row.epoch + 1,
+                attempt=row.attempt + 1,
+                lease_until=until,
+                worker=worker,
+            )
+            for row in rows
+        ]
 
     def _give_up(self, connection: Connection, row: Row[Any], now: datetime) -> Job:
         worker = row.worker or "nobody"

@@ -188,7 +188,7 @@ def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_young
         with write(other) as its:
             [older] = STORE.claim(its, "compute-1", "quick", START, LEASE_S)
         assert older.id == "older"
-        STORE._take(connection, row, "slow", START + timedelta(seconds=LEASE_S))
+        STORE._take(connection, [row], "slow", START + timedelta(seconds=LEASE_S))
 
     with write(jobs) as connection, pytest.raises(RetryableConflict, match="of 'key'"):
         claim_in_two_halves(connection)

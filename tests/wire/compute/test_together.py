@@ -290,13 +290,37 @@ def test_one_that_was_deleted_meanwhile_keeps_nothing(plane, hosts, waiting):
     assert plane.show(waiting[3]) is None
 
 
-def test_hosts_are_written_down_together(plane, hosts, waiting):
-    """16 servers cost few more statements than one."""
-    statements = []
-    event.listen(plane.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+def test_no_statement_is_for_one_server_alone(plane, hosts):
+    """Six that wait cost as many statements as two: whatever is written or asked for each goes in one of them."""
+    plane.flavor("small")
     plane.builder.tick()
-    together = [one for one in statements if one.startswith("UPDATE servers") or "INSERT INTO action_events" in one]
-    assert len(together) == 2
+
+    def statements(servers):
+        seen = []
+        for number in range(servers):
+            plane.boot("small", f"vm{number}")
+        event.listen(plane.engine, "before_cursor_execute", note := lambda *call: seen.append(call[2]))
+        plane.builder.tick()
+        event.remove(plane.engine, "before_cursor_execute", note)
+        return [one for one in seen if not one.startswith("BEGIN")]
+
+    two, six = statements(2), statements(6)
+    assert len(six) == len(two) <= 20
+
+
+def test_a_host_that_is_deleted_meanwhile_gets_none_and_the_others_keep_what_they_chose(plane, hosts, waiting):
+    """Between the claim in Placement and the transaction."""
+    claim = plane.placement.claim_together
+
+    def deleted(claims):
+        claim(claims)
+        with plane.engine.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM hosts WHERE name = 'compute-1'")
+
+    plane.placement.claim_together = deleted
+    plane.builder.tick()
+    by_host = [host_of(plane, one) for one in waiting]
+    assert sorted(by_host.count(one.name) for one in hosts) == [0, 3, 3]
 
 
 def test_a_builder_that_took_too_long_claims_nothing_together(plane, hosts, waiting):
