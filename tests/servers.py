@@ -22,7 +22,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote, urlsplit
+
+from tests.processes import free_port
 
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
@@ -288,12 +289,6 @@ def _version(path: str) -> list[int]:
     return [int(part) for part in path.split("/") if part.isdigit()]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def _tail(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-20:])
 
@@ -326,7 +321,7 @@ def _run_on_postgresql(url: str, statement: str) -> None:
 
 
 def _launch_postgresql(state: Path) -> Launch:
-    port = _free_port()
+    port = free_port()
     settings = {
         "port": port,
         "listen_addresses": "127.0.0.1",
@@ -365,7 +360,7 @@ def _run_on_mariadb(url: str, statement: str) -> None:
 
 
 def _launch_mariadb(state: Path) -> Launch:
-    port = _free_port()
+    port = free_port()
     data = f"--datadir={state}/data"
     return Launch(
         url=f"mariadb://root@127.0.0.1:{port}/",
@@ -409,14 +404,14 @@ def _connect_rabbit(url: str) -> None:
 
 
 def _launch_rabbit(state: Path) -> Launch:
-    port = _free_port()
+    port = free_port()
     env = {
         "RABBITMQ_NODENAME": f"moorage{port}@localhost",
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
         "RABBITMQ_NODE_PORT": str(port),
-        "RABBITMQ_DIST_PORT": str(_free_port()),
+        "RABBITMQ_DIST_PORT": str(free_port()),
         "ERL_EPMD_ADDRESS": "127.0.0.1",
-        "ERL_EPMD_PORT": str(_free_port()),
+        "ERL_EPMD_PORT": str(free_port()),
         "RABBITMQ_MNESIA_BASE": f"{state}/mnesia",
         "RABBITMQ_LOG_BASE": f"{state}/log",
         "RABBITMQ_GENERATED_CONFIG_DIR": f"{state}/generated",

@@ -6,10 +6,8 @@ Not here: why it dies by itself (`faults`), and who works with it meanwhile (`lo
 import contextlib
 import json
 import os
-import random
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,22 +18,12 @@ from typing import Self
 
 from tests.crash.faults import Plan
 from tests.crash.wire import Client, Lost
+from tests.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 #: `moorage` of this checkout, whatever is installed.
 _COMMAND = (sys.executable, "-c", "from moorage.cli.main import main; main()")
 DEADLINE_S = 30
-
-
-def free_port() -> int:
-    """Outside the range that outgoing connections take: it stays free while the server is dead."""
-    while True:
-        port = random.randrange(20_000, 30_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
 
 
 class Server:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.databases import free_port
 from bench.processes import cpu_seconds, tree
 from tests.fuzz.world import trouble_with
+from tests.processes import free_port
 from tests.system.planes import PlaneProcess, until, write_config
 
 pytestmark = pytest.mark.slow

@@ -13,6 +13,7 @@ from moorage.db.engine import dialect_name, open_engine
 from moorage.db.questions import Asker, Together
 from moorage.db.transactions import write
 from moorage.db.types import TABLE_OPTIONS, UtcDateTime, new_metadata
+from tests.processes import free_port
 
 METADATA = new_metadata()
 BOAT = sa.Table(
@@ -98,19 +99,10 @@ def cut(engine, connection):
         other.exec_driver_sql(end)
 
 
-def test_a_database_that_does_not_answer_is_unavailable(free_port):
-    for url in (f"postgresql://postgres@127.0.0.1:{free_port}/none", f"mariadb://root@127.0.0.1:{free_port}/none"):
+def test_a_database_that_does_not_answer_is_unavailable():
+    for url in (f"postgresql://postgres@127.0.0.1:{free_port()}/none", f"mariadb://root@127.0.0.1:{free_port()}/none"):
         with pytest.raises(Unavailable):
             Asker(open_engine(url)).question(ALL)()
-
-
-@pytest.fixture
-def free_port():
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def test_connections_end_with_the_engine(boats, asker):
