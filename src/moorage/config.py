@@ -285,6 +285,9 @@ class AcceleratorOptions:
     bitstream_cache_bytes: int = option(4 << 30, "Bound of the host's cache of bitstreams.")
     report_period_s: float = option(30.0, "How often a host tells the accelerator service everything again.")
     poll_period_s: float = option(5.0, "How often to look for events to compute without being told.")
+    history_days: int = option(
+        400, "How long the service keeps what was done with devices (`moorage accelerator history`). 0: for ever."
+    )
     agent_socket: str = option("", "Unix socket that os_acc reaches the accelerator agent by. Empty: in state_path.")
     drivers: str = option(
         "simulated",

@@ -16,6 +16,7 @@ from moorage.accelerator.attach import AttachEngine
 from moorage.accelerator.binding import BindOrder, ProgramOrder, decode, extra_specs_of, handles_of
 from moorage.accelerator.checkpoint import Checkpoint
 from moorage.accelerator.client import AcceleratorClient
+from moorage.accelerator.custody import Who
 from moorage.accelerator.drivers.base import Driver
 from moorage.accelerator.errors import NotReady
 from moorage.accelerator.fleet import Fleet
@@ -32,6 +33,7 @@ from moorage.images.cache import DigestCache
 
 #: How often the central service is told everything again, changed or not.
 REPORT_EVERY = timedelta(seconds=30)
+RECORDS_AT_ONCE = 200
 
 
 def _nobody() -> None:
@@ -67,7 +69,7 @@ class AcceleratorAgent:
         self._report_every = report_every
         self._names = names
         self._fleet = Fleet(drivers)
-        self._checkpoint = checkpoint or Checkpoint(directory / "checkpoint.json", host)
+        self._checkpoint = checkpoint or Checkpoint(directory / "checkpoint.json", host, clock)
         self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, changed)
         self._engine = AttachEngine(self._fleet, self._checkpoint, self._programmer, changed)
         self._discovering = threading.Lock()
@@ -153,7 +155,7 @@ class AcceleratorAgent:
         """By accelerator request the address of its handle; the same order again has the same answer."""
         wanted = decode(order, BindOrder)
         selected = {group: [provider] for group, provider in wanted.providers.items()}
-        info = {"uuid": wanted.instance_uuid, "project_id": wanted.project_id}
+        info = {"uuid": wanted.instance_uuid, "project_id": wanted.project_id, "user_id": wanted.user_id}
         request = decode_plug(info, selected, extra_specs_of(wanted))
         self._check_started()
         self._engine.plug(request)
@@ -165,7 +167,7 @@ class AcceleratorAgent:
         self._check_started()
         unit = self._fleet.unit(wanted.deployable)
         chosen = self._programmer.resolve(Wanted(canonical_id(wanted.image_id)), unit, wanted.project_id)
-        self._programmer.load(wanted.deployable, chosen, "")
+        self._programmer.load(wanted.deployable, chosen, "", Who("", wanted.project_id, wanted.user_id))
         return chosen.image.id
 
     def heed(self, wishes: object) -> None:
@@ -186,10 +188,16 @@ class AcceleratorAgent:
     # ------------------------------------------------------------------------------------- reporting
 
     def tick(self) -> datetime | None:
-        """Tell the central service the whole picture; harmless to repeat."""
+        """Tell the central service the whole picture, and what it does not know yet of how it came about.
+
+        Harmless to repeat: a record that was taken, but by an answer that got lost, is taken once all the same.
+        """
         if self._reports is None:
             return None
         held = self.holdings
         self._reports.report_devices(self._host, device_reports(held, self._names))
         self._reports.report_attachments(self._host, attachment_reports(held))
+        while records := self.holdings.journal.pending[:RECORDS_AT_ONCE]:
+            self._reports.report_history(self._host, records)
+            self._checkpoint.step(partial(h.told, upto=records[-1].sequence))
         return self._clock.now() + self._report_every

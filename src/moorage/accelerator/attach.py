@@ -55,13 +55,14 @@ class AttachEngine:
             chosen = self._choose(placed, request.project_id)
             demands = [_demand(group, unit, rp, chosen.get(unit.deployable.name)) for group, unit, rp in placed]
             new = Attachment(
-                request.instance_uuid, request.instance_name, request.project_id, request.digest, Step.CLAIMED, ()
-            )
+                request.instance_uuid, request.instance_name, request.project_id, request.digest, Step.CLAIMED, (),
+                request.user_id,
+            )  # fmt: skip
             held = self._checkpoint.step(partial(h.claim, new=new, demands=demands))
             try:
                 return self._hand_over(held.attachments[request.instance_uuid], placed, chosen)
-            except Exception:  # raised again; whatever it is, what was claimed must be given back
-                self._roll_back(request.instance_uuid)
+            except Exception as error:  # raised again; whatever it is, what was claimed must be given back
+                self._roll_back(request.instance_uuid, str(error))
                 raise
 
     def unplug(self, instance_uuid: str, instance_name: str = "") -> int:
@@ -94,7 +95,7 @@ class AttachEngine:
                 self._apply_again(attachment)
             else:
                 log.info("undoing what was left half-done", extra={"instance": attachment.instance_uuid})
-                self._roll_back(attachment.instance_uuid)
+                self._roll_back(attachment.instance_uuid, "it was cut short")
         for pci_id, record in self._checkpoint.holdings.handles.items():
             if not record.instance_uuid and record.state in (HandleState.DIRTY, HandleState.CLEANING):
                 self._clean_or_quarantine(pci_id, record.deployable)
@@ -200,16 +201,17 @@ class AttachEngine:
 
     # ------------------------------------------------------------------------------------ releasing
 
-    def _roll_back(self, instance_uuid: str) -> None:
+    def _roll_back(self, instance_uuid: str, reason: str) -> None:
         """Undo a plug; what cannot be cleaned is quarantined and logged, the caller has an error already."""
         try:
-            self._release(instance_uuid)
+            self._release(instance_uuid, reason)
         except (MoorageError, OSError):
             log.exception("a failed plug could not be undone completely", extra={"instance": instance_uuid})
 
-    def _release(self, instance_uuid: str) -> int:
+    def _release(self, instance_uuid: str, reason: str = "") -> int:
+        """`reason`: why, where it was not asked for."""
         handles = self._checkpoint.holdings.attachments[instance_uuid].handles
-        held = self._checkpoint.step(partial(h.begin_release, instance_uuid=instance_uuid))
+        held = self._checkpoint.step(partial(h.begin_release, instance_uuid=instance_uuid), reason)
         failures: list[str] = []
         if instance_uuid in held.attachments:
             for handle in handles:

@@ -81,6 +81,7 @@ class BindOrder:
     groups: Mapping[str, Mapping[str, str]]  #: the profile's groups that the requests are of, by number
     providers: Mapping[str, str]  #: resource provider by group
     requests: Mapping[str, str]  #: request uuid -> group
+    user_id: str = ""  #: who had it bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class ProgramOrder:
     deployable: str
     image_id: str
     project_id: str  #: whose images may be taken besides those for everybody
+    user_id: str = ""
 
 
 def amount(group: Mapping[str, str]) -> int:

@@ -2,6 +2,7 @@
 
 A write is durable before it counts (`moorage.durable`). So after a kill at any moment the file is either the old or
 the new one, never half of one. What the contents mean is `holdings`.
+What changes hands in a step stands in the journal of the same file.
 A lock beside it keeps a second process away: two agents over one file would hand out the same devices.
 Spec: docs/specs/accelerator-attach.md
 """
@@ -15,7 +16,9 @@ from typing import IO
 
 import msgspec
 
-from moorage.accelerator.holdings import Holdings
+from moorage.accelerator.holdings import Holdings, with_happenings
+from moorage.accelerator.witness import happenings
+from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import StartError
 from moorage.durable import write_durably
 
@@ -30,11 +33,15 @@ class _Document:
 
 
 class Checkpoint:
-    """The holdings of `host`. Steps are taken one at a time; readers see the last step taken."""
+    """The holdings of `host`. Steps are taken one at a time; readers see the last step taken.
 
-    def __init__(self, path: Path, host: str) -> None:
+    `clock` dates the records of the journal.
+    """
+
+    def __init__(self, path: Path, host: str, clock: Clock | None = None) -> None:
         self._path = path
         self._host = host
+        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process_lock = _locked_for_this_process(path)
@@ -48,10 +55,15 @@ class Checkpoint:
     def holdings(self) -> Holdings:
         return self._holdings
 
-    def step(self, change: Callable[[Holdings], Holdings]) -> Holdings:
-        """Apply `change` (pure; it may raise, then nothing happened) and return once the result is on disk."""
+    def step(self, change: Callable[[Holdings], Holdings], reason: str = "") -> Holdings:
+        """Apply `change` (pure; it may raise, then nothing happened) and return once the result is on disk.
+
+        `reason` is for the history of devices: why something failed, or was undone.
+        """
         with self._lock:
             after = change(self._holdings)
+            if seen := happenings(self._holdings, after, reason):
+                after = with_happenings(after, seen, self._clock.now())
             if after != self._holdings:
                 self._write(after)
                 self._holdings = after

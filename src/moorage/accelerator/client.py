@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from msgspec import to_builtins
 
+from moorage.accelerator.custody import Record
 from moorage.accelerator.naming import spec_class
 from moorage.accelerator.reports import AttachmentReport, DeviceReport
 from moorage.jobs.over_http import HostJobsClient
@@ -73,6 +74,16 @@ class AcceleratorClient(HostJobsClient):
         """All that is attached on `host`; agents only."""
         body = {"attachments": [to_builtins(attachment) for attachment in attachments]}
         self._http.request("PUT", f"/agent/v1/hosts/{quote(host)}/attachments", json=body)
+
+    def report_history(self, host: str, records: Iterable[Record]) -> None:
+        """What happened on `host`, in its order; what was told before counts once. Agents only."""
+        body = {"records": [to_builtins(record) for record in records]}
+        self._http.request("POST", f"/agent/v1/hosts/{quote(host)}/history", json=body)
+
+    def history(self, **wanted: str | int | None) -> dict[str, Any]:
+        """One page, ``{"records", "next"}``; `wanted` are the query's parameters. Administrators only."""
+        page: dict[str, Any] = self._http.get("/moorage/v1/history", params=wanted)
+        return page
 
 
 def _request(row: Mapping[str, Any]) -> AcceleratorRequest:

@@ -10,8 +10,11 @@ Spec: docs/specs/accelerator-attach.md
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 
+from moorage.accelerator import custody
+from moorage.accelerator.custody import Journal, Who
 from moorage.accelerator.errors import AlreadyPlugged, ConflictingBitstreams, NoCapacity
 from moorage.accelerator.model import (
     HANDLE_TRANSITIONS,
@@ -48,6 +51,8 @@ class RegionRecord:
     state: RegionState = RegionState.IDLE
     bitstream: Bitstream | None = None
     wanted: Bitstream | None = None
+    by: Who = field(default_factory=Who)  #: for whom, while programming
+    failed: str = ""  #: why the blank could not be loaded: it is tried again and again, and told once
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,11 @@ class Attachment:
     request_digest: str  #: a repeated plug of the same request has the same
     step: Step
     handles: tuple[Claimed, ...]  #: in the order of the answer
+    user_id: str = ""
+
+    @property
+    def who(self) -> Who:
+        return Who(self.instance_uuid, self.project_id, self.user_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,7 @@ class Holdings:
     rp_uuids: Mapping[str, str] = field(default_factory=dict)  #: by deployable, as last published
     devices: tuple[Device, ...] = ()  #: as last discovered
     wishes: Wishes = Wishes()
+    journal: Journal = field(default_factory=Journal)  #: of what was done, as far as the service does not have it yet
 
     def states(self) -> dict[str, HandleState]:
         return {pci_id: record.state for pci_id, record in self.handles.items()}
@@ -159,8 +170,12 @@ def _check_region(held: Holdings, demand: Demand, new: Attachment) -> None:
             )
 
 
-def begin_programming(held: Holdings, deployable: str, wanted: Bitstream | None, for_instance: str = "") -> Holdings:
+def begin_programming(
+    held: Holdings, deployable: str, wanted: Bitstream | None, for_instance: str = "", by: Who | None = None
+) -> Holdings:
     """`wanted` None loads the vendor's blank. Raises `ConflictingBitstreams` while another one uses the region.
+
+    `by`: who ordered it, where that is not an instance that plugs.
 
     Those who only wait to have the same loaded do not use it yet; nor does anybody a region that lost its contents.
     """
@@ -171,7 +186,9 @@ def begin_programming(held: Holdings, deployable: str, wanted: Bitstream | None,
         if not (_is_untouched(held, other) and (same or lost)):
             raise ConflictingBitstreams(f"region {deployable} is in use; it cannot be programmed now")
     state = REGION_TRANSITIONS.check(region.state, RegionState.PROGRAMMING)
-    return _with_region(held, deployable, RegionRecord(state, None, wanted))
+    attachment = held.attachments.get(for_instance)
+    who = by or (attachment.who if attachment is not None else Who())
+    return _with_region(held, deployable, RegionRecord(state, None, wanted, who, region.failed))
 
 
 def _is_untouched(held: Holdings, record: HandleRecord) -> bool:
@@ -179,15 +196,16 @@ def _is_untouched(held: Holdings, record: HandleRecord) -> bool:
     return record.state is HandleState.CLAIMED and attachment is not None and attachment.step is Step.CLAIMED
 
 
-def end_programming(held: Holdings, deployable: str, loaded: Bitstream | None) -> Holdings:
+def end_programming(held: Holdings, deployable: str, loaded: Bitstream | None, failed: str = "") -> Holdings:
+    """`failed`: why it is not blank, as it was to be."""
     state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.IDLE)
-    return _with_region(held, deployable, RegionRecord(state, loaded))
+    return _with_region(held, deployable, RegionRecord(state, loaded, failed=failed))
 
 
-def lose_region(held: Holdings, deployable: str) -> Holdings:
-    """Nobody knows what it carries."""
+def lose_region(held: Holdings, deployable: str, failed: str = "") -> Holdings:
+    """Nobody knows what it carries; `failed`: why it is not blank, as it was to be."""
     state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.UNKNOWN)
-    return _with_region(held, deployable, RegionRecord(state))
+    return _with_region(held, deployable, RegionRecord(state, failed=failed))
 
 
 def begin_preparing(held: Holdings, instance_uuid: str) -> Holdings:
@@ -287,6 +305,15 @@ def with_providers(held: Holdings, rp_uuids: Mapping[str, str]) -> Holdings:
 
 def with_wishes(held: Holdings, wishes: Wishes) -> Holdings:
     return replace(held, wishes=wishes)
+
+
+def with_happenings(held: Holdings, happenings: Sequence[custody.Happening], at: datetime) -> Holdings:
+    return replace(held, journal=custody.written(held.journal, happenings, at))
+
+
+def told(held: Holdings, upto: int) -> Holdings:
+    """The service has the records up to the sequence number `upto`."""
+    return replace(held, journal=custody.taken(held.journal, upto))
 
 
 def withheld(held: Holdings) -> frozenset[str]:

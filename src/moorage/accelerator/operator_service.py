@@ -65,7 +65,13 @@ class OperatorService:
             part = _deployable(connection, uuid)
             host = _host_of(connection, part)
             name = part.name.removeprefix(provider_name(host, ""))
-            payload = {"deployable": name, "image_id": image_id, "project_id": caller.project_id, "uuid": part.uuid}
+            payload = {
+                "deployable": name,
+                "image_id": image_id,
+                "project_id": caller.project_id,
+                "user_id": caller.user_id,
+                "uuid": part.uuid,
+            }
             return host, self._jobs.enqueue(connection, host, PROGRAM, f"{host}/{name}", payload)
 
         host, job_id = self._database.in_transaction(work)

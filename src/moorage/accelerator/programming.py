@@ -15,6 +15,7 @@ from functools import partial
 from moorage.accelerator import holdings as h
 from moorage.accelerator.bitstream import Target, bitstream_of, choose, not_found, searches
 from moorage.accelerator.checkpoint import Checkpoint
+from moorage.accelerator.custody import Who
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.errors import (
     BadRequest,
@@ -98,8 +99,11 @@ class Programmer:
             )
         return Chosen(image, bitstream_of(image))
 
-    def load(self, deployable: str, chosen: Chosen, instance_uuid: str) -> None:
-        """Have `deployable` carry the chosen bitstream; nothing is done where it does already."""
+    def load(self, deployable: str, chosen: Chosen, instance_uuid: str, by: Who | None = None) -> None:
+        """Have `deployable` carry the chosen bitstream; nothing is done where it does already.
+
+        `by`: who ordered it, where that is no instance.
+        """
         with self._locks.held(deployable):
             region = self._at_rest(deployable)
             loaded = region.bitstream.digest if region.bitstream else ""
@@ -107,7 +111,7 @@ class Programmer:
                 return
             # Verified before the first step: a bad image must not cost the region what it carries.
             with self._fetched(chosen.image) as file:
-                self._program(deployable, chosen.bitstream, file, instance_uuid)
+                self._program(deployable, chosen.bitstream, file, instance_uuid, by)
 
     def settle(self, deployable: str) -> None:
         """Load the blank where nobody holds a handle and the region is lost, or carries what is not for everybody."""
@@ -145,7 +149,7 @@ class Programmer:
         """The region's record. We hold its lock: one that says ``programming`` was left so by a crash or a full disk."""
         region = self._checkpoint.holdings.region(deployable)
         if region.state is RegionState.PROGRAMMING:
-            self._end(deployable, region.wanted)
+            self._end(deployable, region.wanted, "it was cut short")
             self._changed()
         return self._checkpoint.holdings.region(deployable)
 
@@ -181,30 +185,40 @@ class Programmer:
         finally:
             context.__exit__(None, None, None)
 
-    def _program(self, deployable: str, wanted: Bitstream | None, file: CachedFile | None, instance_uuid: str) -> None:
+    def _program(
+        self,
+        deployable: str,
+        wanted: Bitstream | None,
+        file: CachedFile | None,
+        instance_uuid: str,
+        by: Who | None = None,
+    ) -> None:
         driver = self._fleet.unit(deployable).driver
         before = self._checkpoint.holdings.region(deployable)
         self._checkpoint.step(
-            partial(h.begin_programming, deployable=deployable, wanted=wanted, for_instance=instance_uuid)
+            partial(h.begin_programming, deployable=deployable, wanted=wanted, for_instance=instance_uuid, by=by)
         )
         log.info("programming", extra={"region": deployable, "image": wanted.image_id if wanted else "blank"})
         try:
             driver.program(deployable, wanted, file.file if file else None)
         except DriverError as error:
-            self._end(deployable, wanted)
+            self._end(deployable, wanted, error.message)
             # Whoever is woken comes back to mend the region: woken for nothing, it would never rest.
-            if self._checkpoint.holdings.region(deployable) != before:
+            after = self._checkpoint.holdings.region(deployable)
+            if (after.state, after.bitstream) != (before.state, before.bitstream):
                 self._changed()
             raise ProgramFailed(f"region {deployable} could not be programmed: {error.message}") from error
         self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=wanted))
         self._changed()
 
-    def _end(self, deployable: str, wanted: Bitstream | None) -> None:
-        """Programming stopped without a good end: what does the device say?"""
+    def _end(self, deployable: str, wanted: Bitstream | None, reason: str) -> None:
+        """Programming stopped without a good end, for `reason`: what does the device say?"""
         found = self._fleet.identify(deployable)
+        mending = reason if wanted is None else ""
         if found.state is not RegionState.IDLE:
-            self._checkpoint.step(partial(h.lose_region, deployable=deployable))
+            self._checkpoint.step(partial(h.lose_region, deployable=deployable, failed=mending), reason)
         elif wanted is not None and found.bitstream is not None and found.bitstream.digest == wanted.digest:
-            self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=wanted))
+            self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=wanted), reason)
         else:
-            self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=found.bitstream))
+            carried = partial(h.end_programming, deployable=deployable, loaded=found.bitstream, failed=mending)
+            self._checkpoint.step(carried, reason)

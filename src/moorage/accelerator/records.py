@@ -1,9 +1,11 @@
 """What the central service keeps: rows as values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+
+from moorage.accelerator.custody import Record
 
 #: The attribute of a deployable for each function that it carries and everybody may know of.
 FUNCTION = "function"
@@ -69,6 +71,43 @@ class ProfileRecord:
     groups: list[Mapping[str, str]]
     created_at: datetime
     updated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of a record in the order of the history: its number on its host, and the row's id where two hosts have the same."""
+
+    sequence: int
+    id: int
+
+    def __str__(self) -> str:
+        return f"{self.sequence}-{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a host told of one of its devices."""
+
+    place: Place
+    hostname: str
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFilter:
+    """Which entries: all that is not None must be so; ``[since, until)``."""
+
+    hostname: str | None = None
+    device: str | None = None  #: the card's address on its host
+    handle: str | None = None
+    instance_uuid: str | None = None
+    project_id: str | None = None
+    event: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def of(self, device: DeviceRecord) -> "HistoryFilter":
+        return replace(self, hostname=device.hostname, device=device.address)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ class PlugRequest:
     selected: Mapping[str, tuple[str, ...]]  #: resource providers by group suffix
     everywhere: str  #: the one provider for all groups, where the caller named just one
     extra_specs: Mapping[str, str]
+    user_id: str = ""  #: for the history of devices
 
     @property
     def digest(self) -> str:
@@ -39,7 +40,8 @@ class PlugRequest:
 
 
 def decode_plug(instance_info: object, selected_rp: object, extra_specs: object) -> PlugRequest:
-    """`instance_info` has uuid, name, project_id, image_id (``image_uuid`` and ``tenant_id`` are understood too).
+    """`instance_info` has uuid, name, project_id, image_id (``image_uuid`` and ``tenant_id`` are understood too), and
+    may have user_id.
 
     `selected_rp` is ``{"uuid": <rp>}`` or ``{<group suffix>: [<rp>, ...]}`` (A5).
     """
@@ -54,6 +56,7 @@ def decode_plug(instance_info: object, selected_rp: object, extra_specs: object)
         selected=selected,
         everywhere=everywhere,
         extra_specs={str(key): str(value) for key, value in specs.items()},
+        user_id=_text(info, "user_id"),
     )
 
 

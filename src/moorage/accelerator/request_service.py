@@ -128,7 +128,7 @@ class RequestService:
                 )
             self._check_places(connection, host, [bindings[one.uuid].device_rp_uuid for one in together])
             project_id = bindings[together[0].uuid].project_id or together[0].project_id
-            order = bind_order(together, bindings, project_id)
+            order = replace(bind_order(together, bindings, project_id), user_id=caller.user_id)
             for row in together:
                 values = {
                     "state": str(RequestState.BIND_STARTED),

@@ -1,12 +1,13 @@
 """The Accelerator API v2 as a route table, its rules, and the peer's shape of errors.
 
-Public paths are below the mount (``/accelerator``); ``/agent/v1`` is for the hosts' agents and not the peer's.
+Public paths are below the mount (``/accelerator``); ``/agent/v1`` is for the hosts' agents and not the peer's,
+nor is ``/moorage/v1``, which is for operators.
 """
 
 import json
 
 from moorage.accelerator import schemas
-from moorage.accelerator.handlers import inventory, operator, profiles, reports, requests, versions
+from moorage.accelerator.handlers import history, inventory, operator, profiles, reports, requests, versions
 from moorage.accelerator.service import AcceleratorService
 from moorage.identity.policy import RuleTable, admin, admin_or_service, has_role, member, reader
 from moorage.jobs import over_http
@@ -17,6 +18,9 @@ from moorage.wire.errors import Problem
 Routes = tuple[Route[AcceleratorService], ...]
 
 AGENT_RULE = "moorage:agent"
+
+#: Whose servers had which device is nobody's business but the operator's.
+HISTORY_RULE = "moorage:history"
 
 _looks = has_role("manager", "service")
 
@@ -44,6 +48,7 @@ RULES = RuleTable(
         "cyborg:arq:update": member,
         "cyborg:arq:delete": member,
         AGENT_RULE: admin_or_service,
+        HISTORY_RULE: admin,
     }
 )
 
@@ -123,6 +128,8 @@ _OPERATOR: Routes = (
     Route("DELETE", "/v2/attributes/{uuid}", operator.delete_attribute, rule="cyborg:attribute:delete"),
 )
 
+_OURS: Routes = (Route("GET", "/moorage/v1/history", history.index, rule=HISTORY_RULE),)
+
 _AGENT: Routes = (
     Route("PUT", "/agent/v1/hosts/{host}/devices", reports.put_devices, rule=AGENT_RULE, schema=schemas.DEVICES),
     Route(
@@ -132,13 +139,14 @@ _AGENT: Routes = (
         rule=AGENT_RULE,
         schema=schemas.ATTACHMENTS,
     ),
+    Route("POST", "/agent/v1/hosts/{host}/history", history.post, rule=AGENT_RULE, schema=schemas.HISTORY),
     Route("POST", "/agent/v1/hosts/{host}/jobs", requests.claim, rule=AGENT_RULE, schema=over_http.CLAIM),
     Route("PUT", "/agent/v1/jobs/{job_id}", requests.report, rule=AGENT_RULE, schema=over_http.REPORT),
 )
 
 API: ServiceApi[AcceleratorService] = ServiceApi(
     name="accelerator",
-    routes=(*_PUBLIC, *_RESOURCES, *_OPERATOR, *_AGENT),
+    routes=(*_PUBLIC, *_RESOURCES, *_OPERATOR, *_OURS, *_AGENT),
     error_shape=error_shape,
     versions=versions.VERSIONS,
     word_schema_error=lambda error: error.message,

@@ -14,6 +14,7 @@ from moorage.accelerator import store
 from moorage.accelerator import tables as t
 from moorage.accelerator.binding import RequestState
 from moorage.accelerator.device_profile import NewProfile, check
+from moorage.accelerator.history_service import HistoryService
 from moorage.accelerator.host_jobs import HostJobs
 from moorage.accelerator.inventory import provider_name
 from moorage.accelerator.model import check_handle, mdev_of
@@ -39,13 +40,17 @@ R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
 
 
 class AcceleratorService:
-    """`requests` is what may be done with accelerator requests, `operator` with devices, `jobs` are for hosts."""
+    """`requests` is what may be done with accelerator requests, `operator` with devices, `jobs` are for hosts.
+
+    `history` is what was done with devices.
+    """
 
     def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
         self._database = Database(engine)
         self.jobs = HostJobs(self._database, clock, ids, hints)
         self.requests = RequestService(self._database, clock, ids, self.jobs)
         self.operator = OperatorService(self._database, clock, ids, self.jobs)
+        self.history = HistoryService(engine)
         self._clock = clock
         self._ids = ids
 

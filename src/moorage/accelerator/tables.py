@@ -1,6 +1,6 @@
 """The accelerator service's tables: what hosts report, device profiles, accelerator requests, and work for hosts."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
 
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
 from moorage.jobs.tables import jobs_table
@@ -103,6 +103,33 @@ attributes = Table(
     *_times(),
     UniqueConstraint("uuid"),
     Index(None, "deployable_id"),
+    **TABLE_OPTIONS,
+)
+
+#: What hosts have told of their devices: see `custody`. Nothing refers to it, and it refers to nothing that may go.
+history = Table(
+    "history",
+    metadata,
+    Column("id", NUMBER, primary_key=True, autoincrement=True),
+    Column("hostname", String(255), nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("event", String(16), nullable=False),
+    Column("device", String(255), nullable=False),  # the card's address
+    Column("deployable", String(255), nullable=False),
+    Column("handle", String(255), nullable=False),
+    Column("instance_uuid", Uuid),
+    Column("project_id", String(255), nullable=False),
+    Column("user_id", String(255), nullable=False),
+    Column("image_id", String(255), nullable=False),
+    Column("digest", String(255), nullable=False),
+    Column("done", Boolean, nullable=False),
+    Column("reason", Text, nullable=False),
+    UniqueConstraint("hostname", "sequence"),  # a record counts once, however often it is told
+    Index(None, "sequence"),
+    Index(None, "at"),
+    Index(None, "instance_uuid"),
+    Index(None, "hostname", "device"),
     **TABLE_OPTIONS,
 )
 

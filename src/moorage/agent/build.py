@@ -153,7 +153,11 @@ class Builder:
         server = order.server
         if not self._refers_to_accelerators(server.flavor.extra_specs):
             return ()
-        instance_info = _named(server.id, server.name) | {"project_id": server.project_id, "image_id": server.image_id}
+        instance_info = _named(server.id, server.name) | {
+            "project_id": server.project_id,
+            "user_id": server.user_id,
+            "image_id": server.image_id,
+        }
         selected_rp = {suffix: list(uuids) for suffix, uuids in order.selected_rp.items()}
         plugged = self.meanwhile(
             lambda: self._acceleration.plug(instance_info, selected_rp, dict(server.flavor.extra_specs)), keep_alive

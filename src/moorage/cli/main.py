@@ -18,6 +18,7 @@ _COMMANDS = {
     "events": ("moorage.cli.events", "events", "What changed in placement; --follow shows what changes now."),
     "compute": ("moorage.cli.compute", "compute", "Migrate what older bare-metal servers were made with."),
     "history": ("moorage.cli.history", "history", "What a provider or consumer was at some time."),
+    "accelerator": ("moorage.cli.accelerator", "accelerator", "What was done with devices, and for whom."),
     "provider-config": (
         "moorage.cli.provider_config",
         "provider_config",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Shorter than this a process that is busy for a while would read everything again and again.
 LEAST_HISTORY_S = 60
+#: Of the accelerators' history: a century.
+MOST_DAYS = 36_500
 
 #: A shorter lease would run out between two renewals now and then; a writer waits for the end of a longer one.
 LEASE_S = (0.3, 5.0)
@@ -257,6 +259,7 @@ def _quotas(config: Config) -> dict[str, int]:
 def build_accelerator(parts: Parts) -> None:
     from moorage.accelerator import routes as accelerator_routes
     from moorage.accelerator.events_duty import EventsDuty
+    from moorage.accelerator.history_service import HistoryDuty
     from moorage.accelerator.service import AcceleratorService
     from moorage.compute.client import ComputeClient
 
@@ -265,8 +268,18 @@ def build_accelerator(parts: Parts) -> None:
     compute = ComputeClient(parts.client("compute"))
     events = parts.worker("accelerator-events")
     poll_s = parts.config.accelerator.poll_period_s
+    if days := _history_days(parts.config):
+        parts.plane.duties.append(HistoryDuty(engine, parts.clock, keep=timedelta(days=days)))
     parts.plane.duties.append(EventsDuty(engine, parts.clock, compute, worker=events, poll_s=poll_s))
     parts.serve("accelerator", accelerator_routes.API, service, accelerator_routes.RULES, engine)
+
+
+def _history_days(config: Config) -> int:
+    """Raises `StartError`."""
+    days = config.accelerator.history_days
+    if not 0 <= days <= MOST_DAYS:
+        raise StartError(f"{config.source}: [accelerator] history_days is {days}; it takes 0 to {MOST_DAYS}")
+    return days
 
 
 def build_reservation(parts: Parts) -> None:

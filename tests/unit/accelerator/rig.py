@@ -85,9 +85,9 @@ class WatchedDriver:
 
 
 class WatchedCheckpoint(Checkpoint):
-    def __init__(self, path, host, watch: Watch) -> None:
+    def __init__(self, path, host, watch: Watch, clock) -> None:
         self._watch = watch
-        super().__init__(path, host)
+        super().__init__(path, host, clock)
 
     def _write(self, holdings):
         with self._watch.event("checkpoint"):
@@ -134,7 +134,7 @@ class Rig:
 
     def new_agent(self) -> AcceleratorAgent:
         cache = DigestCache(self.directory / "cache", max_bytes=1 << 24, clock=self.clock)
-        checkpoint = WatchedCheckpoint(self.directory / "agent" / "checkpoint.json", HOST, self.watch)
+        checkpoint = WatchedCheckpoint(self.directory / "agent" / "checkpoint.json", HOST, self.watch, self.clock)
         driver = WatchedDriver(self.simulated, self.watch)
         return AcceleratorAgent(
             HOST,

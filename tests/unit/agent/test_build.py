@@ -81,7 +81,12 @@ def test_devices_are_plugged_before_the_domain_is_defined_and_stand_in_it(builde
     built = builder.build(order(), alive)
     assert built.devices == ({"pci_id": "0000:3b:00.1"},)
     assert bench.calls == [
-        ("plug", {"uuid": A, "name": "web", "project_id": "project", "image_id": "image"}, {"": ["rp"]}, FPGA)
+        (
+            "plug",
+            {"uuid": A, "name": "web", "project_id": "project", "user_id": None, "image_id": "image"},
+            {"": ["rp"]},
+            FPGA,
+        )
     ]
     assert driver.domains()[A].spec == DomainSpec(
         A,

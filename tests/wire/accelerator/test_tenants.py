@@ -277,6 +277,14 @@ ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]]
     ("PUT", "/agent/v1/hosts/{host}/attachments"): [
         (fixed("/agent/v1/hosts/elsewhere/attachments", body={"attachments": []}), answers(204, TRUSTED)),
     ],
+    ("GET", "/moorage/v1/history"): [
+        (fixed("/moorage/v1/history"), answers(200, ["admin"])),
+        (fixed("/moorage/v1/history?device={}", "device"), answers(200, ["admin"])),
+        (fixed("/moorage/v1/history?instance={}", "plugged"), answers(200, ["admin"])),
+    ],
+    ("POST", "/agent/v1/hosts/{host}/history"): [
+        (fixed("/agent/v1/hosts/elsewhere/history", body={"records": []}), answers(204, TRUSTED)),
+    ],
     ("POST", "/agent/v1/hosts/{host}/jobs"): [
         (fixed(f"/agent/v1/hosts/{HOST}/jobs", body={"worker": "w"}), answers(200, TRUSTED)),
     ],

@@ -43,6 +43,15 @@ ATTACHMENTS = Schema(
     }
 )
 
+HISTORY = Schema(
+    {
+        "type": "object",
+        "required": ["records"],
+        "properties": {"records": {"type": "array", "maxItems": 1000}},
+        "additionalProperties": False,
+    }
+)
+
 CREATE_REQUESTS = Schema(
     {
         "type": "object",

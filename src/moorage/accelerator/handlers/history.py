@@ -1,0 +1,104 @@
+"""The history of devices: hosts tell, administrators read. Not part of the peer's API."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from moorage.accelerator.custody import Event, Record
+from moorage.accelerator.records import Entry, HistoryFilter, Place
+from moorage.accelerator.service import AcceleratorService
+from moorage.core.errors import Invalid
+from moorage.core.ids import is_uuid
+from moorage.wire.call import Call, Reply
+
+MOST = 1000
+_PARAMETERS = {
+    "device", "host", "address", "handle", "instance", "project", "event", "since", "until", "after", "limit"
+}  # fmt: skip
+
+
+def post(call: Call[AcceleratorService], host: str) -> Reply:
+    try:
+        records = msgspec.convert(call.json["records"], list[Record])
+    except msgspec.ValidationError as error:
+        raise Invalid(f"the records cannot be read: {error}") from error
+    call.service.history.write(host, records)
+    return Reply(204)
+
+
+def index(call: Call[AcceleratorService]) -> Reply:
+    query = call.query
+    if unknown := sorted(query.names() - _PARAMETERS):
+        raise Invalid(f"The history is not asked by {', '.join(unknown)}; it takes {', '.join(sorted(_PARAMETERS))}.")
+    event = query.first("event")
+    if event is not None and event not in set(Event):
+        raise Invalid(f"event={event!r} is none; it takes {', '.join(Event)}.")
+    instance = query.first("instance")
+    if instance is not None and not is_uuid(instance):
+        raise Invalid(f"instance={instance!r} is no UUID.")
+    wanted = HistoryFilter(
+        hostname=query.first("host"),
+        device=query.first("address"),
+        handle=query.first("handle"),
+        instance_uuid=instance and instance.lower(),
+        project_id=query.first("project"),
+        event=event,
+        since=_time(query.first("since"), "since"),
+        until=_time(query.first("until"), "until"),
+    )
+    most = _limit(query.first("limit"))
+    found = call.service.history.entries(wanted, query.first("device"), _place(query.first("after")), most + 1)
+    following = str(found[most - 1].place) if len(found) > most else None
+    return Reply(body={"records": [_shown(entry) for entry in found[:most]], "next": following})
+
+
+def _shown(entry: Entry) -> dict[str, Any]:
+    record = entry.record
+    what = record.what
+    return {
+        "id": str(entry.place),
+        "at": record.at.isoformat(),
+        "event": str(what.event),
+        "result": "done" if what.done else "failed",
+        "reason": what.reason or None,
+        "hostname": entry.hostname,
+        "device": record.device,
+        "deployable": what.deployable,
+        "handle": what.handle or None,
+        "instance_uuid": what.who.instance_uuid or None,
+        "project_id": what.who.project_id or None,
+        "user_id": what.who.user_id or None,
+        "image_id": what.image_id or None,
+        "sha512": what.digest or None,
+    }
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return 100
+    if not (text.isdecimal() and len(text) < 5 and 0 < int(text) <= MOST):
+        raise Invalid(f"limit={text!r}; it takes 1 to {MOST}.")
+    return int(text)
+
+
+def _place(text: str | None) -> Place | None:
+    if text is None:
+        return None
+    sequence, _, identity = text.partition("-")
+    if not (sequence.isdecimal() and identity.isdecimal() and len(text) < 39):
+        raise Invalid(f"after={text!r} is no id of a record; take `next` of the page before.")
+    return Place(int(sequence), int(identity))
+
+
+def _time(text: str | None, name: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        # In a query a plus that is not escaped is a blank.
+        moment = datetime.fromisoformat(text.replace(" ", "+", 1) if "T" in text else text)
+        if moment.tzinfo is None:
+            raise ValueError
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise Invalid(f"{name}={text!r} is no time with a zone; write it like 2026-03-01T09:30:00Z.") from error

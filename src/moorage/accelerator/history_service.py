@@ -1,0 +1,90 @@
+"""The history of devices: what hosts have told of who had what, and what was programmed, cleaned, or could not be.
+
+A host tells each record until it was taken; by its number on its host it counts once. Records outlive the devices,
+servers and projects that they name, up to an age that the operator sets.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import IntegrityError
+
+from moorage.accelerator import history_store, store
+from moorage.accelerator.custody import LONGEST, LONGEST_REASON, Record
+from moorage.accelerator.records import Entry, HistoryFilter, Place
+from moorage.core.clock import Clock
+from moorage.core.errors import Invalid, NotFound
+from moorage.core.ids import is_uuid
+from moorage.db.transactions import in_transaction, read
+
+#: Records that one transaction takes away: some milliseconds, which a writer on SQLite waits.
+BATCH = 500
+#: Between two rounds in which nothing was old enough.
+PAUSE = timedelta(hours=1)
+BREATH = timedelta(milliseconds=20)
+_LARGEST = (1 << 63) - 1
+
+
+class HistoryService:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def write(self, host: str, records: Sequence[Record]) -> None:
+        """Those that are not known yet. Raises `Invalid`: nothing is written then."""
+        for record in records:
+            _check(record)
+        try:
+            self._write(host, records)
+        except IntegrityError:  # the same report came twice at the same moment: now the other one's are seen
+            self._write(host, records)
+
+    def _write(self, host: str, records: Sequence[Record]) -> None:
+        def work(connection: Connection) -> None:
+            known = history_store.known(connection, host, [record.sequence for record in records])
+            new = {record.sequence: record for record in records if record.sequence not in known}
+            history_store.add(connection, host, list(new.values()))
+
+        in_transaction(self._engine, work)
+
+    def entries(self, wanted: HistoryFilter, device_uuid: str | None, after: Place | None, limit: int) -> list[Entry]:
+        """Raises `NotFound` for a device that hosts do not report (any more): ask by host and address then."""
+        with read(self._engine) as connection:
+            if device_uuid is not None:
+                devices = store.devices(connection, uuid=device_uuid)
+                if not devices:
+                    raise NotFound(
+                        f"Device {device_uuid} could not be found. What is kept of one that is gone is found by its "
+                        "host and its address."
+                    )
+                wanted = wanted.of(devices[0])
+            return history_store.entries(connection, wanted, after, limit)
+
+
+class HistoryDuty:
+    """Takes away what is older than `keep`, a few at a time, so that no writer waits for it."""
+
+    name = "accelerator-history"
+
+    def __init__(self, engine: Engine, clock: Clock, *, keep: timedelta) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._keep = keep
+
+    def tick(self) -> datetime:
+        now = self._clock.now()
+        removed = in_transaction(
+            self._engine, lambda connection: history_store.remove_before(connection, now - self._keep, BATCH)
+        )
+        return now + (BREATH if removed == BATCH else PAUSE)
+
+
+def _check(record: Record) -> None:
+    what = record.what
+    texts = (what.deployable, what.handle, what.who.project_id, what.who.user_id, what.image_id, what.digest)
+    if any(len(text) > LONGEST for text in texts) or len(what.reason) > LONGEST_REASON:
+        raise Invalid(f"record {record.sequence} has a text that is longer than {LONGEST} characters")
+    if what.who.instance_uuid and not is_uuid(what.who.instance_uuid):
+        raise Invalid(f"record {record.sequence} names the instance {what.who.instance_uuid!r}, which is no UUID")
+    if not 0 < record.sequence <= _LARGEST or record.at.tzinfo is None:
+        raise Invalid(f"record {record.sequence} has a number or a time that cannot be kept")

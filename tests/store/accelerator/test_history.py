@@ -1,0 +1,129 @@
+"""The history of devices over its table, on all three databases."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from threading import Barrier
+
+import pytest
+
+from moorage.accelerator import history_store
+from moorage.accelerator.custody import Event, Happening, Record, Who
+from moorage.accelerator.history_service import BATCH, BREATH, PAUSE, HistoryDuty
+from moorage.accelerator.records import HistoryFilter, Place
+from moorage.accelerator.service import AcceleratorService
+from moorage.accelerator.tables import metadata
+from moorage.core.errors import Invalid
+from moorage.jobs.duties import Wakeups
+from moorage.jobs.hints import InProcessHints
+
+R1, GPU = "0000:3b:00.0_R1", "0000:17:00.0"
+VM = "22222222-0000-4000-8000-000000000001"
+EVERYTHING = HistoryFilter()
+
+
+@pytest.fixture
+def service(engine, clock, ids) -> AcceleratorService:
+    metadata.create_all(engine)
+    return AcceleratorService(engine, clock, ids, InProcessHints(Wakeups()))
+
+
+def record(clock, number, event=Event.ATTACH, deployable=R1, handle="0000:3b:00.1", who=None, **more):
+    what = Happening(event, deployable, handle, who or Who(VM, "red", "alice"), "image", "d" * 128, **more)
+    return Record(number, clock.now(), what)
+
+
+def shown(service, wanted=EVERYTHING, after=None, limit=100):
+    return service.history.entries(wanted, None, after, limit)
+
+
+def numbers(service, wanted=EVERYTHING):
+    return [(entry.hostname, entry.record.sequence) for entry in shown(service, wanted)]
+
+
+def test_a_record_is_read_as_it_was_told(service, clock):
+    told = [
+        record(clock, 1, Event.PROGRAM, handle="", who=Who("", "red", "alice")),
+        record(clock, 2, Event.QUARANTINE, GPU, GPU, done=False, reason="ßöse " * 400),
+    ]
+    service.history.write("h1", told)
+    assert [entry.record for entry in shown(service)] == told
+
+
+def test_what_is_told_again_counts_once(service, clock):
+    first, second, third = (record(clock, number) for number in (1, 2, 3))
+    service.history.write("h1", [first, second])
+    service.history.write("h1", [first, second, third, third])
+    service.history.write("h2", [first])
+    assert numbers(service) == [("h1", 1), ("h2", 1), ("h1", 2), ("h1", 3)]
+
+
+def test_the_same_report_twice_at_the_same_moment(service, clock):
+    records = [record(clock, number) for number in range(1, 51)]
+    gate = Barrier(4)
+
+    def tell():
+        gate.wait()
+        service.history.write("h1", records)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(tell) for _ in range(4)]:
+            done.result()
+    assert numbers(service) == [("h1", number) for number in range(1, 51)]
+
+
+def test_a_record_that_cannot_be_kept_is_refused_with_all_of_its_report(service, clock):
+    good = record(clock, 1)
+    for bad in (
+        replace(good, sequence=0),
+        replace(good, sequence=1 << 63),
+        replace(good, at=clock.now().replace(tzinfo=None)),
+        record(clock, 2, who=Who("no uuid")),
+        record(clock, 2, who=Who("", "p" * 256)),
+        record(clock, 2, reason="r" * 2001),
+    ):
+        with pytest.raises(Invalid):
+            service.history.write("h1", [good, bad])
+    assert numbers(service) == []
+
+
+def test_what_is_asked_for_and_nothing_else(service, clock):
+    service.history.write("h1", [record(clock, 1), record(clock, 2, Event.CLEAN, GPU, GPU, Who("", "blue", "bob"))])
+    clock.sleep(60)
+    noon = clock.now()
+    service.history.write("h2", [record(clock, 3)])
+    for wanted, found in (
+        (HistoryFilter(hostname="h1"), [1, 2]),
+        (HistoryFilter(device="0000:3b:00.0"), [1, 3]),
+        (HistoryFilter(handle=GPU), [2]),
+        (HistoryFilter(instance_uuid=VM), [1, 3]),
+        (HistoryFilter(project_id="blue"), [2]),
+        (HistoryFilter(event="clean"), [2]),
+        (HistoryFilter(since=noon), [3]),
+        (HistoryFilter(until=noon), [1, 2]),
+        (HistoryFilter(hostname="h1", event="clean", project_id="red"), []),
+    ):
+        assert [entry.record.sequence for entry in shown(service, wanted)] == found, wanted
+
+
+def test_pages_join_without_gap_or_repetition(service, clock):
+    for host in ("h1", "h2", "h3"):
+        service.history.write(host, [record(clock, number) for number in (5, 7, 9)])
+    seen, after = [], None
+    while page := shown(service, after=after, limit=2):
+        seen += [(entry.record.sequence, entry.hostname) for entry in page]
+        after = page[-1].place
+    assert seen == [(number, host) for number in (5, 7, 9) for host in ("h1", "h2", "h3")]
+    assert shown(service, after=Place(9, 1 << 40)) == []
+
+
+def test_what_is_older_than_the_operator_keeps_goes_a_few_at_a_time(service, engine, clock):
+    duty = HistoryDuty(engine, clock, keep=timedelta(days=30))
+    with engine.begin() as connection:
+        history_store.add(connection, "h1", [record(clock, number) for number in range(1, BATCH + 3)])
+    clock.sleep(timedelta(days=30).total_seconds())
+    service.history.write("h1", [record(clock, BATCH + 3)])
+    assert (duty.tick(), len(shown(service, limit=9999))) == (clock.now() + PAUSE, BATCH + 3)  # not older: just as old
+    clock.sleep(1)
+    assert (duty.tick(), len(shown(service, limit=9999))) == (clock.now() + BREATH, 3)
+    assert (duty.tick(), numbers(service)) == (clock.now() + PAUSE, [("h1", BATCH + 3)])
