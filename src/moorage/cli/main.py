@@ -25,6 +25,7 @@ _COMMANDS = {
         "Check, preview, apply and undo provider configuration files.",
     ),
     "placement": ("moorage.cli.placement", "placement", "Take over an existing OpenStack Placement database."),
+    "reservation": ("moorage.cli.reservation", "reservation", "Finish the upgrade from an older reservation system."),
     "config": ("moorage.cli.config", "config", "Show the options in force, each with its meaning."),
 }
 

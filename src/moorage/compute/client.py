@@ -208,6 +208,18 @@ class ComputeClient(HostJobsClient):
         except NotFound:
             return
 
+    def delete_aggregate(self, aggregate_id: int) -> None:
+        """With its hosts taken out first: Nova refuses it while there are any."""
+        answer = self._http.answer("GET", f"/v2.1/os-aggregates/{aggregate_id}", version=_AGGREGATES, accept=(404,))
+        if answer.status == 404:
+            return
+        for host in decode(answer)["aggregate"]["hosts"]:
+            self.remove_host(aggregate_id, host)
+        self._delete(f"/v2.1/os-aggregates/{aggregate_id}")
+
+    def delete_server_group(self, group_id: str) -> None:
+        self._delete(f"/v2.1/os-server-groups/{_quoted(group_id)}")
+
     def _aggregate_action(self, aggregate_id: int, action: Mapping[str, Any]) -> None:
         self._http.request("POST", f"/v2.1/os-aggregates/{aggregate_id}/action", json=action, version=_AGGREGATES)
 

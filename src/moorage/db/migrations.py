@@ -2,7 +2,8 @@
 
 The files lie in ``moorage/<feature>/migrations/NNNN_what.py`` with ``revision = "NNNN"``, each following the one before
 it, and each feature has a version table of its own, ``<feature>_version``. Alembic is imported only when
-there is something to do: a start with an up-to-date schema reads one row.
+there is something to do: a start with an up-to-date schema reads one row. ``NNNN_gated_what.py`` is only run when it is
+asked for by its number: it takes something away that an operator must be done with, and the code works before and after it.
 
 Not here: the migrations themselves. They stand still once released, so they repeat column types instead of
 importing tables; ``**TABLE_OPTIONS`` belongs on each table. MariaDB commits each DDL statement by itself, so a
@@ -70,12 +71,12 @@ def current(engine: Engine, feature: str) -> str | None:
 
 
 def is_current(engine: Engine, feature: str) -> bool:
-    return current(engine, feature) == head(feature)
+    return _passed(engine, feature, head(feature))
 
 
 def head(feature: str) -> str:
-    """The newest revision that this program knows."""
-    return _revisions(feature)[-1]
+    """The newest revision that a start leads to: gated ones behind it are not."""
+    return _revisions(feature, gated=False)[-1]
 
 
 def features() -> list[str]:
@@ -118,9 +119,10 @@ def _directory(feature: str) -> Path:
     raise StartError(f"moorage.{feature} has no migrations")
 
 
-def _revisions(feature: str) -> list[str]:
+def _revisions(feature: str, *, gated: bool = True) -> list[str]:
     """``["0001", "0002"]``, from the names of the files: Alembic would have to import them all."""
-    found = sorted(path.name.partition("_")[0] for path in _directory(feature).glob("[0-9]*_*.py"))
+    names = sorted(path.name for path in _directory(feature).glob("[0-9]*_*.py"))
+    found = [name.partition("_")[0] for name in names if gated or "_gated_" not in name]
     if not found:
         raise StartError(f"moorage.{feature} has no migrations")
     return found

@@ -47,8 +47,14 @@ _MAX_TRIES = 5
 class PlacementClient:
     """Raises `ConcurrentUpdate` and other `Conflict` for 409, `NotFound` for 404, `RemoteError` for the rest."""
 
-    def __init__(self, http: ServiceClient) -> None:
+    def __init__(self, http: ServiceClient, version: str = VERSION) -> None:
+        """`version`: an older one for who asks for nothing newer, so that an older Placement will do."""
         self._http = http
+        self._version = version
+
+    def newest_version(self) -> str:
+        """The newest microversion that is spoken there; asked without one."""
+        return str(self._http.get("/")["versions"][0]["max_version"])
 
     # --- providers ----------------------------------------------------------------------------------------------
 
@@ -305,24 +311,24 @@ class PlacementClient:
     # --- the wire -----------------------------------------------------------------------------------------------
 
     def _is_there(self, path: str) -> bool:
-        return self._http.answer("GET", path, version=VERSION, accept=(404,)).status != 404
+        return self._http.answer("GET", path, version=self._version, accept=(404,)).status != 404
 
     def _get(self, path: str, query: Iterable[tuple[str, str]] = ()) -> Any:
         try:
-            return self._http.get(path, params=query, version=VERSION)
+            return self._http.get(path, params=query, version=self._version)
         except RemoteError as error:
             raise _refusal(error) from error
 
     def _send(self, method: str, path: str, body: object = None) -> Any:
         try:
-            return self._http.request(method, path, json=body, version=VERSION)
+            return self._http.request(method, path, json=body, version=self._version)
         except RemoteError as error:
             raise _refusal(error) from error
 
     def _delete(self, path: str) -> None:
         """404 is as good as done."""
         try:
-            self._http.answer("DELETE", path, version=VERSION, accept=(404,))
+            self._http.answer("DELETE", path, version=self._version, accept=(404,))
         except RemoteError as error:
             raise _refusal(error) from error
 

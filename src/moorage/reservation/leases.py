@@ -18,7 +18,7 @@ from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation import event_store, host_store, pick, query, store
 from moorage.reservation.admission import Admission
-from moorage.reservation.instance import Step, plan_inventories, plan_resize
+from moorage.reservation.instance import Slots, Step, plan_hosts, plan_resize
 from moorage.reservation.model import (
     HOST_PROPERTIES,
     VIRTUAL_INSTANCE,
@@ -32,7 +32,7 @@ from moorage.reservation.model import (
     Reservation,
     ReservationStatus,
 )
-from moorage.reservation.operations import Claim, Operations, Outcome, slots_of
+from moorage.reservation.operations import Claim, Operations, Outcome, services_of, slots_of
 from moorage.reservation.update import Decision, LeaseChange, NewLease, check_before_end, decide, period_of
 
 #: How often an update is decided anew because the lease changed under it.
@@ -103,6 +103,8 @@ class Leases:
     def update(self, caller: Caller, lease_id: str, change: LeaseChange) -> Lease:
         for _ in range(ATTEMPTS):
             lease = self.show(caller, lease_id, rule="blazar:leases:put")
+            if self._operations.tell_apart(lease):
+                lease = self._current(lease_id)
             decision = decide(lease, change, self._clock.now())
             try:
                 claim = self._apply(lease, decision)
@@ -208,6 +210,7 @@ class Leases:
 
         def commit(connection: Connection, plan: pick.Plan) -> Claim | None:
             now = self._clock.now()
+            slots_before = slots_of(connection, lease)
             self._write(connection, lease, decision)
             for reservation in planned:
                 request = requests[reservation.id]
@@ -215,7 +218,7 @@ class Leases:
                 self._reallocate(connection, reservation, request, picked, decision)
                 if reservation.id in decision.requests:
                     store.change_request(connection, reservation.id, request, now)
-            return self._begin_steps(connection, lease, decision, resized)
+            return self._begin_steps(connection, lease, decision, resized, slots_before)
 
         asks = self._asks([replace(each, request=requests[each.id]) for each in planned], held, keep=keep)
         return self._admission.admit(
@@ -261,14 +264,20 @@ class Leases:
         self._allocate(connection, reservation.id, request, added, decision.start_date, decision.end_date)
 
     def _begin_steps(
-        self, connection: Connection, lease: Lease, decision: Decision, resized: Mapping[str, object]
+        self,
+        connection: Connection,
+        lease: Lease,
+        decision: Decision,
+        resized: Mapping[str, object],
+        slots_before: Slots,
     ) -> Claim | None:
         """What the update means for Placement and Nova, as an event with its steps; None when it means nothing."""
         steps: list[Step] = []
         if lease.status is LeaseStatus.ACTIVE:
-            slots = slots_of(connection, lease)
-            for reservation_id in decision.requests:
-                steps += plan_inventories(reservation_id, slots)
+            slots, services = slots_of(connection, lease), services_of(connection)
+            for reservation in lease.reservations:
+                if reservation.id in decision.requests:
+                    steps += plan_hosts(reservation, slots, services, slots_before[reservation.id])
         else:
             for reservation_id in resized:
                 steps += plan_resize(reservation_id, decision.requests[reservation_id].size)

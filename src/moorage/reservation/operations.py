@@ -29,8 +29,10 @@ from moorage.reservation.model import (
     Event,
     EventStatus,
     EventType,
+    Generation,
     Lease,
     LeaseStatus,
+    Reservation,
     ReservationStatus,
     status_after_update,
 )
@@ -122,9 +124,13 @@ class Operations:
     def carry_out(self, claim: Claim) -> Result:
         """Do what is left of the event. Errors of other services are handled here; a `Result` tells how it went."""
         try:
-            if late := self._too_late(claim):
+            with read(self._engine) as connection:
+                lease = store.find_lease(connection, claim.lease_id)
+            if late := self._too_late(claim, lease):
                 self._give_up(claim, late)
                 return Result(Outcome.FAILED, late)
+            if lease is not None and (unknown := self._tell_apart_for(claim, lease)):
+                return unknown
             for row in self._journal(claim):
                 if row.state is StepState.UNDONE and (trouble := self._step(claim, row)):
                     return trouble
@@ -137,6 +143,38 @@ class Operations:
             return Result(Outcome.FENCED, error.message)
         log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
         return Result(Outcome.FINISHED)
+
+    def tell_apart(self, lease: Lease) -> bool:
+        """Find out what the lease's reservations of an older system are, once each (A1). True when any was not known.
+
+        Raises a `MoorageError` when Placement does not say.
+        """
+        unknown = [reservation for reservation in lease.reservations if reservation.generation is None]
+        for reservation in unknown:
+            generation = self._steps.generation(reservation)
+
+            def work(
+                connection: Connection, reservation: Reservation = reservation, generation: Generation = generation
+            ) -> None:
+                store.tell_apart(connection, reservation.id, generation)
+
+            in_transaction(self._engine, work)
+        return bool(unknown)
+
+    def _tell_apart_for(self, claim: Claim, lease: Lease) -> Result | None:
+        try:
+            self.tell_apart(lease)
+        except MoorageError as error:
+            reason = f"telling an older reservation's generation: {error.message}"
+
+            def work(connection: Connection) -> None:
+                now = self._clock.now()
+                retry_at = now + timedelta(seconds=MAX_WAIT_S)
+                event_store.release(connection, claim.event_id, claim.epoch, retry_at=retry_at, error=reason, now=now)
+
+            in_transaction(self._engine, work)
+            return Result(Outcome.WAITING, reason)
+        return None
 
     def _journal(self, claim: Claim) -> list[StepRow]:
         """The event's steps; planned and written down when it is taken up for the first time."""
@@ -189,9 +227,7 @@ class Operations:
         in_transaction(self._engine, work)
         return Result(Outcome.WAITING, reason)
 
-    def _too_late(self, claim: Claim) -> str | None:
-        with read(self._engine) as connection:
-            lease = store.find_lease(connection, claim.lease_id)
+    def _too_late(self, claim: Claim, lease: Lease | None) -> str | None:
         deadline = self._deadline(claim, lease)
         if lease is None or deadline is None or self._clock.now() < deadline:
             return None
@@ -277,6 +313,11 @@ def slots_of(connection: Connection, lease: Lease) -> Slots:
     return slots
 
 
+def services_of(connection: Connection) -> dict[str, str]:
+    """{hypervisor hostname: the name of its compute service}"""
+    return {host.hypervisor_hostname: host.service_name for host in host_store.all_hosts(connection)}
+
+
 def _plan(connection: Connection, claim: Claim) -> list[Step]:
     lease = store.find_lease(connection, claim.lease_id)
     if lease is None:
@@ -285,7 +326,8 @@ def _plan(connection: Connection, claim: Claim) -> list[Step]:
         case EventType.CREATE:
             return plan_create(lease.reservations)
         case EventType.START:
-            return plan_start(lease.reservations, slots_of(connection, lease), lease.project_id)
+            slots = slots_of(connection, lease)
+            return plan_start(lease.reservations, slots, services_of(connection), lease.project_id)
         case EventType.END | EventType.DELETE:
             return plan_end(lease.reservations, slots_of(connection, lease), lease.project_id)
     return []  # an update's steps are written down with the update itself

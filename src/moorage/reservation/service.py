@@ -1,11 +1,13 @@
 """The reservation service: its parts put together. The use cases are in `leases` and `host`."""
 
+import logging
 from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
 from moorage.compute.client import ComputeClient
 from moorage.core.clock import Clock
+from moorage.core.errors import StartError, Unavailable
 from moorage.core.ids import Ids
 from moorage.jobs.duties import Wakeups
 from moorage.placement.client import PlacementClient
@@ -15,6 +17,12 @@ from moorage.reservation.instance import InstanceSteps
 from moorage.reservation.leases import Leases
 from moorage.reservation.operations import Operations
 from moorage.reservation.runner import TOPIC, ReservationRunner
+from moorage.wire.microversion import Version, parse
+
+log = logging.getLogger(__name__)
+
+#: The oldest Placement that finds the inventories of nested providers; nothing newer is asked of it.
+PLACEMENT_VERSION = Version(1, 29)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class ReservationService:
     ) -> None:
         """`worker` names this process in claims; it must differ from every other's."""
         settings = settings or ReservationSettings()
+        self._placement = placement
         self._engine = engine
         self._clock = clock
         self._admission = Admission(engine, clock)
@@ -70,6 +79,21 @@ class ReservationService:
             ReservedHosts(placement, compute, settings.freepool),
             on_change=self._admission.forget,
         )
+
+    def check_placement(self) -> None:
+        """Raises `StartError` when Placement is too old for nested providers in candidates (R36).
+
+        One that does not answer yet may do so later: nothing is said of it then.
+        """
+        try:
+            newest = self._placement.newest_version()
+        except Unavailable as error:
+            log.warning("Placement was not asked for its version", extra={"reason": error.message})
+            return
+        if parse(newest) < PLACEMENT_VERSION:
+            raise StartError(
+                f"Placement speaks {newest} at most, and reservations need {PLACEMENT_VERSION}: upgrade Placement first"
+            )
 
     def runner(self, *, poll_s: float | None = None) -> ReservationRunner:
         """The duty that belongs to this service, see `ReservationRunner` for `poll_s`."""

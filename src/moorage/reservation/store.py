@@ -17,6 +17,7 @@ from moorage.reservation.model import (
     LEASE_STATES,
     RESERVATION_STATES,
     Event,
+    Generation,
     InstanceRequest,
     Lease,
     LeaseStatus,
@@ -24,7 +25,7 @@ from moorage.reservation.model import (
     ReservationStatus,
     Size,
 )
-from moorage.reservation.tables import instance_reservations, leases, reservations
+from moorage.reservation.tables import instance_reservations, leases, older_reservations, reservations
 
 _ALL = select(leases).order_by(leases.c.created_at, leases.c.id)
 _OF_PROJECT = _ALL.where(leases.c.project_id == bindparam("project_id"))
@@ -39,12 +40,18 @@ _DETAILS = (
     "affinity",
     "resource_properties",
     "flavor_id",
-    "aggregate_id",
-    "server_group_id",
 )
 _RESERVATIONS = (
-    select(reservations, *(instance_reservations.c[name] for name in _DETAILS))
+    select(
+        reservations,
+        *(instance_reservations.c[name] for name in _DETAILS),
+        older_reservations.c.reservation_id.label("older_id"),
+        older_reservations.c.generation,
+        older_reservations.c.aggregate_id,
+        older_reservations.c.server_group_id,
+    )
     .join(instance_reservations, instance_reservations.c.reservation_id == reservations.c.id)
+    .outerjoin(older_reservations, older_reservations.c.reservation_id == reservations.c.id)
     .order_by(reservations.c.lease_id, reservations.c.position)
 )
 _RESERVATIONS_OF_PROJECT = _RESERVATIONS.join(leases, leases.c.id == reservations.c.lease_id).where(
@@ -141,11 +148,21 @@ def change_request(connection: Connection, reservation_id: str, request: Instanc
     connection.execute(update(reservations).where(reservations.c.id == reservation_id).values(updated_at=now))
 
 
+def tell_apart(connection: Connection, reservation_id: str, generation: Generation) -> None:
+    """Write down what a reservation of an older system is."""
+    connection.execute(
+        update(older_reservations)
+        .where(older_reservations.c.reservation_id == reservation_id)
+        .values(generation=generation)
+    )
+
+
 def delete_lease(connection: Connection, lease_id: str) -> None:
     """The lease and everything below it. The host allocations must be gone already."""
     ids = list(connection.execute(_IDS_OF, {"lease_id": lease_id}).scalars())
     event_store.delete_of_lease(connection, lease_id)
     if ids:
+        connection.execute(delete(older_reservations).where(older_reservations.c.reservation_id.in_(ids)))
         connection.execute(delete(instance_reservations).where(instance_reservations.c.reservation_id.in_(ids)))
     connection.execute(delete(reservations).where(reservations.c.lease_id == lease_id))
     connection.execute(delete(leases).where(leases.c.id == lease_id))
@@ -172,12 +189,20 @@ def _insert_reservation(connection: Connection, reservation: Reservation, positi
             "id": reservation.resource_id,
             "reservation_id": reservation.id,
             "flavor_id": reservation.flavor_id,
-            "aggregate_id": reservation.aggregate_id,
-            "server_group_id": reservation.server_group_id,
             "created_at": reservation.created_at,
             **_request_values(reservation.request),
         },
     )
+    if reservation.generation is not Generation.PURE:
+        connection.execute(
+            insert(older_reservations),
+            {
+                "reservation_id": reservation.id,
+                "generation": reservation.generation,
+                "aggregate_id": reservation.aggregate_id,
+                "server_group_id": reservation.server_group_id,
+            },
+        )
 
 
 def _request_values(request: InstanceRequest) -> dict[str, Any]:
@@ -226,4 +251,11 @@ def _reservation(row: Row[Any]) -> Reservation:
         server_group_id=row.server_group_id,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        generation=_generation(row),
     )
+
+
+def _generation(row: Row[Any]) -> Generation | None:
+    if row.older_id is None:
+        return Generation.PURE
+    return None if row.generation is None else Generation(row.generation)

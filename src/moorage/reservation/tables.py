@@ -55,10 +55,22 @@ instance_reservations = Table(
     Column("affinity", Boolean, nullable=True),
     Column("resource_properties", Text, nullable=False),
     Column("flavor_id", String(36)),
-    # Only rows of an older system have these two (R10, R25).
+    # An older system's. Nothing reads or writes them: their values are in `older_reservations`, so that
+    # migration 0003 may drop them at any time (R35).
     Column("aggregate_id", Integer),
     Column("server_group_id", String(36)),
     *_times(),
+    **TABLE_OPTIONS,
+)
+
+# What a reservation of an older system has in Nova (R25, R33). New ones have no row here (R10).
+older_reservations = Table(
+    "older_reservations",
+    metadata,
+    Column("reservation_id", Uuid, ForeignKey("reservations.id"), primary_key=True),
+    Column("generation", String(16)),  # NULL: not told apart yet
+    Column("aggregate_id", Integer),
+    Column("server_group_id", String(36)),
     **TABLE_OPTIONS,
 )
 

@@ -14,6 +14,7 @@ from moorage.reservation.model import (
     STABLE,
     EventStatus,
     EventType,
+    Generation,
     InstanceRequest,
     Lease,
     LeaseStatus,
@@ -114,6 +115,7 @@ def decide(lease: Lease, change: LeaseChange, now: datetime) -> Decision:
         raise Conflict(f"lease {lease.id} has ended; only its name can be changed")
     for reservation in lease.reservations:
         if reservation.id in changed:
+            _check_older(reservation, changed[reservation.id])
             _check_active(reservation, changed[reservation.id])
     return Decision(
         name=lease.name if change.name is None else change.name,
@@ -187,6 +189,16 @@ def _request(reservation: Reservation, change: ReservationChange) -> InstanceReq
             old.resource_properties if change.resource_properties is None else change.resource_properties
         ),
     )
+
+
+def _check_older(reservation: Reservation, request: InstanceRequest) -> None:
+    """Its flavor and its server group were made by another system: they are used as they are (R25)."""
+    old = reservation.request
+    if reservation.generation is not Generation.PURE and (request.size, request.affinity) != (old.size, old.affinity):
+        raise Conflict(
+            f"reservation {reservation.id} was made by an older system; its size and affinity cannot be changed: "
+            "make a new lease"
+        )
 
 
 def _check_active(reservation: Reservation, request: InstanceRequest) -> None:

@@ -286,7 +286,7 @@ def build_reservation(parts: Parts) -> None:
     from moorage.compute.client import ComputeClient
     from moorage.placement.client import PlacementClient
     from moorage.reservation import routes as reservation_routes
-    from moorage.reservation.service import ReservationService, ReservationSettings
+    from moorage.reservation.service import PLACEMENT_VERSION, ReservationService, ReservationSettings
 
     engine = parts.engine("reservation")
     options = dataclasses.asdict(parts.config.reservation)
@@ -295,12 +295,13 @@ def build_reservation(parts: Parts) -> None:
         engine,
         parts.clock,
         parts.ids,
-        PlacementClient(parts.client("placement")),
+        PlacementClient(parts.client("placement"), str(PLACEMENT_VERSION)),
         ComputeClient(parts.client("compute")),
         parts.wakeups,
         settings=ReservationSettings(**options),
         worker=parts.worker("reservation"),
     )
+    parts.plane.starts.append(service.check_placement)
     parts.plane.duties.append(service.runner(poll_s=poll_s))
     parts.serve("reservation", reservation_routes.API, service, reservation_routes.RULES, engine)
 

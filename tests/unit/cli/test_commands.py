@@ -5,9 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from moorage.cli.state import default_config_path, open_or_make_config, seconds
 from moorage.core.errors import StartError
+from moorage.db import migrations
+from moorage.db.engine import open_engine
 
 MOORAGE = Path(sys.executable).with_name("moorage")
 
@@ -66,3 +69,18 @@ def test_the_first_start_writes_a_file_that_later_starts_read(tmp_path):
 def test_the_default_place_follows_the_xdg_variable(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_config_path() == tmp_path / "moorage" / "moorage.conf"
+
+
+def test_finishing_the_upgrade_of_reservations_drops_what_only_older_ones_need(tmp_path):
+    """R35 (instance-reservation): the command is the only thing that does; see tests/store/reservation."""
+    path = tmp_path / "state" / "moorage.conf"
+    config = open_or_make_config(path, port=None, clock=None)
+    engine = open_engine(config.database_url("reservation"))
+    migrations.upgrade(engine, "reservation")
+    for _ in range(2):
+        done = moorage("reservation", "finish-upgrade", "--config", str(path))
+        assert (done.returncode, done.stderr) == (0, "")
+        columns = {column["name"] for column in sa.inspect(engine).get_columns("instance_reservations")}
+        assert "affinity" in columns
+        assert "aggregate_id" not in columns
+    engine.dispose()

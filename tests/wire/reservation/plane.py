@@ -17,12 +17,12 @@ from moorage.identity.authenticators import TestTokens
 from moorage.jobs.duties import DutiesInTurn, Wakeups
 from moorage.jobs.hints import InProcessHints
 from moorage.placement import routes as placement_routes
-from moorage.placement.client import VERSION as PLACEMENT_VERSION
+from moorage.placement.client import VERSION as NEWEST_PLACEMENT
 from moorage.placement.client import Inventory, PlacementClient
 from moorage.placement.service import PlacementService
 from moorage.reservation import routes
 from moorage.reservation.runner import ReservationRunner
-from moorage.reservation.service import ReservationService, ReservationSettings
+from moorage.reservation.service import PLACEMENT_VERSION, ReservationService, ReservationSettings
 from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.client import ServiceClient, decode
 from moorage.wire.transports import InProcessTransport
@@ -91,7 +91,7 @@ class Plane:
         self._serve_placement()
         builder = self._serve_compute()
         self.engine = self.database("reservation", url)
-        self.service = self.new_service()
+        self.service = self.new_service(PlacementClient(self.client("placement"), str(PLACEMENT_VERSION)))
         self.runner = self.service.runner()
         self._mount("reservation", routes, self.service)
         self._builder = builder
@@ -140,7 +140,7 @@ class Plane:
         """(status, document) whatever the status."""
         every = tuple(range(200, 600))
         client = self.client(service, user, project, roles)
-        version = PLACEMENT_VERSION if service == "placement" else None
+        version = NEWEST_PLACEMENT if service == "placement" else None
         answer = client.answer(method, path, json=body, accept=every, repeatable=False, version=version)
         return answer.status, decode(answer)
 
@@ -208,7 +208,13 @@ class Plane:
     def _serve_placement(self):
         service = PlacementService(self.database("placement"), self.clock, self.ids)
         service.start()
-        self._mount("placement", placement_routes, service)
+        self._placement_service = service
+        self.serve_placement(placement_routes.API)
+
+    def serve_placement(self, api):
+        """From now on Placement is served as `api`, with what it holds."""
+        around = Surroundings(TestTokens(), placement_routes.RULES, self.ids)
+        self.apps["/placement"] = build(api, self._placement_service, around)
 
     def _serve_compute(self):
         engine = self.database("compute")

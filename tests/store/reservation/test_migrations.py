@@ -1,0 +1,104 @@
+"""R35: `affinity` may be null, and the columns of an older system go when nothing of it lives, on all three databases."""
+
+import pytest
+import sqlalchemy as sa
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+
+from moorage.core.errors import StartError
+from moorage.db import migrations
+from moorage.db.engine import WRITE_OPTION
+from moorage.db.transactions import read, write
+from moorage.reservation import store
+from moorage.reservation.model import InstanceRequest, ReservationStatus, Size
+from tests.store.reservation.worlds import NOW, new_lease
+
+COLUMNS = {"aggregate_id", "server_group_id"}
+
+
+@pytest.fixture
+def older(engine):
+    """A database of before: `affinity` must be given there."""
+    migrations.upgrade(engine, "reservation", "0001")
+    with engine.connect().execution_options(**{WRITE_OPTION: True}) as connection, connection.begin():
+        operations = Operations(MigrationContext.configure(connection))
+        with operations.batch_alter_table("instance_reservations") as batch:
+            batch.alter_column("affinity", existing_type=sa.Boolean(), nullable=False)
+    return engine
+
+
+def columns(engine):
+    return {column["name"]: column["nullable"] for column in sa.inspect(engine).get_columns("instance_reservations")}
+
+
+def put(engine, ids, *, affinity, aggregate_id=None, group_id=None):
+    """A lease with one reservation, written as a program of before does; the lease."""
+    lease = new_lease(ids, InstanceRequest(Size(1, 512, 0), 1, affinity))
+    with write(engine) as connection:
+        store.insert_lease(connection, lease)
+        connection.execute(
+            sa.text("UPDATE instance_reservations SET aggregate_id = :aggregate, server_group_id = :group_id"
+                    " WHERE reservation_id = :id"),
+            {"aggregate": aggregate_id, "group_id": group_id, "id": lease.reservations[0].id},
+        )  # fmt: skip
+    return lease
+
+
+def found(engine, lease):
+    with read(engine) as connection:
+        (reservation,) = store.find_lease(connection, lease.id).reservations
+    return reservation
+
+
+def test_affinity_may_be_null_and_rows_keep_theirs(older, ids):
+    """R14, R35 (instance-reservation)."""
+    assert columns(older)["affinity"] is False
+    kept = [put(older, ids, affinity=True, aggregate_id=4), put(older, ids, affinity=False, group_id="group")]
+    migrations.upgrade(older, "reservation")
+    assert columns(older)["affinity"] is True
+    assert [found(older, lease).request.affinity for lease in kept] == [True, False]
+    assert found(older, put(older, ids, affinity=None)).request.affinity is None
+
+
+def test_rows_of_before_keep_their_aggregate_and_group(older, ids):
+    """R35, A1 (instance-reservation): which generation they are is found out later."""
+    kept, plain = put(older, ids, affinity=True, aggregate_id=4, group_id="group"), put(older, ids, affinity=True)
+    migrations.upgrade(older, "reservation")
+    reservation = found(older, kept)
+    assert (reservation.aggregate_id, reservation.server_group_id, reservation.generation) == (4, "group", None)
+    assert found(older, plain).generation == "pure"
+
+
+def test_a_start_does_not_drop_the_columns(engine):
+    """R35 (instance-reservation)."""
+    migrations.upgrade(engine, "reservation")
+    assert columns(engine).keys() >= COLUMNS
+
+
+def test_the_columns_are_not_dropped_while_older_rows_live(older, ids):
+    """R35 (instance-reservation): those of before the migration, and those written by an old process since."""
+    lease = put(older, ids, affinity=True, aggregate_id=4)
+    migrations.upgrade(older, "reservation")
+    late = put(older, ids, affinity=None, group_id="group")
+    for each in (lease, late):
+        with pytest.raises(StartError, match="of an older system are not over; end or delete"):
+            migrations.upgrade(older, "reservation", "0003")
+        assert columns(older).keys() >= COLUMNS
+        with write(older) as connection:
+            store.move_reservations(connection, each.id, ReservationStatus.DELETED, NOW)
+    migrations.upgrade(older, "reservation", "0003")
+    assert not columns(older).keys() & COLUMNS
+
+
+def test_everything_works_without_the_columns(engine, ids):
+    """R35 (instance-reservation): and a start of the same program leaves them dropped."""
+    migrations.upgrade(engine, "reservation", "0003")
+    migrations.upgrade(engine, "reservation")
+    assert migrations.is_current(engine, "reservation")
+    assert not columns(engine).keys() & COLUMNS
+    lease = new_lease(ids)
+    with write(engine) as connection:
+        store.insert_lease(connection, lease)
+    assert found(engine, lease).request == lease.reservations[0].request
+    with write(engine) as connection:
+        store.delete_lease(connection, lease.id)

@@ -1,0 +1,57 @@
+"""What an older Placement means for reservations: the real service, with its range of microversions cut short."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.errors import StartError, Unavailable
+from moorage.placement import routes
+from moorage.placement.client import PlacementClient
+from moorage.placement.handlers import root
+from moorage.wire.microversion import Version, VersionRange
+from tests.wire.reservation.plane import NOW, class_of, lease
+from tests.wire.reservation.wrapped import Wrapped
+
+
+@pytest.fixture
+def speak_up_to(plane, monkeypatch):
+    """From the call on Placement is one of that age."""
+
+    def speak(minor):
+        versions = VersionRange("placement", Version(1, 0), Version(1, minor), loose=True)
+        monkeypatch.setattr(root, "VERSIONS", versions)
+        plane.serve_placement(replace(routes.API, versions=versions))
+
+    return speak
+
+
+def test_a_start_with_a_placement_older_than_1_29_fails_clearly(plane, speak_up_to):
+    """R36 (instance-reservation)."""
+    speak_up_to(28)
+    with pytest.raises(StartError, match=r"Placement speaks 1\.28 at most, and reservations need 1\.29"):
+        plane.service.check_placement()
+    speak_up_to(29)
+    plane.service.check_placement()
+
+
+def test_a_placement_that_does_not_answer_yet_does_not_keep_the_service_from_starting(plane):
+    """R36 (instance-reservation): services start in any order."""
+    Wrapped(plane, {"newest_version": Unavailable("nobody there")}).service.check_placement()
+
+
+def test_nothing_newer_than_1_29_is_asked_of_placement(plane, speak_up_to):
+    """R36 (instance-reservation): a lease lives from its host's registration to its end with the oldest that will do."""
+    plane.stop_runner()
+    speak_up_to(29)
+    plane.register()
+    made = plane.ask("POST", "/v1/leases", lease(end="2026-03-01 10:30"), status=201)["lease"]
+    name = class_of(made["reservations"][0])
+    plane.runner.tick()
+    assert plane.lease(made["id"])["status"] == "ACTIVE"
+    plane.run_until(NOW + timedelta(hours=2))
+    plane.runner.tick()
+    assert plane.lease(made["id"])["status"] == "TERMINATED"
+    assert not PlacementClient(plane.client("placement"), "1.29").has_class(name)
+    plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
+    plane.ask("DELETE", "/v1/os-hosts/1", status=204)

@@ -1,0 +1,150 @@
+"""Leases of an older system, of all three generations, live and end each in their own way."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.errors import RemoteError
+from moorage.db.transactions import read, write
+from moorage.reservation import host_store, store
+from moorage.reservation.model import Allocation, Generation, InstanceRequest, LeaseStatus, ReservationStatus, Size
+from tests.store.reservation.worlds import new_lease
+from tests.wire.reservation.plane import NOW, class_of, instance, lease
+from tests.wire.reservation.wrapped import Wrapped
+
+START, END = NOW + timedelta(hours=1), NOW + timedelta(hours=3)
+
+
+def older(plane, *, has_class, group=False, generation=None, status=LeaseStatus.PENDING):
+    """A lease as the peer leaves it in databases, Nova and Placement, with two slots on compute-1; the lease's row."""
+    made = new_lease(plane.ids, InstanceRequest(Size(1, 512, 1), 2, False if group else None), start=START, end=END)
+    made = replace(made, project_id="demo", status=status)
+    (reservation,) = made.reservations
+    aggregate = plane.compute.create_aggregate(reservation.id)
+    server_group = None
+    if group:
+        body = {"server_group": {"name": f"reservation:{reservation.id}", "policies": ["anti-affinity"]}}
+        path = "/v2.1/os-server-groups"
+        server_group = plane.ask("POST", path, body, service="compute")["server_group"]["id"]
+    plane.compute.create_flavor(reservation.id, f"reservation:{reservation.id}", 1, 512, 1)
+    specs = {"aggregate_instance_extra_specs:reservation": reservation.id}
+    if has_class:
+        plane.placement.ensure_class(reservation.resource_class)
+        specs[f"resources:{reservation.resource_class}"] = "1"
+    plane.compute.set_extra_specs(reservation.id, specs)
+    reservation = replace(reservation, aggregate_id=aggregate.id, server_group_id=server_group, generation=generation)
+    made = replace(made, reservations=(reservation,))
+    with write(plane.engine) as connection:
+        (host,) = host_store.all_hosts(connection)
+        store.insert_lease(connection, made)
+        slots = [
+            Allocation(plane.ids.uuid(), host.id, reservation.id, START, END, {"VCPU": 1, "MEMORY_MB": 512})
+            for _ in range(2)
+        ]
+        host_store.insert_allocations(connection, slots, NOW)
+    return made
+
+
+def generation_in(plane, lease_id):
+    with read(plane.engine) as connection:
+        return store.find_lease(connection, lease_id).reservations[0].generation
+
+
+def aggregate_of(plane, made):
+    return plane.compute.aggregate_by_name(made.reservations[0].id)
+
+
+def groups(plane):
+    return plane.ask("GET", "/v2.1/os-server-groups", service="compute")["server_groups"]
+
+
+@pytest.mark.parametrize("has_class", [True, False], ids=["hybrid", "aggregate"])
+def test_an_older_lease_starts_the_old_way(reserved, has_class):
+    """R25, A1 (instance-reservation): hosts join its aggregate; it is told by Placement whether it has an inventory."""
+    made = older(reserved, has_class=has_class)
+    reserved.run_until(START + timedelta(minutes=1))
+    assert reserved.lease(made.id)["status"] == "ACTIVE"
+    assert generation_in(reserved, made.id) is (Generation.HYBRID if has_class else Generation.AGGREGATE)
+    assert aggregate_of(reserved, made).hosts == ("compute-1",)
+    inventory = reserved.inventory("compute-1", made.reservations[0].resource_class)
+    assert (inventory.total if inventory else None) == (2 if has_class else None)
+    assert reserved.access(made.reservations[0].flavor_id or made.reservations[0].id) == ["demo"]
+
+
+@pytest.mark.parametrize("has_class", [True, False], ids=["hybrid", "aggregate"])
+def test_an_older_lease_ends_the_old_way_and_leaves_nothing(reserved, has_class):
+    """R33, A1 (instance-reservation): aggregate and server group go too."""
+    made = older(reserved, has_class=has_class, group=True)
+    reserved.run_until(START + timedelta(minutes=1))
+    assert aggregate_of(reserved, made).hosts == ("compute-1",)
+    reserved.run_until(END + timedelta(minutes=1))
+    assert reserved.lease(made.id)["status"] == "TERMINATED"
+    assert aggregate_of(reserved, made) is None
+    assert groups(reserved) == []
+    assert reserved.flavor(made.reservations[0].id) is None
+    assert not reserved.has_class(made.reservations[0].resource_class)
+    assert reserved.compute.aggregate_by_name("freepool").hosts == ("compute-1",)
+
+
+def test_an_older_lease_shows_its_aggregate_and_its_group(reserved):
+    made = older(reserved, has_class=True, group=True)
+    (shown,) = reserved.lease(made.id)["reservations"]
+    assert shown["aggregate_id"] == made.reservations[0].aggregate_id
+    assert shown["server_group_id"] == made.reservations[0].server_group_id
+
+
+def test_an_older_lease_is_deleted_before_its_start(reserved):
+    """R33 (instance-reservation)."""
+    made = older(reserved, has_class=True, group=True)
+    reserved.ask("DELETE", f"/v1/leases/{made.id}", status=204)
+    assert aggregate_of(reserved, made) is None
+    assert groups(reserved) == []
+    assert not reserved.has_class(made.reservations[0].resource_class)
+
+
+def test_an_older_lease_waits_while_placement_does_not_say_what_it_is(reserved):
+    """A1 (instance-reservation): a guess would leave its class behind for good."""
+    reserved.stop_runner()
+    made = older(reserved, has_class=True)
+    reserved.run_until(START + timedelta(minutes=1))
+    broken = Wrapped(reserved, {"has_class": RemoteError("Placement is away", status=503)}, times=1)
+    runner = broken.service.runner()
+    runner.tick()
+    assert reserved.lease(made.id)["status"] == "STARTING"
+    assert generation_in(reserved, made.id) is None
+    reserved.run_for(10)
+    runner.tick()
+    assert reserved.lease(made.id)["status"] == "ACTIVE"
+    assert generation_in(reserved, made.id) is Generation.HYBRID
+
+
+def test_the_size_of_an_older_reservation_is_what_it_is(reserved):
+    """R25 (instance-reservation): its flavor was made by somebody else; dates and name change as ever."""
+    made = older(reserved, has_class=True)
+    body = {"name": "n", "reservations": [{"id": made.reservations[0].id, "vcpus": 2}]}
+    refused = reserved.ask("PUT", f"/v1/leases/{made.id}", body, status=409)
+    assert "made by an older system" in refused["error_message"]
+    assert reserved.ask("PUT", f"/v1/leases/{made.id}", {"name": "n"})["lease"]["name"] == "n"
+
+
+def test_an_older_lease_that_runs_already_grows_in_both(reserved):
+    """R25 (instance-reservation): also one whose start this system has not seen."""
+    made = older(reserved, has_class=True)
+    reserved.run_until(START + timedelta(minutes=1))
+    body = {"reservations": [{"id": made.reservations[0].id, "amount": 3}]}
+    reserved.ask("PUT", f"/v1/leases/{made.id}", body)
+    assert reserved.inventory("compute-1", made.reservations[0].resource_class).total == 3
+    assert aggregate_of(reserved, made).hosts == ("compute-1",)
+
+
+def test_new_leases_beside_older_ones_are_pure(reserved):
+    """A1, R10 (instance-reservation)."""
+    older(reserved, has_class=True)
+    made = reserved.ask("POST", "/v1/leases", lease(instance(2, memory_mb=64)), status=201)["lease"]
+    assert generation_in(reserved, made["id"]) is Generation.PURE
+    reserved.settle()
+    assert reserved.inventory("compute-1", class_of(made["reservations"][0])).total == 2
+    with read(reserved.engine) as connection:
+        found = store.find_lease(connection, made["id"])
+    assert found.reservations[0].status is ReservationStatus.ACTIVE
