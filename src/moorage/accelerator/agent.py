@@ -6,7 +6,8 @@ Spec: docs/specs/accelerator-attach.md
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from moorage.accelerator.drivers.base import Driver
 from moorage.accelerator.errors import NotReady
 from moorage.accelerator.fleet import Fleet
 from moorage.accelerator.inventory import ProviderNode, provider_nodes
-from moorage.accelerator.model import plugged
+from moorage.accelerator.model import HandleState, plugged
 from moorage.accelerator.naming import Names, canonical_id
 from moorage.accelerator.profile import Wanted
 from moorage.accelerator.programming import Programmer
@@ -41,8 +42,9 @@ def _nobody() -> None:
 
 
 class AcceleratorAgent:
-    """`directory` keeps the checkpoint. `changed` is called when traits, inventories or attachments are not what
-    they were: it wakes the host's resource tracker and this agent's own duty, and must not block.
+    """`directory` keeps the checkpoint. `changed` is called when traits or inventories are not what the host's resource
+    tracker has last seen, `to_report` when the central service is to be told: they wake the tracker and this agent's own
+    duty, and must not block.
 
     A duty (`moorage.jobs.duties.Duty`): its tick reports to the central service, where one is given.
     """
@@ -58,6 +60,7 @@ class AcceleratorAgent:
         *,
         reports: AcceleratorClient | None = None,
         changed: Callable[[], None] = _nobody,
+        to_report: Callable[[], None] = _nobody,
         checkpoint: Checkpoint | None = None,
         report_every: timedelta = REPORT_EVERY,
         names: Names = Names.SPEC,
@@ -70,10 +73,13 @@ class AcceleratorAgent:
         self._names = names
         self._fleet = Fleet(drivers)
         self._checkpoint = checkpoint or Checkpoint(directory / "checkpoint.json", host, clock)
-        self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, changed)
-        self._engine = AttachEngine(self._fleet, self._checkpoint, self._programmer, changed)
+        self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, self._note)
+        self._engine = AttachEngine(self._fleet, self._checkpoint, self._programmer)
         self._discovering = threading.Lock()
         self._changed = changed
+        self._to_report = to_report
+        #: Of what the resource tracker has last seen.
+        self._offer: object = None
         self._started = False
         self._ready = threading.Event()
 
@@ -113,6 +119,7 @@ class AcceleratorAgent:
         for deployable in h.lost_regions(self.holdings):
             self._programmer.settle(deployable)
         held = self.holdings
+        self._offer = h.offer(held)
         return provider_nodes(
             self._host, h.devices_as_loaded(held), held.states(), h.withheld(held), held.wishes.traits, self._names
         )
@@ -128,7 +135,7 @@ class AcceleratorAgent:
         self._checkpoint.step(partial(h.with_providers, rp_uuids=rp_uuids))
         self._ready.set()
         if rp_uuids != before:
-            self._changed()  # whoever binds by a provider learns of it by the next report
+            self._to_report()  # whoever binds by a provider learns of it by the next report
 
     def _look(self) -> None:
         held = self.holdings
@@ -144,12 +151,14 @@ class AcceleratorAgent:
     def plug(self, instance_info: object, selected_rp: object, extra_specs: object) -> list[dict[str, str]]:
         request = decode_plug(instance_info, selected_rp, extra_specs)
         self._check_started()
-        return [plugged(handle) for handle in self._engine.plug(request)]
+        with self._noting():
+            return [plugged(handle) for handle in self._engine.plug(request)]
 
     def unplug(self, instance_info: object) -> int:
         instance_uuid = instance_uuid_of(instance_info)
         self._check_started()
-        return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
+        with self._noting():
+            return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
 
     def bind(self, order: object) -> dict[str, str]:
         """By accelerator request the address of its handle; the same order again has the same answer."""
@@ -158,8 +167,47 @@ class AcceleratorAgent:
         info = {"uuid": wanted.instance_uuid, "project_id": wanted.project_id, "user_id": wanted.user_id}
         request = decode_plug(info, selected, extra_specs_of(wanted))
         self._check_started()
-        self._engine.plug(request)
+        with self._noting(is_job=True):
+            self._engine.plug(request)
         return handles_of(wanted, self.holdings.attachments[request.instance_uuid])
+
+    def unbind(self, instance_uuid: str) -> dict[str, dict[str, str]]:
+        """As `unplug`; the states of the handles of each deployable that was involved."""
+        self._check_started()
+        attachment = self.holdings.attachments.get(instance_uuid)
+        with self._noting(is_job=True):
+            self._engine.unplug(instance_uuid)
+        return self.states(handle.pci_id for handle in attachment.handles) if attachment else {}
+
+    def states(self, pci_ids: Iterable[str]) -> dict[str, dict[str, str]]:
+        """By deployable that has any of these, all its handles and how they are."""
+        wanted, states = set(pci_ids), self.holdings.states()
+        return {
+            part.name: {handle: str(states.get(handle, HandleState.FREE)) for handle in part.handles}
+            for device in self.holdings.devices
+            for part in device.deployables
+            if wanted.intersection(part.handles)
+        }
+
+    @contextmanager
+    def _noting(self, *, is_job: bool = False) -> Iterator[None]:
+        """Whoever must know of what is done in it is woken. `is_job`: the central service learns of it by the report of
+        the job, unless that fails; it need not be told everything.
+        """
+        before, is_told = self.holdings, False
+        try:
+            yield
+            is_told = is_job
+        finally:
+            if self.holdings is not before:
+                self._note(is_told=is_told)
+
+    def _note(self, *, is_told: bool = False) -> None:
+        # What is plugged changes nothing in Placement; what cannot be given out again does.
+        if h.offer(self.holdings) != self._offer:
+            self._changed()
+        if not is_told:
+            self._to_report()
 
     def program(self, order: object) -> str:
         """Have a region carry an image, whoever asks for it later; the image's id."""
@@ -175,11 +223,12 @@ class AcceleratorAgent:
         wanted = decode(wishes, h.Wishes)
         before = self.holdings.wishes
         if self._checkpoint.step(partial(h.with_wishes, wishes=wanted)).wishes != before:
-            self._changed()
+            self._note()
 
     def release_quarantined(self, pci_id: str) -> None:
         self._check_started()
-        self._engine.release_quarantined(pci_id)
+        with self._noting():
+            self._engine.release_quarantined(pci_id)
 
     def _check_started(self) -> None:
         if not self._started:

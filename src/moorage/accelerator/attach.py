@@ -7,7 +7,7 @@ Spec: docs/specs/accelerator-attach.md
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from moorage.accelerator import holdings as h
@@ -36,13 +36,10 @@ log = logging.getLogger(__name__)
 class AttachEngine:
     """Thread-safe: calls for one instance follow one another, others run side by side."""
 
-    def __init__(
-        self, fleet: Fleet, checkpoint: Checkpoint, programmer: Programmer, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, fleet: Fleet, checkpoint: Checkpoint, programmer: Programmer) -> None:
         self._fleet = fleet
         self._checkpoint = checkpoint
         self._programmer = programmer
-        self._changed = changed
         self._instances = KeyedLocks()
 
     def plug(self, request: PlugRequest) -> list[str]:
@@ -81,7 +78,6 @@ class AttachEngine:
             raise BadRequest(f"{pci_id} is not quarantined on this host")
         self._checkpoint.step(partial(h.leave_quarantine, pci_id=pci_id))
         failures = self._clean_or_quarantine(pci_id, record.deployable)
-        self._changed()
         if failures:
             raise CleanFailed(f"still quarantined, cleaning failed again: {failures[0]}")
 
@@ -180,7 +176,6 @@ class AttachEngine:
             except DriverError as error:
                 raise PrepareFailed(f"{handle.pci_id} cannot be made ready: {error.message}") from error
         self._checkpoint.step(partial(h.attach, instance_uuid=uuid))
-        self._changed()
         pci_ids = _pci_ids(attachment)
         log.info("plugged", extra={"instance": uuid, "instance_name": attachment.instance_name, "pci_ids": pci_ids})
         return pci_ids
@@ -221,7 +216,6 @@ class AttachEngine:
             self._checkpoint.step(partial(h.end_release, instance_uuid=instance_uuid))
         for deployable in dict.fromkeys(handle.deployable for handle in handles):
             self._programmer.settle(deployable)
-        self._changed()
         if failures:
             raise CleanFailed(f"released, but quarantined because cleaning failed: {'; '.join(failures)}")
         return len(handles)

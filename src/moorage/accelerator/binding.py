@@ -157,11 +157,11 @@ def extra_specs_of(order: BindOrder) -> dict[str, str]:
 
 
 def decode(document: object, kind: type[T]) -> T:
-    """From a job's payload. Raises `BadRequest`."""
+    """From a job's payload or result. Raises `BadRequest`."""
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"the order to this host cannot be read: {error}") from error
+        raise BadRequest(f"what a job says cannot be read: {error}") from error
 
 
 def handles_of(order: BindOrder, attachment: Attachment) -> dict[str, str]:
@@ -170,6 +170,11 @@ def handles_of(order: BindOrder, attachment: Attachment) -> dict[str, str]:
     for handle in attachment.handles:
         by_group.setdefault(handle.group, []).append(handle.pci_id)
     return {uuid: by_group[group].pop(0) for uuid, group in sorted(order.requests.items())}
+
+
+def handle_states(result: Mapping[str, object]) -> dict[str, dict[str, str]]:
+    """By deployable how its handles are, as the report of a job says it. Raises `BadRequest`."""
+    return decode(result.get("states") or {}, dict[str, dict[str, str]])
 
 
 def is_hidden(request: RequestRecord) -> bool:

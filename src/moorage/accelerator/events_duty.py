@@ -5,7 +5,7 @@ and again until the requests are deleted, since Nova hears an event only while i
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
@@ -47,29 +47,34 @@ class EventsDuty:
         self._poll = timedelta(seconds=poll_s)
 
     def tick(self) -> datetime:
-        jobs = self._database.in_transaction(
-            lambda connection: JOBS.claim(
-                connection, EVENTS_QUEUE, self._worker, self._clock.now(), JOB_LEASE_S, AT_ONCE
-            ),
-        )
-        for job in jobs:
-            self._work(job)
-        return self._next()
+        """Two transactions, however many there are to tell: claims with what they are about, and what became of them."""
+        claimed = self._database.in_transaction(self._claim)
+        ends = [self._work(job, rows) for job, rows in claimed]
 
-    def _work(self, job: Job) -> None:
-        rows = self._database.in_transaction(lambda connection: _concerned(connection, job))
+        def settle(connection: Connection) -> datetime | None:
+            for end in ends:
+                end(connection)
+            return JOBS.next_due(connection, EVENTS_QUEUE)
+
+        due = self._database.in_transaction(settle)
+        poll = self._clock.now() + self._poll
+        return poll if due is None else min(max(due, self._clock.now()), poll)
+
+    def _claim(self, connection: Connection) -> list[tuple[Job, list[RequestRecord]]]:
+        now = self._clock.now()
+        jobs = JOBS.claim(connection, EVENTS_QUEUE, self._worker, now, JOB_LEASE_S, AT_ONCE)
+        return [(job, _concerned(connection, job)) for job in jobs]
+
+    def _work(self, job: Job, rows: Sequence[RequestRecord]) -> Callable[[Connection], object]:
+        """What is to be written about the job: done twice, compute is told twice."""
         is_over = self._clock.now() - job.created_at >= PATIENCE
         heard = not rows or self._tell(job.payload["instance_uuid"], rows)
         failed = any(row.state == RequestState.BIND_FAILED for row in rows)
-        if rows and not is_over and (failed or not heard):
-            pause_s = min(FIRST_PAUSE_S * 2 ** (job.attempt - 1), LONGEST_PAUSE_S)
-            again = self._clock.now() + timedelta(seconds=pause_s)
-            self._database.in_transaction(lambda connection: JOBS.release(connection, job.id, job.epoch, again))
-            return
         now = self._clock.now()
-        self._database.in_transaction(
-            lambda connection: JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, now)
-        )
+        if rows and not is_over and (failed or not heard):
+            again = now + timedelta(seconds=min(FIRST_PAUSE_S * 2 ** (job.attempt - 1), LONGEST_PAUSE_S))
+            return lambda connection: JOBS.release(connection, job.id, job.epoch, again)
+        return lambda connection: JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, now)
 
     def _tell(self, instance_uuid: str, rows: Sequence[RequestRecord]) -> bool:
         """Whether compute took it."""
@@ -90,11 +95,6 @@ class EventsDuty:
             log.warning("compute does not take an event; trying again", extra={"why": error.message})
             return False
         return True
-
-    def _next(self) -> datetime:
-        due = self._database.in_transaction(lambda connection: JOBS.next_due(connection, EVENTS_QUEUE))
-        poll = self._clock.now() + self._poll
-        return poll if due is None else min(max(due, self._clock.now()), poll)
 
 
 def _concerned(connection: Connection, job: Job) -> list[RequestRecord]:

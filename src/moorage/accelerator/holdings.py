@@ -19,6 +19,7 @@ from moorage.accelerator.errors import AlreadyPlugged, ConflictingBitstreams, No
 from moorage.accelerator.model import (
     HANDLE_TRANSITIONS,
     REGION_TRANSITIONS,
+    WITHHELD,
     Bitstream,
     Device,
     HandleState,
@@ -320,6 +321,12 @@ def withheld(held: Holdings) -> frozenset[str]:
     """Deployables that nobody is to be placed on: their contents are unknown, or an operator withdrew their card."""
     withdrawn = (device for device in held.devices if device.pci_id in held.wishes.withdrawn)
     return lost_regions(held) | {part.name for device in withdrawn for part in device.deployables}
+
+
+def offer(held: Holdings) -> object:
+    """What the providers of this host are made of: the same offer, the same inventories and traits."""
+    kept_back = frozenset(pci_id for pci_id, record in held.handles.items() if record.state in WITHHELD)
+    return held.devices, held.regions, held.wishes, kept_back
 
 
 def lost_regions(held: Holdings) -> frozenset[str]:

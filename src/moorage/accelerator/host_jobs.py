@@ -41,6 +41,11 @@ RETRY_PAUSE = timedelta(seconds=10)
 Follower = Callable[[Connection, Job, Report], Sequence[str]]
 
 
+def jobs_topic(host: str) -> str:
+    """What hints of jobs of `host` go to: compute's for the same host go to its name."""
+    return f"accelerators of {host}"
+
+
 class HostJobs:
     def __init__(self, database: Database, clock: Clock, ids: Ids, hints: Hints) -> None:
         self._database = database
@@ -60,7 +65,7 @@ class HostJobs:
 
     def hint(self, queues: Iterable[str]) -> None:
         for queue in queues:
-            self._hints.send(queue)
+            self._hints.send(queue if queue == EVENTS_QUEUE else jobs_topic(queue))
 
     def get(self, job_id: str) -> Job | None:
         with self._database.read() as connection:
@@ -85,26 +90,31 @@ class HostJobs:
         self.hint(told)
         return jobs
 
-    def report(self, job_id: str, report: Report) -> None:
-        """Once however often it is reported. Raises `Conflict` ``jobs.fenced`` when somebody else has the job."""
+    def report(self, job_id: str, report: Report) -> bool:
+        """Whether the host may have more to do. Once however often it is reported. Raises `Conflict` ``jobs.fenced`` when
+        somebody else has the job.
+        """
 
-        def work(connection: Connection) -> Sequence[str]:
+        def work(connection: Connection) -> tuple[Sequence[str], bool]:
             job = self._store.get(connection, job_id)
             if job is None or job.queue == EVENTS_QUEUE:
                 raise NotFound(f"there is no job {job_id} of a host")
             now = self._clock.now()
             if report.state == "running":
                 self._store.extend(connection, job_id, report.epoch, now + timedelta(seconds=JOB_LEASE_S))
-                return ()
+                return (), True
             if _is_to_be_repeated(job, report):
                 self._store.release(connection, job_id, report.epoch, now + RETRY_PAUSE)
-                return ()
+                return (), True
             final = JobState.FAILED if report.error else JobState.DONE
             if not self._store.finish(connection, job_id, report.epoch, final, dict(report.result), now):
-                return ()
-            return self._follow(connection, job, report)
+                return (), True
+            queues = self._follow(connection, job, report)
+            return queues, bool(connection.execute(self._store.any_open, {"of_queue": job.queue}).all())
 
-        self.hint(self._database.in_transaction(work))
+        queues, has_more = self._database.in_transaction(work)
+        self.hint(queues)
+        return has_more
 
     def _follow(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
         if _is_to_be_repeated(job, report):  # given up: begin anew

@@ -9,12 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from moorage.accelerator.model import Deployable, Device, HandleState, Health
+from moorage.accelerator.model import WITHHELD, Deployable, Device, HandleState, Health
 from moorage.accelerator.naming import Names, resource_class, traits_of
 from moorage.core.inventories import Inventory
-
-#: States in which a handle is nobody's and yet not to be had.
-_WITHHELD = {HandleState.DIRTY, HandleState.CLEANING, HandleState.QUARANTINED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +62,5 @@ def provider_nodes(
 
 def units_of(deployable: Deployable, states: Mapping[str, HandleState], *, blocked: bool) -> Inventory:
     total = len(deployable.handles)
-    withheld = sum(states.get(handle, HandleState.FREE) in _WITHHELD for handle in deployable.handles)
+    withheld = sum(states.get(handle, HandleState.FREE) in WITHHELD for handle in deployable.handles)
     return Inventory(total, reserved=total if blocked else withheld, max_unit=total)

@@ -45,6 +45,9 @@ class HandleState(StrEnum):
     QUARANTINED = "quarantined"
 
 
+#: States in which a handle is nobody's and yet not to be had.
+WITHHELD = frozenset({HandleState.DIRTY, HandleState.CLEANING, HandleState.QUARANTINED})
+
 #: A claim that never touched the device is given back at once; everything else is cleaned before it is free.
 HANDLE_TRANSITIONS = table(
     "an attach handle",

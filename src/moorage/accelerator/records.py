@@ -50,6 +50,18 @@ class DeployableRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceRecord:
+    """A deployable as somebody looks at it who wants to bind there."""
+
+    rp_uuid: str
+    name: str
+    num_accelerators: int
+    device_uuid: str
+    status: str
+    health: str
+
+
+@dataclass(frozen=True, slots=True)
 class AttributeRecord:
     """Made by an operator; what a host reports of a deployable is in its own record."""
 

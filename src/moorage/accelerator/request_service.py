@@ -21,10 +21,12 @@ from moorage.accelerator.binding import (
     RequestState,
     amount,
     bind_order,
+    handle_states,
     is_hidden,
     shown_state,
 )
 from moorage.accelerator.host_jobs import BIND, EVENTS_QUEUE, UNBIND, HostJobs
+from moorage.accelerator.inventory import provider_name
 from moorage.accelerator.model import Health, mdev_of
 from moorage.accelerator.records import DeviceStatus, RequestRecord
 from moorage.core.caller import Caller
@@ -143,17 +145,15 @@ class RequestService:
 
     def _check_places(self, connection: Connection, host: str, providers: Sequence[str]) -> None:
         """Raises `NotFound` or `Conflict` for a device that cannot be given out."""
-        known = {part.rp_uuid: part for part in store.deployables_of(connection, host)}
-        devices = {device.id: device for device in store.devices(connection, hostname=host)}
+        known = {place.rp_uuid: place for place in store.places(connection, host, providers)}
         for provider in set(providers):
-            part = known.get(provider)
-            if part is None:
+            place = known.get(provider)
+            if place is None:
                 raise NotFound(f"Host {host} has no device with the resource provider {provider}.")
-            device = devices[part.device_id]
-            if device.status != DeviceStatus.ENABLED or device.health in (Health.FAILED, Health.GONE):
-                raise Conflict(f"Device {device.uuid} of host {host} is {device.status} and {device.health}.")
-            if providers.count(provider) > part.num_accelerators:
-                raise Conflict(f"{part.name} has {part.num_accelerators} accelerators in all.")
+            if place.status != DeviceStatus.ENABLED or place.health in (Health.FAILED, Health.GONE):
+                raise Conflict(f"Device {place.device_uuid} of host {host} is {place.status} and {place.health}.")
+            if providers.count(provider) > place.num_accelerators:
+                raise Conflict(f"{place.name} has {place.num_accelerators} accelerators in all.")
 
     # ---------------------------------------------------------------------------------------- deleting
 
@@ -205,10 +205,15 @@ class RequestService:
 
     # ------------------------------------------------------------------------- what follows on the host
 
-    def _let_go_of(self, connection: Connection, job: Job, _report: Report) -> Sequence[str]:
+    def _let_go_of(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
         rows = store.requests(connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"])
         store.remove(connection, t.accelerator_requests, [row.id for row in rows if is_hidden(row)])
+        self._note_handles(connection, job.queue, report)
         return ()
+
+    def _note_handles(self, connection: Connection, host: str, report: Report) -> None:
+        for deployable, states in handle_states(report.result).items():
+            store.set_handles(connection, provider_name(host, deployable), states, self._clock.now())
 
     def _bound(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
         uuids: Sequence[str] = sorted(job.payload["requests"])
@@ -225,6 +230,7 @@ class RequestService:
                 self._set(connection, row, RequestState.BOUND, **handle)
             else:
                 self._set(connection, row, RequestState.BIND_FAILED)
+        self._note_handles(connection, job.queue, report)
         payload = {"instance_uuid": job.payload["instance_uuid"], "requests": [row.uuid for row in rows]}
         self._jobs.enqueue(connection, EVENTS_QUEUE, "bound", job.payload["instance_uuid"], payload)
         return [EVENTS_QUEUE]

@@ -8,9 +8,16 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Select, Table, bindparam, delete, insert, select, update
 
 from moorage.accelerator import tables as t
-from moorage.accelerator.records import AttributeRecord, DeployableRecord, DeviceRecord, ProfileRecord, RequestRecord
+from moorage.accelerator.records import (
+    AttributeRecord,
+    DeployableRecord,
+    DeviceRecord,
+    PlaceRecord,
+    ProfileRecord,
+    RequestRecord,
+)
 
-R = TypeVar("R", AttributeRecord, DeviceRecord, DeployableRecord, ProfileRecord, RequestRecord)
+R = TypeVar("R", AttributeRecord, DeviceRecord, DeployableRecord, PlaceRecord, ProfileRecord, RequestRecord)
 
 #: What is read of each table: all its columns, oldest first.
 _ALL = {
@@ -27,6 +34,15 @@ _DEPLOYABLES_OF_HOST = (
     .where(t.devices.c.hostname == bindparam("host"))
     .order_by(t.deployables.c.id)
 )
+_PLACES = (
+    select(
+        t.deployables.c.rp_uuid, t.deployables.c.name, t.deployables.c.num_accelerators,
+        t.devices.c.uuid.label("device_uuid"), t.devices.c.status, t.devices.c.health,
+    )
+    .join(t.devices, t.devices.c.id == t.deployables.c.device_id)
+    .where(t.devices.c.hostname == bindparam("host"), t.deployables.c.rp_uuid.in_(bindparam("rp_uuids", expanding=True)))
+)  # fmt: skip
+_SET_HANDLES = update(t.deployables).where(t.deployables.c.name == bindparam("of_name"))
 _REQUESTS_BY_UUID = _ALL[t.accelerator_requests].where(
     t.accelerator_requests.c.uuid.in_(bindparam("uuids", expanding=True))
 )
@@ -49,6 +65,16 @@ def deployables(connection: Connection, **equal: str | None) -> list[DeployableR
 
 def deployables_of(connection: Connection, host: str) -> list[DeployableRecord]:
     return _rows(connection, DeployableRecord, _DEPLOYABLES_OF_HOST, {"host": host})
+
+
+def places(connection: Connection, host: str, providers: Iterable[str]) -> list[PlaceRecord]:
+    """Those of `providers` that are on `host`."""
+    return _rows(connection, PlaceRecord, _PLACES, {"host": host, "rp_uuids": sorted(set(providers))})
+
+
+def set_handles(connection: Connection, name: str, handles: Mapping[str, str], now: datetime) -> None:
+    """How the handles of the deployable are, if it is known."""
+    connection.execute(_SET_HANDLES, {"of_name": name, "handles": dict(handles), "updated_at": now})
 
 
 def requests(connection: Connection, **equal: str | None) -> list[RequestRecord]:

@@ -3,7 +3,7 @@
 Spec: docs/specs/accelerator-attach.md
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from moorage.agent.build import meanwhile
@@ -18,7 +18,13 @@ class Accelerators(Protocol):
         """By accelerator request the address of what was attached for it."""
         ...
 
-    def unplug(self, instance_info: object) -> int: ...
+    def unbind(self, instance_uuid: str) -> Mapping[str, Mapping[str, str]]:
+        """How the handles of the deployables are that it had something of."""
+        ...
+
+    def states(self, pci_ids: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
+        """The same of the deployables that have these handles."""
+        ...
 
     def program(self, order: Mapping[str, Any]) -> str:
         """The image that the region carries now."""
@@ -34,8 +40,8 @@ class AcceleratorRunner:
         self._accelerators = accelerators
         self._period_s = keep_alive_period_s
         self._kinds: dict[str, Callable[[Mapping[str, Any]], Result]] = {
-            "bind": lambda payload: {"handles": dict(accelerators.bind(payload))},
-            "unbind": lambda payload: {"released": accelerators.unplug({"uuid": payload["instance_uuid"]})},
+            "bind": self._bind,
+            "unbind": lambda payload: {"states": accelerators.unbind(payload["instance_uuid"])},
             "program": lambda payload: {"bitstream_id": accelerators.program(payload)},
             "wishes": self._heed,
         }
@@ -48,6 +54,10 @@ class AcceleratorRunner:
                 code="agent.kind",
             )
         return meanwhile(lambda: self._kinds[kind](payload), keep_alive, self._period_s)
+
+    def _bind(self, order: Mapping[str, Any]) -> Result:
+        handles = dict(self._accelerators.bind(order))
+        return {"handles": handles, "states": self._accelerators.states(handles.values())}
 
     def _heed(self, wishes: Mapping[str, Any]) -> Result:
         self._accelerators.heed(wishes)

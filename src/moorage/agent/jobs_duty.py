@@ -44,10 +44,11 @@ class JobsDuty:
         poll_period_s: float,
         turns: Turns | None = None,
         what: str = "jobs",
+        topic: str | None = None,
     ) -> None:
         self.name = f"{what} of {host}, worker {number}"
-        #: The hint that there is a job goes to the queue's name.
-        self.listens_to = (host,)
+        #: Where the hint that there is a job goes to: the queue's name, where a service says no other.
+        self.listens_to = (topic or host,)
         self._host = host
         self._number = number
         self._turns = turns or Turns(lambda: None)
@@ -66,15 +67,14 @@ class JobsDuty:
             self._turns.answered_at = self._clock.now()
             if jobs:
                 self._turns.works(self._number)
-            for job in jobs:
-                self._work(job)
+            has_more = [self._work(job) for job in jobs]
         except MoorageError as error:
             pause = self._pause()
             self._failures += 1
             log.warning("no job to be had; asking again", extra={"why": str(error), "pause_s": pause.total_seconds()})
             return self._clock.now() + pause
         self._failures = 0
-        if jobs:
+        if any(has_more):
             return self._clock.now()
         return self._clock.now() + self._poll_period if self._turns.found_nothing(self._number) else None
 
@@ -82,14 +82,16 @@ class JobsDuty:
         """After a failure: a hint that could not be followed must not cost a whole period, however long that is."""
         return min(FIRST_PAUSE * (1 << min(self._failures, 16)), max(self._poll_period, FIRST_PAUSE), LONGEST_PAUSE)
 
-    def _work(self, job: AgentJob) -> None:
+    def _work(self, job: AgentJob) -> bool:
+        """Whether there may be another one."""
         # The request that caused the job: its id goes through all logs and into our calls.
         context = request_context.set((f"agent {self._host}", str(job.payload.get("request_id", ""))))
         log.info("job claimed", extra={"job": job.id, "kind": job.kind, "key": job.key, "attempt": job.attempt})
         try:
-            self._report(job, *self._outcome(job))
+            return self._report(job, *self._outcome(job))
         except JobLost as lost:
             log.warning("job lost to another worker; left as it is", extra={"why": str(lost)})
+            return True
         finally:
             request_context.reset(context)
 
@@ -111,8 +113,8 @@ class JobsDuty:
         except Unavailable as error:
             log.warning("a job could not be kept alive", extra={"job": job.id, "why": error.message})
 
-    def _report(self, job: AgentJob, state: str, result: Result) -> None:
+    def _report(self, job: AgentJob, state: str, result: Result) -> bool:
         try:
-            self._service.report_job(job.id, job.epoch, state, result)
+            return self._service.report_job(job.id, job.epoch, state, result)
         except (Conflict, NotFound) as error:
             raise JobLost(f"job {job.id} is not ours any more: {error}") from error

@@ -17,5 +17,5 @@ class JobsWhileReady(HostJobsClient):
         self._ready()
         return self._jobs.claim_jobs(host, worker, limit)
 
-    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, Any] | None = None) -> None:
-        self._jobs.report_job(job_id, epoch, state, result)
+    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, Any] | None = None) -> bool:
+        return self._jobs.report_job(job_id, epoch, state, result)

@@ -1,7 +1,8 @@
 """A host's jobs over HTTP, as each service that has work for hosts offers them to their agents.
 
 POST <service>/agent/v1/hosts/{host}/jobs   ``{"worker", "limit"}`` -> its next jobs
-PUT  <service>/agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: what became of one
+PUT  <service>/agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: what became of one -> ``{"more"}``, whether
+                                            the host may have others, or nothing
 """
 
 from collections.abc import Mapping
@@ -97,15 +98,16 @@ class HostJobsClient:
             AgentJob(row["id"], row["kind"], row["key"], row["epoch"], row["attempt"], row["payload"]) for row in rows
         ]
 
-    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, Any] | None = None) -> None:
-        """`state`: running, done or failed. The same report again is fine.
+    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, Any] | None = None) -> bool:
+        """`state`: running, done or failed. The same report again is fine. False: the host has no other job now.
 
         Raises `Conflict` ``jobs.fenced`` when another worker has the job by now: stop working on it.
         """
         body = {"epoch": epoch, "state": state, "result": dict(result or {})}
         try:
-            self._http.request("PUT", f"/agent/v1/jobs/{quote(job_id, safe='')}", json=body)
+            answer = self._http.request("PUT", f"/agent/v1/jobs/{quote(job_id, safe='')}", json=body)
         except RemoteError as error:
             if error.status == 409:
                 raise Conflict(error.message, code=FENCED_CODE) from error
             raise
+        return answer is None or bool(answer.get("more", True))

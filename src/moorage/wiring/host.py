@@ -21,6 +21,7 @@ from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.qat import QatDriver
 from moorage.accelerator.drivers.simulated import SimulatedDriver
 from moorage.accelerator.drivers.xrt import XrtDriver
+from moorage.accelerator.host_jobs import jobs_topic
 from moorage.accelerator.naming import Names
 from moorage.agent import control_api
 from moorage.agent.accelerator_jobs import AcceleratorRunner
@@ -163,6 +164,7 @@ def _binding_duty(parts: Parts, accelerators: AcceleratorAgent) -> JobsDuty:
         clock=parts.clock,
         poll_period_s=parts.config.agent_poll_s,
         what="accelerator jobs",
+        topic=jobs_topic(options.host),
     )
 
 
@@ -215,7 +217,8 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
         DigestCache(state / "bitstreams", max_bytes=parts.config.accelerator.bitstream_cache_bytes, clock=parts.clock),
         parts.clock,
         reports=AcceleratorClient(parts.client("accelerator")),
-        changed=lambda: _accelerators_changed(parts, host),
+        changed=lambda: parts.wakeups.wake(resources_topic(host)),
+        to_report=lambda: parts.wakeups.wake(f"accelerator-agent@{host}"),
         report_every=timedelta(seconds=parts.config.accelerator.report_period_s),
         names=Names(parts.config.accelerator.names),
     )
@@ -243,11 +246,6 @@ def _accelerator_drivers(parts: Parts, state: Path) -> list[Driver]:
     if unknown := [name for name in names if name not in makers]:
         raise StartError(f"{source}: [accelerator] drivers names {unknown[0]}; there are {', '.join(makers)}")
     return [makers[name]() for name in dict.fromkeys(names)]
-
-
-def _accelerators_changed(parts: Parts, host: str) -> None:
-    parts.wakeups.wake(resources_topic(host))
-    parts.wakeups.wake(f"accelerator-agent@{host}")
 
 
 def host_description(parts: Parts) -> HostDescription:

@@ -123,7 +123,8 @@ class Rig:
         self.watch = Watch()
         self.directory_of_images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
         self.images = WatchedImages(self.directory_of_images)
-        self.changes = 0
+        #: How often the resource tracker was woken, and the agent's own duty.
+        self.changes = self.reports = 0
         self.restart()
 
     def restart(self) -> None:
@@ -144,11 +145,15 @@ class Rig:
             cache,
             self.clock,
             changed=self._changed,
+            to_report=self._to_report,
             checkpoint=checkpoint,
         )
 
     def _changed(self) -> None:
         self.changes += 1
+
+    def _to_report(self) -> None:
+        self.reports += 1
 
     def publish(self) -> None:
         self.agent.published({node.name: rp(node.name.removeprefix(f"{HOST}_")) for node in self.agent.nodes()})

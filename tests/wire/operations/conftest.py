@@ -142,7 +142,8 @@ class SimulatedHost:
             DigestCache(self.state / "bitstreams", max_bytes=1 << 20, clock=clock),
             clock,
             reports=cloud.profiles,
-            changed=self._accelerators_changed,
+            changed=lambda: self.cloud.wakeups.wake(resources_topic(self.name)),
+            to_report=lambda: self.cloud.wakeups.wake(f"accelerator-agent@{self.name}"),
         )
         self.accelerators.start()
         self.driver = SimulatedDriver(HostDescription(name=self.name), self.state, clock, self.script)
@@ -176,10 +177,6 @@ class SimulatedHost:
         """The machine is off: no agent, and to everybody else it is silent."""
         self.accelerators.close()
         self.agent = self.accelerators = None
-
-    def _accelerators_changed(self):
-        self.cloud.wakeups.wake(resources_topic(self.name))
-        self.cloud.wakeups.wake(f"accelerator-agent@{self.name}")
 
     def _watched(self, name, call):
         return lambda *arguments, **named: self.cloud.points.around(name, lambda: call(*arguments, **named))

@@ -59,5 +59,4 @@ def claim(call: Call[AcceleratorService], host: str) -> Reply:
 
 
 def report(call: Call[AcceleratorService], job_id: str) -> Reply:
-    call.service.jobs.report(job_id, report_of(call.json))
-    return Reply(204)
+    return Reply(body={"more": call.service.jobs.report(job_id, report_of(call.json))})
