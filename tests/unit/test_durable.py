@@ -2,14 +2,15 @@
 
 import pytest
 
-from moorage.durable import write_durably
+from moorage.durable import DurableDocument, write_durably, write_whole
 
 
-def test_the_new_content_is_there_and_nobody_else_can_read_it(tmp_path):
+@pytest.mark.parametrize("write", [write_durably, write_whole])
+def test_the_new_content_is_there_and_nobody_else_can_read_it(tmp_path, write):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     path.chmod(0o644)
-    write_durably(path, b"new")
+    write(path, b"new")
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
@@ -33,3 +34,62 @@ def test_a_draft_that_a_crash_left_is_not_followed(tmp_path):
     assert elsewhere.read_bytes() == b"of somebody else"
     assert (tmp_path / "file").read_bytes() == b"ours"
     assert not (tmp_path / "file").is_symlink()
+
+
+def test_a_document_is_read_as_it_was_written_last_whoever_reads_it(tmp_path):
+    path = tmp_path / "document"
+    document = DurableDocument(path)
+    assert document.read() is None
+    for number in range(7):
+        content = f'{{"number": {number}, "more": "{"x" * number * 3000}"}}  '.encode()
+        document.write(content)
+        assert document.read() == content
+        again = DurableDocument(path)
+        assert again.read() == content
+        if number % 3 == 0:
+            document.close()
+            document = again
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_of_a_document_that_was_half_written_the_one_before_counts(tmp_path):
+    """What a power cut may leave of a write: any part of it, before or after what the place held."""
+    path = tmp_path / "document"
+    document = DurableDocument(path)
+    for number in range(5):
+        document.write(f"document {number}".encode())
+        if number:
+            before = path.read_bytes()
+            document.write(b"the one that is cut short")
+            after = path.read_bytes()
+            changed = [at for at, (one, other) in enumerate(zip(before, after, strict=True)) if one != other]
+            for cut in (changed[0] + 1, changed[len(changed) // 2], changed[-1]):
+                for torn in (after[:cut] + before[cut:], before[:cut] + after[cut:]):
+                    path.write_bytes(torn)
+                    assert DurableDocument(path).read() == f"document {number}".encode()
+            path.write_bytes(before)
+            document = DurableDocument(path)
+            document.read()
+
+
+def test_a_document_writes_in_place_and_one_that_has_grown_is_made_anew(tmp_path):
+    path = tmp_path / "document"
+    document = DurableDocument(path)
+    document.write(b"small")
+    inode, size = path.stat().st_ino, path.stat().st_size
+    for number in range(20):
+        document.write(b"small" * number)
+    assert (path.stat().st_ino, path.stat().st_size) == (inode, size)
+    document.write(b"large" * size)
+    assert path.stat().st_ino != inode
+    assert DurableDocument(path).read() == b"large" * size
+
+
+def test_another_file_is_read_whole_and_becomes_a_document(tmp_path):
+    path = tmp_path / "document"
+    path.write_bytes(b'{"version": 1}')
+    document = DurableDocument(path)
+    assert document.read() == b'{"version": 1}'
+    document.write(b"ours")
+    assert DurableDocument(path).read() == b"ours"

@@ -7,12 +7,12 @@ Spec: docs/specs/accelerator-attach.md
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from moorage.accelerator import holdings as h
 from moorage.accelerator.checkpoint import Checkpoint
-from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.drivers.base import Driver, DriverError
 from moorage.accelerator.errors import (
     AlreadyPlugged,
     BadRequest,
@@ -22,7 +22,7 @@ from moorage.accelerator.errors import (
     PrepareFailed,
 )
 from moorage.accelerator.fleet import Fleet, Unit
-from moorage.accelerator.holdings import Attachment, Demand, Step
+from moorage.accelerator.holdings import Attachment, Claimed, Demand, Holdings, Step
 from moorage.accelerator.model import HandleState, Health
 from moorage.accelerator.naming import TraitKind, function_trait, parse_trait, same_id
 from moorage.accelerator.profile import Group, from_extra_specs
@@ -55,7 +55,7 @@ class AttachEngine:
                 request.instance_uuid, request.instance_name, request.project_id, request.digest, Step.CLAIMED, (),
                 request.user_id,
             )  # fmt: skip
-            held = self._checkpoint.step(partial(h.claim, new=new, demands=demands))
+            held = self._checkpoint.step(partial(self._claimed, new=new, demands=demands, placed=placed, chosen=chosen))
             try:
                 return self._hand_over(held.attachments[request.instance_uuid], placed, chosen)
             except Exception as error:  # raised again; whatever it is, what was claimed must be given back
@@ -160,16 +160,32 @@ class AttachEngine:
             chosen[name] = found
         return chosen
 
+    def _claimed(
+        self,
+        held: Holdings,
+        new: Attachment,
+        demands: Sequence[Demand],
+        placed: Sequence[tuple[Group, Unit, str]],
+        chosen: Mapping[str, Chosen],
+    ) -> Holdings:
+        """Where nothing is to be programmed first, the handles are touched next: one step, and one wait for the disk."""
+        after = h.claim(held, new, demands)
+        if chosen:
+            return after
+        for group, unit, _ in placed:
+            _check_functions(after, group, unit)
+        return h.begin_preparing(after, new.instance_uuid)
+
     def _hand_over(
         self, attachment: Attachment, placed: Sequence[tuple[Group, Unit, str]], chosen: Mapping[str, Chosen]
     ) -> list[str]:
         uuid = attachment.instance_uuid
         for deployable, found in chosen.items():
             self._programmer.load(deployable, found, uuid)
-        for group, unit, _ in placed:
-            if not group.wanted:
-                self._check_functions(group, unit)
-        self._checkpoint.step(partial(h.begin_preparing, instance_uuid=uuid))
+        if chosen:
+            for group, unit, _ in placed:
+                _check_functions(self._checkpoint.holdings, group, unit)
+            self._checkpoint.step(partial(h.begin_preparing, instance_uuid=uuid))
         for handle in attachment.handles:
             try:
                 self._fleet.unit(handle.deployable).driver.prepare(handle.pci_id, uuid)
@@ -179,20 +195,6 @@ class AttachEngine:
         pci_ids = _pci_ids(attachment)
         log.info("plugged", extra={"instance": uuid, "instance_name": attachment.instance_name, "pci_ids": pci_ids})
         return pci_ids
-
-    def _check_functions(self, group: Group, unit: Unit) -> None:
-        """R26: a pre-programmed function was scheduled for; the region may have been programmed since."""
-        wanted = [trait for text in group.required_traits if (trait := parse_trait(text)) is not None]
-        loaded = self._checkpoint.holdings.region(unit.deployable.name).bitstream
-        carried = loaded.functions if loaded else ()
-        for trait in wanted:
-            if trait.kind is not TraitKind.FUNCTION or not unit.deployable.programmable:
-                continue
-            if not any(same_id(trait.id, function.id or function.name) for function in carried):
-                names = ", ".join(sorted(function_trait(unit.device.vendor, one) for one in carried)) or "no function"
-                raise ConflictingBitstreams(
-                    f"{group.label} relies on function {trait.id}, but region {unit.deployable.name} carries {names} now"
-                )
 
     # ------------------------------------------------------------------------------------ releasing
 
@@ -209,11 +211,13 @@ class AttachEngine:
         held = self._checkpoint.step(partial(h.begin_release, instance_uuid=instance_uuid), reason)
         failures: list[str] = []
         if instance_uuid in held.attachments:
-            for handle in handles:
-                # A release that a crash cut short: this handle was done before.
-                if (record := held.handles.get(handle.pci_id)) and record.instance_uuid == instance_uuid:
-                    failures += self._clean_or_quarantine(handle.pci_id, handle.deployable)
-            self._checkpoint.step(partial(h.end_release, instance_uuid=instance_uuid))
+            # A release that a crash cut short: some handles were done before.
+            left = [
+                one
+                for one in handles
+                if (record := held.handles.get(one.pci_id)) and record.instance_uuid == instance_uuid
+            ]
+            failures = self._cleaned(left, partial(h.end_release, instance_uuid=instance_uuid))
         for deployable in dict.fromkeys(handle.deployable for handle in handles):
             self._programmer.settle(deployable)
         if failures:
@@ -222,21 +226,43 @@ class AttachEngine:
 
     def _clean_or_quarantine(self, pci_id: str, deployable: str) -> list[str]:
         """What went wrong, if anything."""
-        try:
-            self._clean(pci_id, deployable)
-        except (DriverError, BadRequest) as error:
-            log.error("handle is quarantined", extra={"handle": pci_id, "reason": error.message})
-            self._checkpoint.step(partial(h.clean, pci_id=pci_id))
-            self._checkpoint.step(partial(h.quarantine, pci_id=pci_id, reason=error.message))
-            return [f"{pci_id} ({error.message})"]
-        return []
+        return self._cleaned([Claimed(pci_id, deployable, rp_uuid="")], lambda held: held)
 
-    def _clean(self, pci_id: str, deployable: str) -> None:
-        driver = self._fleet.unit(deployable).driver
-        driver.release(pci_id)
-        self._checkpoint.step(partial(h.clean, pci_id=pci_id))
-        driver.clean(pci_id)
-        self._checkpoint.step(partial(h.free, pci_id=pci_id))
+    def _cleaned(self, handles: Sequence[Claimed], at_last: Callable[[Holdings], Holdings]) -> list[str]:
+        """What went wrong with which of them: all together released, then cleaned, then free or quarantined. A crash in
+        between leaves them dirty or ``cleaning``, and all of it is done again. `at_last` is part of the last step.
+        """
+        failures: dict[str, str] = {}
+        for handle in handles:
+            self._try(handle, failures, lambda driver, pci_id: driver.release(pci_id))
+        self._checkpoint.step(lambda held: _each(h.clean, held, handles))
+        for handle in handles:
+            if handle.pci_id not in failures:
+                self._try(handle, failures, lambda driver, pci_id: driver.clean(pci_id))
+
+        def ended(held: Holdings) -> Holdings:
+            for handle in handles:
+                if reason := failures.get(handle.pci_id):
+                    held = h.quarantine(held, handle.pci_id, reason)
+                else:
+                    held = h.free(held, handle.pci_id)
+            return at_last(held)
+
+        self._checkpoint.step(ended)
+        return [f"{pci_id} ({reason})" for pci_id, reason in failures.items()]
+
+    def _try(self, handle: Claimed, failures: dict[str, str], verb: Callable[[Driver, str], None]) -> None:
+        try:
+            verb(self._fleet.unit(handle.deployable).driver, handle.pci_id)
+        except (DriverError, BadRequest) as error:
+            log.error("handle is quarantined", extra={"handle": handle.pci_id, "reason": error.message})
+            failures[handle.pci_id] = error.message
+
+
+def _each(step: Callable[[Holdings, str], Holdings], held: Holdings, handles: Sequence[Claimed]) -> Holdings:
+    for handle in handles:
+        held = step(held, handle.pci_id)
+    return held
 
 
 def _demand(group: Group, unit: Unit, rp_uuid: str, chosen: Chosen | None) -> Demand:
@@ -247,3 +273,19 @@ def _demand(group: Group, unit: Unit, rp_uuid: str, chosen: Chosen | None) -> De
 
 def _pci_ids(attachment: Attachment) -> list[str]:
     return [handle.pci_id for handle in attachment.handles]
+
+
+def _check_functions(held: Holdings, group: Group, unit: Unit) -> None:
+    """R26: a pre-programmed function was scheduled for; the region may have been programmed since."""
+    if group.wanted or not unit.deployable.programmable:
+        return
+    loaded = held.region(unit.deployable.name).bitstream
+    carried = loaded.functions if loaded else ()
+    for trait in (trait for text in group.required_traits if (trait := parse_trait(text)) is not None):
+        if trait.kind is not TraitKind.FUNCTION:
+            continue
+        if not any(same_id(trait.id, function.id or function.name) for function in carried):
+            names = ", ".join(sorted(function_trait(unit.device.vendor, one) for one in carried)) or "no function"
+            raise ConflictingBitstreams(
+                f"{group.label} relies on function {trait.id}, but region {unit.deployable.name} carries {names} now"
+            )

@@ -1,8 +1,8 @@
-"""What is plugged where, on disk: one JSON file per host, replaced as a whole.
+"""What is plugged where, on disk: one file per host, JSON in two places that are written in turn.
 
-A write is durable before it counts (`moorage.durable`). So after a kill at any moment the file is either the old or
-the new one, never half of one. What the contents mean is `holdings`.
-What changes hands in a step stands in the journal of the same file.
+A write is durable before it counts (`moorage.durable.DurableDocument`). So after a kill at any moment what is read is
+either the old or the new document, never half of one. What the contents mean is `holdings`.
+What changes hands in a step stands in the journal of the same document.
 A lock beside it keeps a second process away: two agents over one file would hand out the same devices.
 Spec: docs/specs/accelerator-attach.md
 """
@@ -20,9 +20,11 @@ from moorage.accelerator.holdings import Holdings, with_happenings
 from moorage.accelerator.witness import happenings
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import StartError
-from moorage.durable import write_durably
+from moorage.durable import DurableDocument
 
-VERSION = 1
+VERSION = 2
+#: Version 1 was the document alone, without places.
+_READABLE = (b"1", b"2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,12 @@ class Checkpoint:
         self._lock = threading.Lock()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process_lock = _locked_for_this_process(path)
+        self._document = DurableDocument(path)
         self._holdings = self._read()
 
     def close(self) -> None:
         """Let another process have it. A process that dies lets go by that."""
+        self._document.close()
         self._process_lock.close()
 
     @property
@@ -70,13 +74,12 @@ class Checkpoint:
             return after
 
     def _read(self) -> Holdings:
-        try:
-            raw = self._path.read_bytes()
-        except FileNotFoundError:
+        raw = self._document.read()
+        if raw is None:
             return Holdings()
         try:
             version = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])["version"]
-            if bytes(version) != str(VERSION).encode():
+            if bytes(version) not in _READABLE:
                 raise StartError(
                     f"{self._path} is of version {bytes(version).decode()}, this program writes version {VERSION}; "
                     "run the version that wrote it, unplug everything, then start this one"
@@ -94,7 +97,7 @@ class Checkpoint:
         return document.holdings
 
     def _write(self, holdings: Holdings) -> None:
-        write_durably(self._path, msgspec.json.encode(_Document(VERSION, self._host, holdings)))
+        self._document.write(msgspec.json.encode(_Document(VERSION, self._host, holdings)))
 
 
 def _locked_for_this_process(path: Path) -> IO[bytes]:

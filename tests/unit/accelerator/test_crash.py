@@ -7,6 +7,7 @@ a new one starts over the same directory. (A real SIGKILL is in tests/wire/accel
 import pytest
 
 from moorage.accelerator.checkpoint import Checkpoint
+from moorage.accelerator.holdings import with_providers
 from moorage.accelerator.model import RegionState
 from moorage.core.errors import StartError
 from tests.unit.accelerator.rig import (
@@ -182,6 +183,17 @@ def test_a_checkpoint_that_cannot_be_read_stops_the_start(tmp_path):
         path.write_bytes(content)
         with pytest.raises(StartError, match=words):
             Checkpoint(path, HOST)
+
+
+def test_a_checkpoint_of_the_first_version_is_taken_over(tmp_path):
+    """It was the document alone."""
+    path = tmp_path / "checkpoint.json"
+    path.write_bytes(b'{"version": 1, "host": "compute-1", "holdings": {"rp_uuids": {"0000:17:00.0": "one"}}}')
+    checkpoint = Checkpoint(path, HOST)
+    assert checkpoint.holdings.rp_uuids == {"0000:17:00.0": "one"}
+    checkpoint.step(lambda held: with_providers(held, {"0000:17:00.0": "two"}))
+    checkpoint.close()
+    assert Checkpoint(path, HOST).holdings.rp_uuids == {"0000:17:00.0": "two"}
 
 
 def test_the_checkpoint_is_private_and_leaves_no_part_behind(rig):

@@ -1,7 +1,7 @@
 """Devices that exist as a file: regions that can be programmed, handles that get dirty, faults on order.
 
 ``<directory>/devices.json`` is what the hardware would remember: it outlives the process, and a process killed
-while programming leaves its region half-programmed there. ``<directory>/control.json``, read at each call, orders
+while programming leaves its region half-programmed there (a power cut may take its last steps). ``<directory>/control.json``, read at each call, orders
 latencies and faults (`Control`); both files may be written by a person or a test while the agent runs::
 
     {
@@ -24,7 +24,7 @@ from moorage.accelerator.drivers.base import DriverError, Identified
 from moorage.accelerator.model import Bitstream, Device, Health, RegionState
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
-from moorage.durable import write_durably
+from moorage.durable import write_durably, write_whole
 
 T = TypeVar("T")
 
@@ -204,7 +204,7 @@ class SimulatedDriver:
         return _decoded(self._state_path, _State) or _State()
 
     def _write(self, state: _State) -> None:
-        write_durably(self._state_path, msgspec.json.encode(state))
+        write_whole(self._state_path, msgspec.json.encode(state))
 
 
 def _decoded(path: Path, kind: type[T]) -> T | None:
