@@ -43,8 +43,8 @@ def _nobody() -> None:
 
 class AcceleratorAgent:
     """`directory` keeps the checkpoint. `changed` is called when traits or inventories are not what the host's resource
-    tracker has last seen, `to_report` when the central service is to be told: they wake the tracker and this agent's own
-    duty, and must not block.
+    tracker has last seen, `to_report` when the central service is to be told, `recorded` when it is to be told no more than
+    the history: they wake the tracker, this agent's own duty and `HistoryReports`, and must not block.
 
     A duty (`moorage.jobs.duties.Duty`): its tick reports to the central service, where one is given.
     """
@@ -61,6 +61,7 @@ class AcceleratorAgent:
         reports: AcceleratorClient | None = None,
         changed: Callable[[], None] = _nobody,
         to_report: Callable[[], None] = _nobody,
+        recorded: Callable[[], None] = _nobody,
         checkpoint: Checkpoint | None = None,
         report_every: timedelta = REPORT_EVERY,
         names: Names = Names.SPEC,
@@ -78,6 +79,7 @@ class AcceleratorAgent:
         self._discovering = threading.Lock()
         self._changed = changed
         self._to_report = to_report
+        self._recorded = recorded
         #: Of what the resource tracker has last seen.
         self._offer: object = None
         self._started = False
@@ -206,7 +208,9 @@ class AcceleratorAgent:
         # What is plugged changes nothing in Placement; what cannot be given out again does.
         if h.offer(self.holdings) != self._offer:
             self._changed()
-        if not is_told:
+        if is_told:
+            self._recorded()
+        else:
             self._to_report()
 
     def program(self, order: object) -> str:
@@ -246,7 +250,29 @@ class AcceleratorAgent:
         held = self.holdings
         self._reports.report_devices(self._host, device_reports(held, self._names))
         self._reports.report_attachments(self._host, attachment_reports(held))
-        while records := self.holdings.journal.pending[:RECORDS_AT_ONCE]:
+        self.report_history()
+        return self._clock.now() + self._report_every
+
+    def report_history(self) -> None:
+        """What the central service does not know of it."""
+        while self._reports is not None and (records := self.holdings.journal.pending[:RECORDS_AT_ONCE]):
             self._reports.report_history(self._host, records)
             self._checkpoint.step(partial(h.told, upto=records[-1].sequence))
-        return self._clock.now() + self._report_every
+
+
+class HistoryReports:
+    """A duty: tells the history what jobs have changed. Nobody waits for that, so it is told for many of them at once."""
+
+    rest_s = 1.0
+
+    def __init__(self, agent: AcceleratorAgent) -> None:
+        self.name = history_topic(agent.host)
+        self._agent = agent
+
+    def tick(self) -> None:
+        self._agent.report_history()
+
+
+def history_topic(host: str) -> str:
+    """What to wake when there are records to be told."""
+    return f"device history of {host}"

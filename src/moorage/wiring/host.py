@@ -7,7 +7,7 @@ from pathlib import Path
 
 import os_acc
 from moorage.accelerator import agent_api
-from moorage.accelerator.agent import AcceleratorAgent
+from moorage.accelerator.agent import AcceleratorAgent, HistoryReports, history_topic
 from moorage.accelerator.agent_socket import SocketServer, is_too_long
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.base import Driver
@@ -46,6 +46,7 @@ from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.client import ImageWriter
 from moorage.images.glance import GlanceImages
+from moorage.jobs.duties import Duty
 from moorage.placement.client import PlacementClient
 from moorage.wire.app import WsgiApp
 from moorage.wire.transports import InProcessTransport
@@ -98,7 +99,7 @@ def build_agent(parts: Parts) -> ProviderConfigKeeper:
         keeper, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s
     )
     parts.plane.reloads.append(lambda: _ask(watch, parts))
-    parts.plane.duties += [accelerators, watch, _binding_duty(parts, accelerators), *agent.duties]
+    parts.plane.duties += [*_accelerator_duties(parts, accelerators), watch, *agent.duties]
     if options.virt_driver == "libvirt":  # simulated domains do nothing by themselves
         parts.plane.duties.append(_domains_duty(parts, virt, compute))
     return keeper
@@ -122,7 +123,7 @@ def build_accelerator_agent(parts: Parts) -> None:
     parts.plane.stops.append(accelerators.close)
     _serve_os_acc(parts, accelerators)
     resources = ResourcesDuty(tracker, host=options.host, clock=parts.clock, period_s=options.update_period_s)
-    parts.plane.duties += [accelerators, resources, _binding_duty(parts, accelerators)]
+    parts.plane.duties += [*_accelerator_duties(parts, accelerators), resources]
 
 
 def _hypervisor(parts: Parts) -> VirtDriver:
@@ -151,6 +152,10 @@ def _serve_os_acc(parts: Parts, accelerators: AcceleratorAgent) -> None:
     """For the os_acc of other processes of this host; our own agent needs no socket."""
     app, wanted = agent_api.wsgi_app(accelerators, parts.ids), parts.config.accelerator.agent_socket
     _serve_here(parts, app, wanted, "os-acc.sock", "[accelerator] agent_socket")
+
+
+def _accelerator_duties(parts: Parts, accelerators: AcceleratorAgent) -> list[Duty]:
+    return [accelerators, HistoryReports(accelerators), _binding_duty(parts, accelerators)]
 
 
 def _binding_duty(parts: Parts, accelerators: AcceleratorAgent) -> JobsDuty:
@@ -219,6 +224,7 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
         reports=AcceleratorClient(parts.client("accelerator")),
         changed=lambda: parts.wakeups.wake(resources_topic(host)),
         to_report=lambda: parts.wakeups.wake(f"accelerator-agent@{host}"),
+        recorded=lambda: parts.wakeups.wake(history_topic(host)),
         report_every=timedelta(seconds=parts.config.accelerator.report_period_s),
         names=Names(parts.config.accelerator.names),
     )

@@ -9,6 +9,7 @@ from moorage.accelerator import custody
 from moorage.accelerator import holdings as h
 from moorage.accelerator.custody import MOST_PENDING, Event, Happening, Journal
 from moorage.accelerator.errors import CleanFailed, ProgramFailed
+from moorage.durable import DurableDocument
 from tests.unit.accelerator.rig import (
     AES,
     GPU,
@@ -205,7 +206,7 @@ def test_an_old_checkpoint_is_read_as_one_without_history(rig):
     path = rig.directory / "agent" / "checkpoint.json"
     import msgspec
 
-    document = msgspec.json.decode(path.read_bytes())
+    document = msgspec.json.decode(DurableDocument(path).read())
     del document["holdings"]["journal"]
     path.write_bytes(msgspec.json.encode(document))
     rig.restart()
