@@ -5,7 +5,7 @@ PYTHON ?= python3
 MAKEFLAGS += --no-print-directory
 INSTALL := .venv/bin/python tools/install.py
 # What `make test` installs, two at a time.
-EVERYTHING := .venv/.dev .venv/.libvirt .venv-clients/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done .venv-tempest/.done
+EVERYTHING := .venv/.dev .venv/.libvirt .venv-clients/.done .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done .venv-tempest/.done
 PYTEST := .venv/bin/pytest
 
 .PHONY: help
@@ -86,7 +86,7 @@ specs: .venv/.dev ## Fill the tables of docs/specs from the docstrings of the te
 
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware libvirt nvidia clients keystone glance nova conformance tempest bench; do \
+	@for lock in runtime uv dev keystonemiddleware libvirt nvidia clients cyborgclient keystone glance nova conformance tempest bench; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -94,7 +94,7 @@ lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 
 .PHONY: clean
 clean: ## Remove virtual environments, caches and build output (state of a plane stays)
-	rm -rf .venv .venv-clients .venv-keystone .venv-glance .venv-nova .venv-conformance .venv-tempest .venv-bench build dist src/*.egg-info
+	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-conformance .venv-tempest .venv-bench build dist src/*.egg-info
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -123,6 +123,10 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 
 .venv-clients/.done: requirements/clients.txt | .venv/.uv
 	@$(INSTALL) --into .venv-clients --name "the OpenStack clients" $<
+	@touch $@
+
+.venv-cyborgclient/.done: requirements/cyborgclient.txt | .venv/.uv
+	@$(INSTALL) --into .venv-cyborgclient --name "the older accelerator client" $<
 	@touch $@
 
 .venv-keystone/.done: requirements/keystone.txt | .venv/.uv

@@ -139,10 +139,10 @@ class Said:
 PATIENCE_S = 300
 
 
-def openstack(variables: dict[str, str], *commands: Sequence[str]) -> list[Said]:
+def openstack(variables: dict[str, str], *commands: Sequence[str], clients: str = ".venv-clients") -> list[Said]:
     """Unmodified ``openstack`` commands one after the other, in one process: each start costs a second."""
     done = subprocess.run(
-        [python_of(".venv-clients"), Path(__file__).with_name("stock_client.py")],
+        [python_of(clients), Path(__file__).with_name("stock_client.py")],
         input=json.dumps([list(command) for command in commands]),
         env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables},
         capture_output=True,

@@ -1,4 +1,4 @@
-"""``openstack accelerator ...`` of python-openstackclient, unmodified, over a socket."""
+"""``openstack accelerator ...`` of python-openstackclient and of python-cyborgclient, unmodified, over a socket."""
 
 import threading
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -11,6 +11,9 @@ from tests.processes import openstack
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, Rig, gpu, new_instance, rp
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
+
+#: Where python-cyborgclient's commands are; beside a newer python-openstackclient that one's would be run.
+OLDER = ".venv-cyborgclient"
 
 
 class Quiet(WSGIRequestHandler):
@@ -35,6 +38,12 @@ def variables(app):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield {"OS_AUTH_TYPE": "none", "OS_ENDPOINT": f"http://127.0.0.1:{server.server_port}/accelerator/v2"}
         server.shutdown()
+
+
+def jobs_of(rig, wire, clock):
+    """What a host does for the service, one step per tick."""
+    runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
+    return JobsDuty(host=HOST, number=1, service=wire.client(), runner=runner, clock=clock, poll_period_s=1)
 
 
 def test_the_commands_an_operator_types(variables, wire, tmp_path):
@@ -80,14 +89,7 @@ def test_requests_are_made_bound_unbound_and_deleted(variables, wire, clock, tmp
     rig = Rig(tmp_path / "host", clock=clock)
     rig.agent._reports = wire.client()
     rig.agent.tick()
-    jobs = JobsDuty(
-        host=HOST,
-        number=1,
-        service=wire.client(),
-        runner=AcceleratorRunner(rig.agent, keep_alive_period_s=10),
-        clock=clock,
-        poll_period_s=1,
-    )
+    jobs = jobs_of(rig, wire, clock)
     json_form = ("-f", "json")
     arq = ["accelerator", "arq"]
     profile = ["accelerator", "device", "profile", "create", "card", "--group", "resources:CUSTOM_ACCELERATOR_GPU=1"]
@@ -105,3 +107,60 @@ def test_requests_are_made_bound_unbound_and_deleted(variables, wire, clock, tmp
     assert rig.agent.holdings.attachments == {}
     delete, gone = openstack(variables, [*arq, "delete", uuid], [*arq, "show", uuid])
     assert (delete.status, gone.status != 0) == (0, True), delete.err
+
+
+def test_every_command_of_the_older_client_that_its_sdk_can_send(variables, wire, clock, tmp_path):
+    """Not `device enable` and `disable`, which that openstacksdk lacks, nor `deployable program`, which asks for a Glance."""
+    rig = Rig(tmp_path / "host", clock=clock)
+    rig.agent._reports = wire.client()
+    rig.agent.tick()
+    jobs = jobs_of(rig, wire, clock)
+
+    def run(*commands):
+        return openstack(variables, *(["accelerator", *command.split()] for command in commands), clients=OLDER)
+
+    devices, deployables, profile, profiles, arq = run(
+        "device list -f json",
+        "deployable list -f json",
+        'device profile create card [{"resources:CUSTOM_ACCELERATOR_GPU":"1"}] -f json',
+        "device profile list -f json",
+        "arq create card -f json",
+    )
+    assert sorted(row["type"] for row in devices.document) == ["FPGA"] * 2 + ["GPU"] * 4
+    assert profile.document["groups"] == [{"resources:CUSTOM_ACCELERATOR_GPU": "1"}]
+    assert [row["name"] for row in profiles.document] == ["card"]
+    part, uuid, instance = deployables.document[0], arq.document["uuid"], new_instance()
+    device, deployable, of_profile, arqs, attribute, bind = run(
+        f"device show {devices.document[0]['uuid']} -f json",
+        f"deployable show {part['uuid']} -f json",
+        f"device profile show {profile.document['uuid']} -f json",
+        "arq list -f json",
+        f"device attribute create {part['device_id']} speed fast -f json",
+        f"arq bind {uuid} {HOST} {instance} {rp(GPU)} {PROJECT} -f json",
+    )
+    assert device.document["uuid"] == devices.document[0]["uuid"]
+    assert deployable.document["name"] == part["name"]
+    assert of_profile.document["name"] == "card"
+    assert [row["uuid"] for row in arqs.document] == [uuid]
+    assert bind.status == 0, bind.err
+    for _ in range(2):  # the attribute is told to the host, then the request is bound
+        jobs.tick()
+    shown, attributes, of_attribute, unbind = run(
+        f"arq show {uuid} -f json",
+        "device attribute list -f json",
+        f"device attribute show {attribute.document['uuid']} -f json",
+        f"arq unbind {uuid}",
+    )
+    assert (shown.document["state"], shown.document["instance_uuid"]) == ("Bound", instance)
+    assert ("speed", "fast") in {(row["key"], row["value"]) for row in attributes.document}
+    assert of_attribute.document["key"] == "speed"
+    assert unbind.status == 0, unbind.err
+    jobs.tick()
+    assert rig.agent.holdings.attachments == {}
+    gone = run(
+        f"arq delete {uuid}",
+        f"device attribute delete {attribute.document['uuid']}",
+        "device profile delete card",
+    )
+    assert [one.status for one in gone] == [0, 0, 0], gone
+    assert [one.document for one in run("arq list -f json", "device profile list -f json")] == [[], []]

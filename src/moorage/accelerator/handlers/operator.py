@@ -37,7 +37,7 @@ def show_attribute(call: Call[AcceleratorService], uuid: str) -> Reply:
 
 
 def create_attribute(call: Call[AcceleratorService]) -> Reply:
-    body = call.json
+    body = call.json.get("attribute", call.json)
     row = call.service.operator.create_attribute(int(body["deployable_id"]), body["key"], body["value"])
     return Reply(201, shapes.attribute(row, call.base_url))
 

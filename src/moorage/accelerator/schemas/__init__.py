@@ -107,16 +107,21 @@ PROGRAM = Schema(
     }
 )
 
+_ATTRIBUTE = {
+    "type": "object",
+    "required": ["deployable_id", "key", "value"],
+    "properties": {
+        "deployable_id": {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]{1,18}$"}]},
+        "key": {"type": "string", "minLength": 1, "maxLength": 255},
+        "value": {"type": "string", "minLength": 1, "maxLength": 255},
+    },
+}
+#: The peer's form, or what openstacksdk makes of it: ``{"attribute": {...}}``.
 CREATE_ATTRIBUTE = Schema(
     {
         "type": "object",
-        "required": ["deployable_id", "key", "value"],
-        "properties": {
-            "deployable_id": {
-                "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]{1,18}$"}]
-            },
-            "key": {"type": "string", "minLength": 1, "maxLength": 255},
-            "value": {"type": "string", "minLength": 1, "maxLength": 255},
-        },
+        "if": {"required": ["attribute"]},
+        "then": {"properties": {"attribute": _ATTRIBUTE}},
+        "else": _ATTRIBUTE,
     }
 )
