@@ -285,6 +285,9 @@ class AcceleratorOptions:
     bitstream_cache_bytes: int = option(4 << 30, "Bound of the host's cache of bitstreams.")
     report_period_s: float = option(30.0, "How often a host tells the accelerator service everything again.")
     poll_period_s: float = option(5.0, "How often to look for events to compute without being told.")
+    legacy_500: bool = option(
+        False, "Answer 500, as Cyborg does, where it does not check what users send: for clients that insist on it."
+    )
     history_days: int = option(
         400, "How long the service keeps what was done with devices (`moorage accelerator history`). 0: for ever."
     )

@@ -5,6 +5,9 @@ Each has a code that `os_acc.exception` turns back into its own class on the oth
 
 from moorage.core.errors import Conflict, Invalid, MoorageError, NotFound, Unavailable
 
+#: Of refusals where the peer checks nothing and answers 500 (`AcceleratorOptions.legacy_500`).
+UNCHECKED = "accelerator.unchecked_by_the_peer"
+
 
 class BadRequest(Invalid):
     """The parameters of a call cannot be right on this host, whatever its state."""

@@ -14,6 +14,7 @@ from moorage.accelerator import store
 from moorage.accelerator import tables as t
 from moorage.accelerator.binding import RequestState
 from moorage.accelerator.device_profile import NewProfile, check
+from moorage.accelerator.errors import UNCHECKED
 from moorage.accelerator.history_service import HistoryService
 from moorage.accelerator.host_jobs import HostJobs
 from moorage.accelerator.inventory import provider_name
@@ -96,7 +97,14 @@ class AcceleratorService:
         try:
             return self._database.in_transaction(work)
         except IntegrityError as error:
-            raise Conflict(f"A device_profile with name {new.name} or uuid {uuid} already exists.") from error
+            code = UNCHECKED if self._has_profile(uuid) else None
+            raise Conflict(
+                f"A device_profile with name {new.name} or uuid {uuid} already exists.", code=code
+            ) from error
+
+    def _has_profile(self, uuid: str) -> bool:
+        with self._database.read() as connection:
+            return store.profile(connection, uuid=uuid) is not None
 
     def delete_profiles(self, names_or_uuids: Sequence[str]) -> None:
         """All of them or none."""

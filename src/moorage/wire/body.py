@@ -22,10 +22,17 @@ class Schema:
     """One JSON schema (draft 2020-12 unless ``$schema`` says otherwise), compiled at first use."""
 
     def __init__(
-        self, document: Mapping[str, Any], *, formats: Mapping[str, Callable[[str], bool]] | None = None
+        self,
+        document: Mapping[str, Any],
+        *,
+        formats: Mapping[str, Callable[[str], bool]] | None = None,
+        code: str = "moorage.schema",
     ) -> None:
-        """`formats` are checks of a service's own for the word ``format``: {"uuid": looks_like_uuid}."""
+        """`formats` are checks of a service's own for the word ``format``: {"uuid": looks_like_uuid}; `code` is that of
+        the refusals.
+        """
         self.document = document
+        self._code = code
         self._formats = dict(formats or {})
 
     @cached_property
@@ -39,7 +46,7 @@ class Schema:
         import jsonschema  # 80 ms to import: paid by the first bad request, not by every start
 
         if (size := _size(instance)) > _MOST_PRINTED:
-            raise Invalid(word(self._brief(instance, size)), code="moorage.schema")
+            raise Invalid(word(self._brief(instance, size)), code=self._code)
         validator_class = jsonschema.validators.validator_for(self.document, default=jsonschema.Draft202012Validator)
         checker = jsonschema.FormatChecker()
         for name, check in self._formats.items():
@@ -48,7 +55,7 @@ class Schema:
         validator = validator_class(self.document, format_checker=checker)
         error = jsonschema.exceptions.best_match(validator.iter_errors(instance))
         if error is not None:
-            raise Invalid(word(error), code="moorage.schema")
+            raise Invalid(word(error), code=self._code)
 
     def _brief(self, instance: Any, size: int) -> Any:
         """A ``jsonschema.ValidationError`` without the instance: the peers' words print all of it, and for 10 MB that

@@ -271,7 +271,10 @@ def build_accelerator(parts: Parts) -> None:
     if days := _history_days(parts.config):
         parts.plane.duties.append(HistoryDuty(engine, parts.clock, keep=timedelta(days=days)))
     parts.plane.duties.append(EventsDuty(engine, parts.clock, compute, worker=events, poll_s=poll_s))
-    parts.serve("accelerator", accelerator_routes.API, service, accelerator_routes.RULES, engine)
+    api = accelerator_routes.API
+    if parts.config.accelerator.legacy_500:
+        api = dataclasses.replace(api, error_shape=accelerator_routes.legacy_error_shape)
+    parts.serve("accelerator", api, service, accelerator_routes.RULES, engine)
 
 
 def _history_days(config: Config) -> int:

@@ -1,5 +1,7 @@
 """Device profiles."""
 
+from collections.abc import Sequence
+
 from moorage.accelerator.device_profile import NewProfile
 from moorage.accelerator.handlers import shapes
 from moorage.accelerator.service import AcceleratorService
@@ -39,13 +41,15 @@ def create(call: Call[AcceleratorService]) -> Reply:
 
 
 def delete(call: Call[AcceleratorService], name_or_uuid: str) -> Reply:
-    call.service.delete_profiles([name_or_uuid])
-    return Reply(204)
+    return _delete(call, [name_or_uuid])
 
 
 def delete_several(call: Call[AcceleratorService]) -> Reply:
-    wanted = [part for part in (call.query.first("value") or "").split(",") if part]
-    if not wanted:
+    return _delete(call, (call.query.first("value") or "").split(","))
+
+
+def _delete(call: Call[AcceleratorService], names: Sequence[str]) -> Reply:
+    if not (wanted := [name for name in names if name]):
         raise Invalid("Name the device profiles to delete: ?value=<name>,<name>.")
     call.service.delete_profiles(wanted)
     return Reply(204)

@@ -1,6 +1,7 @@
 """Accelerator requests (ARQs), and the jobs of hosts that bind them."""
 
 from moorage.accelerator.binding import decode_patch
+from moorage.accelerator.errors import UNCHECKED
 from moorage.accelerator.handlers import shapes
 from moorage.accelerator.service import AcceleratorService
 from moorage.core.errors import Invalid
@@ -11,7 +12,9 @@ from moorage.wire.call import Call, Reply
 def index(call: Call[AcceleratorService]) -> Reply:
     bind_state = call.query.first("bind_state")
     if bind_state not in (None, "resolved"):
-        raise Invalid(f"Accelerator requests with bind_state {bind_state} cannot be listed; use resolved.")
+        raise Invalid(
+            f"Accelerator requests with bind_state {bind_state} cannot be listed; use resolved.", code=UNCHECKED
+        )
     rows = call.service.requests.index(call.caller, call.query.first("instance"), resolved=bind_state is not None)
     return Reply(body={"arqs": [shapes.request(row, call.base_url) for row in rows]})
 
@@ -40,7 +43,10 @@ def patch_one(call: Call[AcceleratorService], uuid: str) -> Reply:
 def delete(call: Call[AcceleratorService]) -> Reply:
     instance, several = call.query.first("instance"), call.query.first("arqs")
     if (instance is None) == (several is None):
-        raise Invalid("Name either the requests to delete, ?arqs=<uuid>,<uuid>, or their instance, ?instance=<uuid>.")
+        raise Invalid(
+            "Name either the requests to delete, ?arqs=<uuid>,<uuid>, or their instance, ?instance=<uuid>.",
+            code=UNCHECKED,
+        )
     if instance is not None:
         call.service.requests.delete_of(call.caller, instance)
     else:

@@ -1,5 +1,6 @@
 """What a request body must look like before it is decoded."""
 
+from moorage.accelerator.errors import UNCHECKED
 from moorage.wire.body import Schema
 
 #: The peer's form: a list of exactly one profile.
@@ -22,7 +23,8 @@ CREATE_DEVICE_PROFILE = Schema(
                 },
             },
         },
-    }
+    },
+    code=UNCHECKED,
 )
 
 DEVICES = Schema(
@@ -56,7 +58,7 @@ CREATE_REQUESTS = Schema(
     {
         "type": "object",
         "required": ["device_profile_name"],
-        "properties": {"device_profile_name": {"type": "string", "minLength": 1, "maxLength": 255}},
+        "properties": {"device_profile_name": {"type": "string", "maxLength": 255}},
     }
 )
 
@@ -104,7 +106,8 @@ PROGRAM = Schema(
                 },
             },
         },
-    }
+    },
+    code=UNCHECKED,
 )
 
 _ATTRIBUTE = {
@@ -123,5 +126,6 @@ CREATE_ATTRIBUTE = Schema(
         "if": {"required": ["attribute"]},
         "then": {"properties": {"attribute": _ATTRIBUTE}},
         "else": _ATTRIBUTE,
-    }
+    },
+    code=UNCHECKED,
 )

@@ -1,6 +1,6 @@
-"""Tempest's compute tests against a plane of ours: its configuration and accounts, and one run of named tests.
+"""Tempest's tests against a plane of ours: its configuration and accounts, and one run of named tests.
 
-Tempest comes from its package in a virtual environment of its own (.venv-tempest); nothing of it is in this repository.
+Tempest and the accelerators' plugin come from their packages in a virtual environment of its own (.venv-tempest); nothing of it is in this repository.
 """
 
 import os
@@ -16,19 +16,18 @@ from tests.processes import python_of
 from tests.system.planes import PlaneProcess
 
 #: Of people that only this rig knows.
-PREFIX = "tempest.api.compute."
 PASSWORD = "tempest-secret"
-#: {name: (project, role)}: three people in each of three projects, and an administrator.
+#: {name: (project, role)}: three people in each of three projects, a service, and two administrators.
 PEOPLE = {
     f"{role}-{project}": (project, role)
     for project in ("demo", "other", "third")
     for role in ("member", "reader", "manager")
-} | {"chief": ("admin", "admin")}
+} | {"chief": ("admin", "admin"), "second": ("demo", "admin"), "a-service": ("demo", "service")}
 
 
-def modules() -> list[str]:
-    """All modules of tests that there are below `PREFIX`."""
-    (top,) = python_of(".venv-tempest").parents[1].glob("lib/python3*/site-packages/tempest/api/compute")
+def modules(package: str) -> list[str]:
+    """All modules of tests that there are below `package`, without its name."""
+    (top,) = python_of(".venv-tempest").parents[1].glob(f"lib/python3*/site-packages/{package.replace('.', '/')}")
     found = (path.relative_to(top).with_suffix("") for path in top.rglob("test_*.py"))
     return [".".join(path.parts) for path in found]
 
@@ -99,6 +98,9 @@ cinder = false
 swift = false
 glance = true
 nova = true
+cyborg = true
+[cyborg_policy]
+enforce_new_defaults = true
 [image]
 build_timeout = 60
 region = RegionOne
@@ -141,7 +143,7 @@ enabled_filters = all
 
 
 #: What a run says of each test: ``tempest.api.compute....test_x[id-...] ... ok``.
-_OUTCOME = re.compile(r"^(?:setUpClass \()?(tempest\.[\w.]+)\)?(?:\[[^\]]*\])? \.\.\. (.*)$", re.MULTILINE)
+_OUTCOME = re.compile(r"^(?:setUpClass \()?((?:cyborg_)?tempest[\w.]+)\)?(?:\[[^\]]*\])? \.\.\. (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

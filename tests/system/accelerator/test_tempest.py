@@ -1,0 +1,28 @@
+"""The peer's own Tempest plugin against the accelerator service of a plane, with the peer's 500s where it insists on them."""
+
+import time
+
+import pytest
+
+from tests.processes import free_port
+from tests.system import tempest_rig
+from tests.system.planes import PlaneProcess, write_config
+
+pytestmark = [pytest.mark.slow, pytest.mark.tempest]
+
+PACKAGE = "cyborg_tempest_plugin.tests.api"
+#: {class: why it fails}.
+NOT_HERE = {"test_srbac.TestSRBACScopeEnforcement": "wants an administrator of the whole system; ours are of projects"}
+
+
+def test_nothing_fails_but_what_is_named(tmp_path):
+    options = {"agent": {"simulated_hosts": 1}, "accelerator": {"legacy_500": True}}
+    config = write_config(tmp_path / "state", server={"port": free_port()}, **options)
+    with PlaneProcess(config.source) as plane:
+        tempest_rig.add_people(plane)
+        time.sleep(1.5)  # the users file is looked at once in a second
+        etc = tempest_rig.configure(plane, tmp_path / "tempest")
+        names = [f"{PACKAGE}.{module}" for module in tempest_rig.modules(PACKAGE)]
+        outcome = tempest_rig.run(etc, names, timeout_s=300)
+    assert outcome.failed == sorted(f"{PACKAGE}.{name}" for name in NOT_HERE), outcome.text[-6000:]
+    assert len(outcome.passed) >= 38, outcome.text[-3000:]
