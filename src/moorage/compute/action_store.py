@@ -1,6 +1,6 @@
 """What was done to servers: actions and their events, as ``os-instance-actions`` shows them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -47,20 +47,22 @@ _TOUCH_ALL = (
 
 def begin_action(connection: Connection, action: Action) -> None:
     """`action.events` are not stored here: see `begin_event`."""
-    connection.execute(
-        _INSERT,
-        {
-            "id": action.id,
-            "server_id": action.server_id,
-            "request_id": action.request_id,
-            "name": action.name,
-            "user_id": action.user_id,
-            "project_id": action.project_id,
-            "started_at": action.started_at,
-            "updated_at": action.updated_at,
-            "message": action.message,
-        },
-    )
+    connection.execute(_INSERT, _values(action))
+
+
+def begin_actions(connection: Connection, actions: Sequence[Action], event: str, now: datetime) -> None:
+    """New ones, each with its first event."""
+    connection.execute(_INSERT, [_values(action) for action in actions])
+    events = [{"action_id": action.id, "name": event, "host": None, "started_at": now} for action in actions]
+    connection.execute(_EVENT_INSERT, events)
+
+
+def _values(action: Action) -> dict[str, Any]:
+    return {
+        "id": action.id, "server_id": action.server_id, "request_id": action.request_id, "name": action.name,
+        "user_id": action.user_id, "project_id": action.project_id, "started_at": action.started_at,
+        "updated_at": action.updated_at, "message": action.message,
+    }  # fmt: skip
 
 
 def begin_event(connection: Connection, action_id: str, name: str, host: str | None, now: datetime) -> None:

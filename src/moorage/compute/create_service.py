@@ -16,7 +16,7 @@ from moorage.compute.known_names import KnownNames
 from moorage.compute.messages import scheduling_id
 from moorage.compute.model import BUILD_QUEUE, JOB_BUILD, Action, Flavor, PowerState, Server, TaskState, VmState
 from moorage.compute.placeable import ProfileLookup, check_size, with_device_profile
-from moorage.compute.quota_service import QuotaService
+from moorage.compute.quota_service import QuotaService, of_flavor
 from moorage.compute.server_request import (
     Image,
     ImageLookup,
@@ -74,7 +74,7 @@ class CreateService:
         image, flavor, zone, host, needs = self._looked_up(caller, new, may_force_host=may_force_host)
         most_members = self._groups.most_members(caller.project_id) if "group" in new.scheduler_hints else 0
         others = self._quotas.held_by_others(caller.project_id)
-        now = self._clock.now()
+        now, one = self._clock.now(), of_flavor(flavor)
         wanted = [self._new_server(caller, new, flavor, zone, host, index, now) for index in range(new.count)]
         reservation_id = f"r-{self._ids.uuid()[:8]}"
         properties = None if image is None else dict(image.properties)
@@ -82,21 +82,21 @@ class CreateService:
 
         def work(connection: Connection) -> list[Server]:
             count = self._quotas.admit_servers(
-                connection, caller.project_id, flavor, min(new.least, new.count), new.count, others
+                connection, caller.project_id, one, min(new.least, new.count), new.count, others
             )
             self._quotas.check_metadata(connection, caller.project_id, new.metadata)
             group = self._groups.wanted_by(connection, caller, new.scheduler_hints)
             key_data = _key_data(connection, caller, new.key_name)
-            actions = []
-            for server in wanted[:count]:
-                store.insert_server(connection, replace(server, key_data=key_data))
-                action = Action(
+            made = [replace(server, key_data=key_data) for server in wanted[:count]]
+            store.insert_servers(connection, made, one)
+            actions = [
+                Action(
                     self._ids.uuid(), server.id, request_id, lifecycle.CREATE.name, caller.user_id, caller.project_id,
                     now, now, None,
-                )  # fmt: skip
-                action_store.begin_action(connection, action)
-                action_store.begin_event(connection, action.id, SCHEDULE_EVENT, None, now)
-                actions.append(action)
+                )
+                for server in made
+            ]  # fmt: skip
+            action_store.begin_actions(connection, actions, SCHEDULE_EVENT, now)
             if group is not None:
                 self._groups.join(connection, group, [action.server_id for action in actions], most_members)
             job = _build_job(actions, {"request_id": request_id, "image_properties": needs})

@@ -132,6 +132,14 @@ class MoveProgress:
             return [MOVE_QUEUE]  # that step ends by itself
         return [self.begin(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
 
+    def give_up(self, connection: Connection, move: Move, behind: Move, server: Server) -> list[str]:
+        """Its destination is down: the server gets back what it had, after `behind` has taken over what it holds there.
+        Both are the server's own jobs, one after the other. What was accepted meanwhile begins then.
+        """
+        move = replace(move, details={**move.details, "abandoned": True})
+        kept = self.begin(connection, behind, server, "keep")
+        return [kept, self.begin(connection, move, server, "give-back")]
+
     def given_back(self, connection: Connection, move: Move, server: Server) -> list[str]:
         """The server has what it had, where it was; the move is over. Answers whom to hint at."""
         now = self._clock.now()

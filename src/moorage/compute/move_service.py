@@ -15,7 +15,7 @@ from moorage.compute.lifecycle import Operation
 from moorage.compute.messages import situation
 from moorage.compute.model import Flavor, Server, VmState
 from moorage.compute.move_progress import MoveProgress
-from moorage.compute.moves import Move, MoveKind, is_undecided
+from moorage.compute.moves import Move, MoveKind, is_built_again, is_undecided
 from moorage.compute.placeable import ProfileLookup, with_device_profile
 from moorage.compute.quota_service import QuotaService
 from moorage.compute.server_request import fields_of, usable_flavor
@@ -112,7 +112,9 @@ class MoveService:
         self._begin(caller, request_id, server_id, MoveKind.LIVE, self._check_movable, to=to)
 
     def evacuate(self, caller: Caller, request_id: str, server_id: str, to: Destination, *, ends_stopped: bool) -> None:
-        """Only from a host that is down. What it was still to do with the server it shall not do any more."""
+        """Only from a host that is down. What it was still to do with the server it shall not do any more. As with the peer
+        in any task: so one to a host that died as well is made up for by the next request.
+        """
 
         def check(connection: Connection, server: Server) -> Sequence[str]:
             if self._is_up(connection, server.host):
@@ -122,10 +124,24 @@ class MoveService:
                 queue
                 for move in move_store.open_moves(connection, server.id)
                 if is_undecided(move)
-                for queue in self._progress.cut_short(connection, move, server)
+                for queue in self._cut_short(connection, move, server)
             ]
 
         self._begin(caller, request_id, server_id, MoveKind.EVACUATION, check, to=to, ends_stopped=ends_stopped)
+
+    def _cut_short(self, connection: Connection, move: Move, server: Server) -> Sequence[str]:
+        """Raises `Conflict` for a move that has to come to its end first."""
+        if not is_built_again(move) or self._is_up(connection, move.dest_host):
+            return self._progress.cut_short(connection, move, server)
+        now, host = self._clock.now(), move.dest_host or ""
+        store.HOST_JOBS.revoke(connection, server.id, host, now)
+        # What may be of it at that destination stays held, and goes when that is back, as if it had been deleted there.
+        behind = replace(
+            move, id=self._ids.uuid(), kind=MoveKind.DELETION, status="accepted", step=None, source_host=host,
+            dest_host=None, wanted_host=None, old_placed=move.new_placed, new_placed=None, created_at=now, updated_at=now,
+        )  # fmt: skip
+        move_store.insert_move(connection, behind)
+        return self._progress.give_up(connection, move, behind, server)
 
     def unshelve(self, caller: Caller, request_id: str, server_id: str, to: Destination) -> None:
         """On its host, if it is still there; else as a new server is built, from the image of its disk.

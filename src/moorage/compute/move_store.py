@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 
+from moorage.compute import counting_store
 from moorage.compute.model import Flavor, Placed, VmState
 from moorage.compute.moves import LEAVE_BEHIND, Move, MoveKind
 from moorage.compute.store import placed_of
@@ -33,6 +34,7 @@ def insert_move(connection: Connection, move: Move) -> None:
     values = asdict(move)
     del values["number"]
     connection.execute(insert(moves), values)
+    counting_store.uncount(connection, move.server_id)
 
 
 def move(connection: Connection, move_id: str) -> Move | None:
@@ -57,6 +59,8 @@ def is_left(connection: Connection, host: str) -> bool:
 def update_move(connection: Connection, move_id: str, now: datetime, **values: Any) -> None:
     if isinstance(placed := values.get("new_placed"), Placed):
         values["new_placed"] = asdict(placed)
+    if "is_open" in values:
+        counting_store.uncount_moved(connection, move_id)
     connection.execute(update(moves).where(moves.c.id == move_id).values(updated_at=now, **values))
 
 

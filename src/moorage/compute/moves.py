@@ -252,6 +252,11 @@ def is_evacuated(move: Move) -> bool:
     return move.kind in LEAVE_BEHIND and move.status == "done"
 
 
+def is_built_again(move: Move) -> bool:
+    """Whether it is an evacuation whose destination is at work: if that dies too, nobody says how it ends."""
+    return move.kind is MoveKind.EVACUATION and move.step == "build-again"
+
+
 def is_undecided(move: Move) -> bool:
     """Whether it is not yet said where the server will be: nothing else may move it meanwhile."""
     return move.step not in _DECIDED

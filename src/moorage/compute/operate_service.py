@@ -26,7 +26,7 @@ from moorage.compute.model import (
     VmState,
 )
 from moorage.compute.move_progress import MoveProgress
-from moorage.compute.moves import Move, MoveKind, is_left_elsewhere, is_undecided
+from moorage.compute.moves import Move, MoveKind, is_built_again, is_left_elsewhere, is_undecided
 from moorage.compute.placeable import check_size
 from moorage.compute.rebuilding import objection
 from moorage.compute.searching import view_of
@@ -270,9 +270,19 @@ class OperateService:
         return server.vm_state in lifecycle.SOFT_DELETE.allowed and not is_moving
 
     def _delete_softly(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> Sequence[str]:
-        if server.vm_state is VmState.SOFT_DELETED or server.task_state is TaskState.SOFT_DELETING:
+        """Where its host is down at once: that turns it off when it is back, before whatever is asked of it from now on."""
+        is_down = self._is_out_of_reach(connection, server)
+        is_asked = server.task_state is TaskState.SOFT_DELETING
+        if server.vm_state is VmState.SOFT_DELETED or (is_asked and not is_down):
             return ()
-        return (self._telling.tell_host(connection, caller, request_id, server, lifecycle.SOFT_DELETE),)
+        operation, now = lifecycle.SOFT_DELETE, self._clock.now()
+        queues = [] if is_asked else [self._telling.tell_host(connection, caller, request_id, server, operation)]
+        if is_down:
+            after = lifecycle.SERVER_STATES.check(server.vm_state, VmState.SOFT_DELETED)
+            power = lifecycle.POWER_STATES.get(after)
+            changes = {"vm_state": after, "task_state": None, "power_state": power, "parked_at": now}
+            store.update_server(connection, server.id, now, **changes)
+        return queues
 
     def _destroy(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> Sequence[str]:
         """What is of it on other hosts goes first; what only a move holds, last."""
@@ -293,22 +303,35 @@ class OperateService:
 
     def _is_out_of_reach(self, connection: Connection, server: Server) -> bool:
         """Whether its host is down, and nothing of it is on its way between hosts, where others must be waited for."""
-        host = None if server.host is None else host_store.host(connection, server.host)
-        if host is None or self._hosts.is_up(host):
+        if not self._is_down(connection, server.host):
             return False
-        moving = move_store.open_moves(connection, server.id)
-        return not any(is_undecided(move) and move.status != "finished" for move in moving)
+        moving = [move for move in move_store.open_moves(connection, server.id) if is_undecided(move)]
+        return all(move.status == "finished" or self._is_stranded(connection, move) for move in moving)
+
+    def _is_down(self, connection: Connection, name: str | None) -> bool:
+        host = None if name is None else host_store.host(connection, name)
+        return host is not None and not self._hosts.is_up(host)
+
+    def _is_stranded(self, connection: Connection, move: Move) -> bool:
+        """Whether it waits for a destination that is down, too."""
+        return is_built_again(move) and self._is_down(connection, move.dest_host)
 
     def _delete_without_host(
         self, connection: Connection, caller: Caller, request_id: str, server: Server
     ) -> Sequence[str]:
         """Gone at once for everybody but its host, which may still run it: what it held there stays held until that
-        has cleaned up, as after an evacuation.
+        has cleaned up, as after an evacuation. So stays what it held where it was being evacuated to.
         """
-        now, host = self._clock.now(), server.host or ""
-        finished = [move for move in move_store.open_moves(connection, server.id) if move.status == "finished"]
-        queues = [self._leave(connection, move, server) for move in finished]
+        now, host, placed = self._clock.now(), server.host or "", server.placed
+        moving = move_store.open_moves(connection, server.id)
+        queues = [self._leave(connection, move, server) for move in moving if move.status == "finished"]
         store.HOST_JOBS.revoke(connection, server.id, host, now)
+        for move in moving:
+            if self._is_stranded(connection, move):
+                # The evacuation holds what is here, the server what is there.
+                queues.append(self._moves.begin(connection, move, server, "clean", apart=True))
+                host, placed = move.dest_host or "", move.new_placed
+                store.HOST_JOBS.revoke(connection, server.id, host, now)
         action = self._telling.begin(connection, caller, request_id, server.id, lifecycle.DELETE.name)
         action_store.finish_event(connection, action.id, lifecycle.DELETE.event, now)
         after = lifecycle.SERVER_STATES.check(server.vm_state, VmState.DELETED)
@@ -316,7 +339,7 @@ class OperateService:
         store.update_server(connection, server.id, now, deleted_at=now, **gone)
         move = Move(
             self._ids.uuid(), 0, server.id, MoveKind.DELETION, "accepted", None, True, host, None, None,
-            server.vm_state, server.flavor, server.flavor, server.placed, None,
+            server.vm_state, server.flavor, server.flavor, placed, None,
             {"action_id": action.id, "request_id": request_id}, caller.user_id, caller.project_id, now, now,
         )  # fmt: skip
         move_store.insert_move(connection, move)

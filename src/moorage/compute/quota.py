@@ -70,6 +70,12 @@ def together(parts: Iterable[Amounts]) -> dict[str, int]:
     return total
 
 
+def instead(total: Amounts, before: Amounts, after: Amounts) -> dict[str, int]:
+    """`total`, of which a part that counted `before` counts `after` now. What comes to nothing is not in it."""
+    changed = together((total, after, {name: -units for name, units in before.items()}))
+    return {name: units for name, units in changed.items() if units}
+
+
 def larger(one: Amounts, other: Amounts) -> dict[str, int]:
     """Name by name the larger of both: what a server counts that may become either."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}

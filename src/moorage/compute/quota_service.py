@@ -1,17 +1,20 @@
 """Use cases of quotas: show and set limits, count what is used, and admit what is asked for.
 
 What a project uses is what its servers ask for, in whatever state they are, and what consumers of other kinds hold for
-it in Placement. The first is counted from the rows under a lock of the project, in the transaction that adds to them:
-of two requests at the same time the second one counts the first. A server counts from its row on and not from its
-claim in Placement, so nothing is in between. The second is asked of Placement before the transaction.
+it in Placement. The first is kept in the rows (`counting_store`) and brought up to date under a lock of the project, in
+the transaction that adds to them: of two requests at the same time the second one counts the first, and however many
+servers a project has, only those that have changed are looked at. A server counts from its row on and not from its claim
+in Placement, so nothing is in between. The second is asked of Placement before the transaction.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine
 
+from moorage.compute import counting_store
 from moorage.compute import quota_store as store
+from moorage.compute.counting_store import Uncounted
 from moorage.compute.model import Flavor
 from moorage.compute.quota import (
     UNLIMITED,
@@ -19,6 +22,7 @@ from moorage.compute.quota import (
     counted,
     fitting,
     growth,
+    instead,
     larger,
     over,
     refusal,
@@ -26,7 +30,7 @@ from moorage.compute.quota import (
 )
 from moorage.compute.server_request import fields_of
 from moorage.core.errors import Invalid, OverQuota
-from moorage.db.transactions import in_transaction, read
+from moorage.db.transactions import in_transaction, read, read_one_state
 from moorage.scheduler.flavor_resources import request_for
 
 #: Consumer types of servers and of their moves: those are counted from the rows.
@@ -63,16 +67,17 @@ class QuotaService:
     def usage(self, project_id: str) -> dict[str, int]:
         """What counts against limits now."""
         others = self.held_by_others(project_id)
-        with read(self._engine) as connection:
-            return together((_used(connection, project_id), others))
+        with read_one_state(self._engine) as connection:
+            kept = counting_store.used(connection, project_id)
+            return together((_with(kept, counting_store.uncounted(connection, project_id)), others))
 
     def set_limits(self, project_id: str, limits: Amounts, *, force: bool) -> dict[str, int]:
         """Raises `Invalid` for a limit below what is used, without `force`."""
         others = {} if force else self.held_by_others(project_id)
 
         def work(connection: Connection) -> dict[str, int]:
-            store.lock_project(connection, project_id)
-            used = {} if force else together((_used(connection, project_id), others))
+            _, now = _count(connection, project_id)
+            used = {} if force else together((now, others))
             for name, limit in limits.items():
                 if UNLIMITED < limit < used.get(name, 0):
                     raise Invalid(
@@ -86,7 +91,7 @@ class QuotaService:
 
     def set_defaults(self, limits: Amounts) -> dict[str, int]:
         def work(connection: Connection) -> None:
-            store.lock_project(connection, store.FOR_ALL)
+            counting_store.lock_project(connection, store.FOR_ALL)
             store.set_limits(connection, store.FOR_ALL, limits)
 
         in_transaction(self._engine, work)
@@ -107,18 +112,21 @@ class QuotaService:
 
     def lock(self, connection: Connection, project_id: str) -> dict[str, int]:
         """The limits, and nobody else adds to what they limit until the caller's transaction ends."""
-        store.lock_project(connection, project_id)
+        counting_store.lock_project(connection, project_id)
         return self._limits(connection, project_id)
 
     def admit_servers(
-        self, connection: Connection, project_id: str, flavor: Flavor, least: int, most: int, others: Amounts
+        self, connection: Connection, project_id: str, one: Amounts, least: int, most: int, others: Amounts
     ) -> int:
-        """How many of `most` servers may be made, `least` at least. Raises `OverQuota`."""
-        limits, one = self.lock(connection, project_id), of_flavor(flavor)
-        used = together((_used(connection, project_id), others))
+        """How many of `most` servers that count `one` each may be made, `least` at least. They are counted from now on,
+        and the caller writes them down so. Raises `OverQuota`.
+        """
+        kept, now = _count(connection, project_id)
+        limits, used = self._limits(connection, project_id), together((now, others))
         count = fitting(limits, used, one, most)
         if count < least:
-            _refuse(limits, used, {name: units * least for name, units in one.items()})
+            _refuse(limits, used, _times(one, least))
+        counting_store.set_used(connection, project_id, together((kept, _times(one, count))))
         return count
 
     def admit_resize(
@@ -143,8 +151,8 @@ class QuotaService:
             raise OverQuota(f"Maximum number of metadata items exceeds {limit}")
 
     def _admit(self, connection: Connection, project_id: str, asked: Amounts, others: Amounts) -> None:
-        limits = self.lock(connection, project_id)
-        _refuse(limits, together((_used(connection, project_id), others)), asked)
+        _, now = _count(connection, project_id)
+        _refuse(self._limits(connection, project_id), together((now, others)), asked)
 
     def _limits(self, connection: Connection, project_id: str) -> dict[str, int]:
         return self._defaults | store.in_force(connection, project_id)
@@ -159,14 +167,43 @@ def of_flavor(flavor: Flavor) -> dict[str, int]:
     return counted(together(group.resources for group in groups))
 
 
-def _used(connection: Connection, project_id: str) -> dict[str, int]:
-    parts = [
-        {name: units * servers for name, units in of_flavor(flavor).items()}
-        for flavor, servers in store.holding(connection, project_id)
+def counts(server: Uncounted) -> dict[str, int]:
+    """What it counts now: with the larger flavor, class by class, while it is moved from one to another."""
+    if server.is_deleted:
+        return {}
+    base = {"instances": 1} if server.is_offloaded else of_flavor(server.flavor)
+    of_moves = [
+        growth(of_flavor(server.flavor), larger(of_flavor(before), of_flavor(after))) for before, after in server.moves
     ]
-    for now, before, after in store.moving(connection, project_id):
-        parts.append(growth(of_flavor(now), larger(of_flavor(before), of_flavor(after))))
-    return together([*parts, {"instances": store.offloaded(connection, project_id)}])
+    return together([base, *of_moves])
+
+
+def _count(connection: Connection, project_id: str) -> tuple[dict[str, int], dict[str, int]]:
+    """(what is written down, what the servers count now), under the project's lock. The two differ by servers that
+    others change at this moment: of those what was committed counts.
+    """
+    kept = counting_store.lock_project(connection, project_id)
+    changed = counting_store.uncounted(connection, project_id)
+    if not changed:
+        return kept, kept
+    mine = counting_store.lock_uncounted(connection, project_id)
+    if mine:
+        kept = _with(kept, mine)
+        counting_store.set_counted(connection, {one.id: counts(one) for one in mine})
+        counting_store.set_used(connection, project_id, kept)
+    done = {one.id for one in mine}
+    return kept, _with(kept, [one for one in changed if one.id not in done])
+
+
+def _with(used: Amounts, servers: Iterable[Uncounted]) -> dict[str, int]:
+    total = dict(used)
+    for server in servers:
+        total = instead(total, server.counted, counts(server))
+    return total
+
+
+def _times(one: Amounts, number: int) -> dict[str, int]:
+    return {name: units * number for name, units in one.items()}
 
 
 def _refuse(limits: Amounts, used: Amounts, asked: Amounts) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, false, insert, or_, select, update
 
 from moorage.compute.model import (
     MAX_CONSOLE_BYTES,
@@ -49,9 +49,12 @@ SORT_COLUMNS = {
     "instance_type_id": servers.c.flavor_id,
 }
 
+#: What counts against limits is no part of a `Server`: see `counting_store`.
+_SERVER = [column for column in servers.c if column.name not in ("counted", "is_counted")]
+
 _INSERT = insert(servers)
-_BY_ID = select(servers).where(servers.c.id == bindparam("of_id"))
-_BY_IDS = select(servers).where(servers.c.id.in_(bindparam("ids", expanding=True)))
+_BY_ID = select(*_SERVER).where(servers.c.id == bindparam("of_id"))
+_BY_IDS = select(*_SERVER).where(servers.c.id.in_(bindparam("ids", expanding=True)))
 _LOCK = _BY_ID.with_for_update()
 _LOCK_ALL = _BY_IDS.order_by(servers.c.id).with_for_update()
 _UPDATE = update(servers).where(servers.c.id == bindparam("of_id"))
@@ -68,7 +71,7 @@ _ON_HOSTS = select(servers.c.host, servers.c.id, servers.c.name, servers.c.flavo
 _HOSTS_OF = select(servers.c.host).where(
     servers.c.id.in_(bindparam("ids", expanding=True)), _PRESENT, servers.c.host.is_not(None)
 )
-_RUNNING_IN = select(servers).where(
+_RUNNING_IN = select(*_SERVER).where(
     servers.c.launched_at < bindparam("until", type_=servers.c.launched_at.type),
     or_(
         servers.c.deleted_at.is_(None),
@@ -103,13 +106,19 @@ class ServerQuery:
     sort: Sequence[tuple[str, bool]] = ()  #: (key of SORT_COLUMNS, descending?)
 
 
-def insert_server(connection: Connection, server: Server) -> None:
-    """`server.number` is given by the database and ignored here."""
+def insert_servers(connection: Connection, new: Sequence[Server], counted: Mapping[str, int] | None = None) -> None:
+    """`server.number` is given by the database and ignored here. `counted`: what each counts, if the caller has added
+    that to what the project uses (`counting_store`).
+    """
+    connection.execute(_INSERT, [_row(server, counted) for server in new])
+
+
+def _row(server: Server, counted: Mapping[str, int] | None) -> dict[str, Any]:
     values = dict(vars(server))
     del values["number"]
     values |= {"flavor_id": server.flavor.id, "flavor": vars(server.flavor)}
     values |= {"tags": list(server.tags), "devices": list(server.devices), "fault": None, "placed": None}
-    connection.execute(_INSERT, values)
+    return values | {"counted": counted, "is_counted": counted is not None}
 
 
 def server(connection: Connection, server_id: str) -> Server | None:
@@ -154,7 +163,19 @@ def update_server(connection: Connection, server_id: str, now: datetime, **value
     for name in ("fault", "placed"):
         if values.get(name) is not None:
             values[name] = _document(values[name])
-    connection.execute(_UPDATE.values(updated_at=now, **values), {"of_id": server_id})
+    counting = () if (mark := _is_counted_after(values)) is None else ((servers.c.is_counted, mark),)
+    # MariaDB sets one column after the other: the mark goes by the state that the server was in.
+    changed = (*counting, (servers.c.updated_at, now), *((servers.c[name], value) for name, value in values.items()))
+    connection.execute(_UPDATE.ordered_values(*changed), {"of_id": server_id})
+
+
+def _is_counted_after(values: Mapping[str, Any]) -> ColumnElement[bool] | None:
+    """Whether it still counts what it did; None: what is changed does not matter for that (`quota_service.counts`)."""
+    if "flavor" in values or values.get("vm_state") in (VmState.DELETED, VmState.SHELVED_OFFLOADED):
+        return false()
+    if "vm_state" in values or "task_state" in values:
+        return and_(servers.c.is_counted, servers.c.vm_state != VmState.SHELVED_OFFLOADED)
+    return None
 
 
 def find_servers(connection: Connection, query: ServerQuery) -> Iterator[Server]:
@@ -187,7 +208,7 @@ def find_servers(connection: Connection, query: ServerQuery) -> Iterator[Server]
         conditions.append(_PRESENT)
     order = [SORT_COLUMNS[key].desc() if down else SORT_COLUMNS[key].asc() for key, down in query.sort]
     order = order or [servers.c.created_at.desc()]
-    for row in connection.execute(select(servers).where(*conditions).order_by(*order, servers.c.number.desc())):
+    for row in connection.execute(select(*_SERVER).where(*conditions).order_by(*order, servers.c.number.desc())):
         yield _server(row)
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
@@ -95,7 +96,11 @@ servers = Table(
     Column("disk_config", String(16)),
     Column("image_properties", Json),  # of servers made since they are kept
     Column("key_data", Text),
+    Column("counted", Json),  # {limit: units}: what of its project's `used` is this server's
+    # Whether that is what it counts now: see `counting`.
+    Column("is_counted", Boolean, nullable=False, server_default=false()),
     Index(None, "project_id", "vm_state"),
+    Index(None, "project_id", "is_counted"),
     Index(None, "host", "vm_state"),
     Index(None, "flavor_id"),
     **TABLE_OPTIONS,
@@ -227,7 +232,13 @@ quotas = Table(
 )
 
 #: One row for each project that ever asked for something limited: who holds its lock may count and add.
-quota_locks = Table("quota_locks", metadata, Column("project_id", _NAME, primary_key=True), **TABLE_OPTIONS)
+quota_locks = Table(
+    "quota_locks",
+    metadata,
+    Column("project_id", _NAME, primary_key=True),
+    Column("used", Json),  # {limit: units}: what `counted` of its servers comes to; NULL: nothing yet
+    **TABLE_OPTIONS,
+)
 
 keypairs = Table(
     "keypairs",

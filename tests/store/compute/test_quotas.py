@@ -1,20 +1,26 @@
 """Limits hold on each database, whoever asks at the same time, and offloaded and moving servers count as they should."""
 
 import threading
+from collections import Counter
 
 import pytest
+from sqlalchemy import event, select
 
-from moorage.compute.model import Flavor
+from moorage.compute import counting_store, move_store, store
+from moorage.compute.model import Flavor, VmState
+from moorage.compute.moves import Move, MoveKind
 from moorage.compute.quota import DEFAULTS
 from moorage.compute.server_request import NewServer
 from moorage.compute.service import ComputeService
-from moorage.compute.tables import moves, servers
+from moorage.compute.tables import quota_locks, servers
 from moorage.core.caller import Caller
 from moorage.core.errors import OverQuota, Unavailable
-from moorage.db.migrations import upgrade
+from moorage.db.engine import dialect_name
+from moorage.db.migrations import downgrade, upgrade
 from moorage.db.transactions import write
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import InProcessHints
+from tests import counted
 
 ALICE = Caller(user_id="alice", project_id="red", roles=frozenset({"member"}))
 SMALL = Flavor(id="small", name="small", vcpus=2, ram_mb=512, disk_gb=1)
@@ -29,9 +35,25 @@ def compute(engine, clock, ids):
     return service
 
 
+@pytest.fixture(autouse=True)
+def kept(compute, engine):
+    """Whatever a test does: what is kept is what counting all rows comes to."""
+    yield
+    counted.check(engine)
+
+
 def make(compute, least=1, most=1):
     new = NewServer(name="vm", flavor_id="small", image_id="image", count=most, least=least)
     return compute.creation.create(ALICE, "req", new, may_force_host=False)
+
+
+def a_move(server, flavor, now):
+    return Move(
+        id="00000000-0000-4000-8000-000000000001", number=0, server_id=server.id, kind=MoveKind.RESIZE,
+        status="finished", step=None, is_open=True, source_host="a", dest_host=None, wanted_host=None,
+        old_state=VmState.ACTIVE, old_flavor=server.flavor, new_flavor=flavor, old_placed=None, new_placed=None,
+        details={}, user_id="alice", project_id="red", created_at=now, updated_at=now,
+    )  # fmt: skip
 
 
 def test_many_at_once_make_as_many_as_the_limit_and_no_more(compute):
@@ -56,10 +78,10 @@ def test_many_at_once_make_as_many_as_the_limit_and_no_more(compute):
     assert compute.quotas.usage("red")["instances"] == 6
 
 
-def test_an_offloaded_server_counts_as_a_server_only_until_it_comes_back(compute, engine):
+def test_an_offloaded_server_counts_as_a_server_only_until_it_comes_back(compute, engine, clock):
     made = make(compute)[0]
     with write(engine) as connection:
-        connection.execute(servers.update().values(vm_state="shelved_offloaded", task_state=None))
+        store.update_server(connection, made.id, clock.now(), vm_state=VmState.SHELVED_OFFLOADED, task_state=None)
     used = compute.quotas.usage("red")
     assert (used["instances"], used.get("cores", 0)) == (1, 0)
     compute.quotas.set_limits("red", {"cores": 1}, force=True)
@@ -69,18 +91,114 @@ def test_an_offloaded_server_counts_as_a_server_only_until_it_comes_back(compute
 
 def test_a_server_that_is_resized_counts_with_the_larger_flavor(compute, engine, clock):
     made = make(compute)[0]
-    row = {
-        "id": "00000000-0000-4000-8000-000000000001", "server_id": made.id, "kind": "resize", "status": "finished",
-        "is_open": True, "source_host": "a", "old_state": "active", "old_flavor": vars(SMALL),
-        "new_flavor": vars(LARGE), "details": {}, "user_id": "alice", "project_id": "red", "created_at": clock.now(),
-        "updated_at": clock.now(),
-    }  # fmt: skip
+    move = a_move(made, LARGE, clock.now())
     compute.quotas.set_limits("red", {"cores": 3}, force=True)
     with write(engine) as connection, pytest.raises(OverQuota, match="Requested 2, but already used 2 of 3 cores"):
         compute.quotas.admit_resize(connection, "red", SMALL, LARGE, {})
     with write(engine) as connection:
-        connection.execute(moves.insert(), row)
+        move_store.insert_move(connection, move)
     assert compute.quotas.usage("red")["cores"] == 4
     with write(engine) as connection:
-        connection.execute(moves.update().values(is_open=False))
+        move_store.update_move(connection, move.id, clock.now(), is_open=False)
     assert compute.quotas.usage("red")["cores"] == 2
+
+
+def test_who_makes_a_server_waits_for_nobody_who_changes_one(compute, engine, clock):
+    """A server is being deleted, its transaction not over: it counts until it is, and from then on no more."""
+    if dialect_name(engine) == "sqlite":
+        pytest.skip("one writer at a time")
+    made = make(compute)[0]
+    with write(engine) as connection:
+        store.update_server(connection, made.id, clock.now(), vm_state=VmState.ERROR, flavor=vars(LARGE))
+    with write(engine) as connection:
+        store.update_server(connection, made.id, clock.now(), vm_state=VmState.DELETED)
+        make(compute)
+        assert compute.quotas.usage("red")["cores"] == 6
+    assert compute.quotas.usage("red")["cores"] == 2
+    make(compute)
+    counted.check(engine)
+
+
+def test_a_request_that_fails_counts_nothing(compute, engine, monkeypatch):
+    make(compute)
+    with monkeypatch.context() as patched:
+        patched.setattr(store.BUILD_JOBS, "enqueue", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            make(compute)
+    assert compute.quotas.usage("red")["instances"] == 1
+
+
+def test_servers_from_before_they_were_counted_are_counted_little_by_little(compute, engine, monkeypatch):
+    """As the migration leaves them: more of them than one request writes down."""
+    monkeypatch.setattr("moorage.compute.counting_store._TO_COUNT", counting_store._UNCOUNTED.limit(2))
+    make(compute, most=5)
+    with write(engine) as connection:
+        connection.execute(servers.update().values(counted=None, is_counted=False))
+        connection.execute(quota_locks.update().values(used=None))
+    for there in (5, 6, 7):
+        assert compute.quotas.usage("red")["instances"] == there
+        make(compute)
+        counted.check(engine)
+    with engine.connect() as connection:
+        assert connection.execute(select(servers.c.id).where(servers.c.is_counted.is_(False))).all() == []
+
+
+def test_the_migration_lets_those_that_are_there_be_counted(compute, engine, clock):
+    """Back and forth: the deleted ones need not be looked at."""
+    made = make(compute, most=3)
+    with write(engine) as connection:
+        store.update_server(connection, made[0].id, clock.now(), vm_state=VmState.DELETED)
+    downgrade(engine, "compute", "0005")
+    upgrade(engine, "compute")
+    with engine.connect() as connection:
+        assert {row.id for row in connection.execute(select(servers.c.id).where(servers.c.is_counted))} == {made[0].id}
+    assert compute.quotas.usage("red")["instances"] == 2
+
+
+def test_another_server_costs_as_much_beside_ten_thousand(compute, engine):
+    """Work counters: statements, and rows that the database looks at."""
+    compute.quotas.set_limits("red", {"instances": -1, "cores": -1, "ram": -1}, force=True)
+    first = make(compute, most=10)[0]
+    beside_ten = _work(engine, lambda: make(compute))
+    with write(engine) as connection:
+        row = dict(connection.execute(select(servers).where(servers.c.id == first.id)).one()._mapping)
+        del row["number"]
+        connection.execute(servers.insert(), [row | {"id": f"{number:036}"} for number in range(10_000)])
+        used = {name: units * 10_011 for name, units in row["counted"].items()}
+        connection.execute(quota_locks.update().values(used=used))
+    if dialect_name(engine) != "sqlite":  # they choose by what they know of a table
+        table = {"postgresql": "", "mariadb": "TABLE "}[dialect_name(engine)]
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(f"ANALYZE {table}servers")
+    beside_many = _work(engine, lambda: make(compute))
+    assert beside_many["statements"] == beside_ten["statements"]
+    assert beside_many["looked at"] <= beside_ten["looked at"] * 1.2 + 10
+
+
+def _work(engine, do):
+    """Statements, and what the database looks at: rows of servers (PostgreSQL), rows (MariaDB), steps (SQLite)."""
+    work, kind, steps = Counter(), dialect_name(engine), [0]
+
+    def looked_at(connection):
+        if kind == "sqlite":
+            return steps[0]
+        if kind == "mariadb":
+            return sum(int(row[1]) for row in connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler_read%%'"))
+        of_servers = "FROM pg_stat_xact_user_tables WHERE relname = 'servers'"
+        return connection.exec_driver_sql(f"SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) {of_servers}").scalar_one()
+
+    def checked_out(dbapi_connection, *_):
+        dbapi_connection.set_progress_handler(lambda: steps.__setitem__(0, steps[0] + 1), 1)
+
+    listeners = [
+        ("begin", lambda connection: work.update({"looked at": -looked_at(connection)})),
+        ("commit", lambda connection: work.update({"looked at": looked_at(connection)})),
+        ("before_execute", lambda *_: work.update({"statements": 1})),
+        *([("checkout", checked_out)] if kind == "sqlite" else []),
+    ]
+    for name, listener in listeners:
+        event.listen(engine, name, listener)
+    do()
+    for name, listener in listeners:
+        event.remove(engine, name, listener)
+    return work

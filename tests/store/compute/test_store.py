@@ -53,7 +53,7 @@ def test_a_server_comes_back_as_it_was_stored(compute, ids):
     fault = Fault(500, "no", "details", START)
     placed = Placed({"": ("p",), "_N": ("q", "r")}, {"p": {"VCPU": 1}})
     with write(compute) as connection:
-        store.insert_server(connection, before)
+        store.insert_servers(connection, [before])
         later = START + timedelta(seconds=1)
         changes = {"fault": fault, "placed": placed, "locked_by": Locker.ADMIN, "devices": [{"pci_id": "x"}]}
         store.update_server(connection, before.id, later, vm_state=VmState.ERROR, task_state=None, **changes)
@@ -76,7 +76,7 @@ def test_servers_are_found_by_what_the_query_says(compute, ids):
             ("blue", {"project_id": "blue"}),
             ("gone", {"vm_state": VmState.DELETED, "updated_at": START + timedelta(hours=2)}),
         ):
-            store.insert_server(connection, a_server(ids.uuid(), name=name, **more))
+            store.insert_servers(connection, [a_server(ids.uuid(), name=name, **more)])
 
     def names(**query):
         with read(compute) as connection:
@@ -93,10 +93,10 @@ def test_servers_are_found_by_what_the_query_says(compute, ids):
 def test_usage_counts_half_open_periods(compute, ids):
     hour = timedelta(hours=1)
     with write(compute) as connection:
-        store.insert_server(connection, a_server(ids.uuid(), name="runs", launched_at=START))
+        store.insert_servers(connection, [a_server(ids.uuid(), name="runs", launched_at=START)])
         ended = {"launched_at": START, "deleted_at": START + hour, "vm_state": VmState.DELETED}
-        store.insert_server(connection, a_server(ids.uuid(), name="ended", **ended))
-        store.insert_server(connection, a_server(ids.uuid(), name="never"))
+        store.insert_servers(connection, [a_server(ids.uuid(), name="ended", **ended)])
+        store.insert_servers(connection, [a_server(ids.uuid(), name="never")])
 
     def names(since, until):
         with read(compute) as connection:
@@ -110,7 +110,7 @@ def test_usage_counts_half_open_periods(compute, ids):
 def test_a_console_is_replaced_and_bounded_in_bytes(compute, ids):
     server = a_server(ids.uuid())
     with write(compute) as connection:
-        store.insert_server(connection, server)
+        store.insert_servers(connection, [server])
         assert store.console(connection, server.id) == ""
         store.save_console(connection, server.id, "first", START)
         store.save_console(connection, server.id, "ä" * 40_000, START)
@@ -120,7 +120,7 @@ def test_a_console_is_replaced_and_bounded_in_bytes(compute, ids):
 def test_an_event_begun_twice_is_one(compute, ids):
     server, action_id = a_server(ids.uuid()), ids.uuid()
     with write(compute) as connection:
-        store.insert_server(connection, server)
+        store.insert_servers(connection, [server])
         action = Action(action_id, server.id, "req-1", "create", "alice", "red", START, START, None)
         action_store.begin_action(connection, action)
         for _ in range(2):
@@ -138,7 +138,7 @@ def test_several_actions_pass_from_one_event_to_the_next(compute, ids):
     again, later = list(servers_of)[1], START + timedelta(seconds=1)
     with write(compute) as connection:
         for action_id, server_id in servers_of.items():
-            store.insert_server(connection, a_server(server_id))
+            store.insert_servers(connection, [a_server(server_id)])
             action = Action(action_id, server_id, "req", "create", "alice", "red", START, START, None)
             action_store.begin_action(connection, action)
             action_store.begin_event(connection, action_id, "schedule", None, START)
@@ -166,7 +166,7 @@ def test_several_servers_are_locked_and_get_their_hosts(compute, ids):
     }
     with write(compute) as connection:
         for server_id in (first, second, third):
-            store.insert_server(connection, a_server(server_id))
+            store.insert_servers(connection, [a_server(server_id)])
         assert store.lock_servers(connection, [first, second, ids.uuid()]).keys() == {first, second}
         store.assign_servers(connection, places, TaskState.SPAWNING, later)
     with read(compute) as connection:

@@ -21,6 +21,7 @@ from moorage.placement.service import PlacementService
 from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport
+from tests import counted
 from tests.migrated import open_migrated
 
 BASE = "http://cloud.example:8778"
@@ -250,7 +251,9 @@ class Plane:
 
 @pytest.fixture
 def plane(tmp_path, clock):
-    return Plane(tmp_path, clock)
+    plane = Plane(tmp_path, clock)
+    yield plane
+    counted.check(plane.engine)
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ from moorage.placement.service import PlacementService
 from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport
+from tests import counted
 from tests.migrated import open_migrated
 
 BASE = "http://127.0.0.1:8778"
@@ -448,7 +449,11 @@ class Cloud:
 
 @pytest.fixture
 def make_cloud(tmp_path):
-    """A cloud with `hosts` hosts, an image, and flavors small and gpu; options are those of `ComputeService` and `Cloud`."""
+    """A cloud with `hosts` hosts, an image, and flavors small and gpu; options are those of `ComputeService` and `Cloud`.
+
+    At the end what is kept of what projects use is held against all their servers.
+    """
+    made = []
 
     def make(hosts=1, *, accelerators=False, **options):
         cloud = Cloud(tmp_path, accelerators=accelerators, **options)
@@ -457,9 +462,12 @@ def make_cloud(tmp_path):
             cloud.add_host(f"compute-{number}")
         cloud.flavor("small")
         cloud.flavor("gpu", {f"resources:{GPU}": "1"})
+        made.append(cloud)
         return cloud
 
-    return make
+    yield make
+    for cloud in made:
+        counted.check(cloud.engine)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from moorage.compute.client import ComputeClient
 from moorage.core.errors import Conflict
-from tests.wire.operations.conftest import GPU
+from tests.wire.operations.conftest import GPU, Killed
 
 ONE, TWO = "compute-1", "compute-2"
 HELD = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
@@ -210,6 +210,100 @@ def test_a_host_that_never_returns_is_forgotten_with_what_was_held_of_it(cloud, 
     assert cloud.status(server_id)[2] == cloud.target.name
 
 
+# --------------------------------------------------------------------------- to a host that dies as well
+
+
+@pytest.fixture
+def stranded(make_cloud):
+    """(cloud, server): its host is dead, and the one where it was to be built again, too. `died_in`: see `strand`."""
+    return lambda died_in: strand(make_cloud(3), died_in)
+
+
+def strand(cloud, died_in):
+    """`died_in`: what the destination did last about the server: ``nothing``, ``claim`` the job, or ``spawn``."""
+    server_id = cloud.boot("gpu")
+    first = cloud.status(server_id)[2]
+    others = [host for name, host in cloud.hosts.items() if name != first]
+    cloud.source, (cloud.target, cloud.third) = cloud.hosts[first], others
+    dies(cloud, cloud.source)
+    assert cloud.admin_act(server_id, "evacuate", {"host": cloud.target.name})[0] == 200
+    if died_in != "spawn":
+        cloud.mover.tick()
+        cloud.claimed = cloud.service.agents.claim(cloud.target.name, "slow", 1) if died_in == "claim" else []
+        cloud.forget_waits()
+    else:
+        spawn = cloud.target.driver.spawn
+
+        def last(*arguments, **named):
+            spawn(*arguments, **named)
+            raise Killed("the machine")
+
+        cloud.target.driver.spawn = last
+        with pytest.raises(Killed):
+            cloud.settle()
+    dies(cloud, cloud.target)
+    assert cloud.status(server_id) == ("REBUILD", "rebuild_spawning", cloud.source.name)
+    assert (cloud.used(cloud.source.name), cloud.used(cloud.target.name)) == (HELD, HELD)
+    return cloud, server_id
+
+
+def all_come_back(cloud):
+    """What is left of it goes before a host counts as up again."""
+    comes_back(cloud, cloud.target)
+    assert hypervisor_state(cloud, cloud.target.name) == "down"
+    comes_back(cloud, cloud.source)
+    cloud.run_for(120)
+    for host in (cloud.source, cloud.target):
+        assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
+        assert hypervisor_state(cloud, host.name) == "up"
+
+
+@pytest.mark.parametrize("died_in", ["nothing", "spawn"])
+def test_its_destination_dies_too_and_the_next_request_takes_it_elsewhere(stranded, died_in):
+    """As with the peer, which evacuates in any task; what may be at the second dead host nobody is offered either."""
+    cloud, server_id = stranded(died_in)
+    cloud.admin_do(server_id, "evacuate", {})
+    assert cloud.status(server_id) == ("SHUTOFF", None, cloud.third.name)
+    assert cloud.third.plugged.keys() == {server_id}
+    assert cloud.held(server_id) == {cloud.third.name: HELD}
+    assert (cloud.used(cloud.source.name), cloud.used(cloud.target.name)) == (HELD, HELD)
+    assert [row[1] for row in cloud.migrations()] == ["done", "failed"]
+    all_come_back(cloud)
+    assert cloud.status(server_id) == ("SHUTOFF", None, cloud.third.name)
+
+
+def test_without_another_host_it_is_an_error_that_can_be_repeated(stranded):
+    cloud, server_id = stranded("nothing")
+    dies(cloud, cloud.third)
+    cloud.admin_do(server_id, "evacuate", {})
+    assert cloud.status(server_id) == ("ERROR", None, cloud.source.name)
+    assert cloud.held(server_id) == {cloud.source.name: HELD}
+    comes_back(cloud, cloud.third)
+    cloud.run_for(60)
+    cloud.admin_do(server_id, "evacuate", {})
+    assert cloud.status(server_id) == ("SHUTOFF", None, cloud.third.name)
+    all_come_back(cloud)
+
+
+@pytest.mark.parametrize("died_in", ["nothing", "spawn"])
+def test_deleted_when_its_destination_is_dead_too_it_is_gone_at_once(stranded, died_in):
+    cloud, server_id = stranded(died_in)
+    assert (deletes(cloud, server_id), cloud.show(server_id)) == (204, None)
+    assert (cloud.held(server_id), cloud.used(cloud.source.name), cloud.used(cloud.target.name)) == ({}, HELD, HELD)
+    all_come_back(cloud)
+
+
+def test_a_destination_that_was_only_slow_reports_in_vain_and_cleans_up(stranded):
+    cloud, server_id = stranded("claim")
+    (job,) = cloud.claimed
+    cloud.admin_do(server_id, "evacuate", {})
+    with pytest.raises(Conflict) as late:
+        ComputeClient(cloud.client("compute")).report_job(job.id, job.epoch, "done", {"devices": []})
+    assert late.value.error_code == "jobs.fenced"
+    assert cloud.status(server_id) == ("SHUTOFF", None, cloud.third.name)
+    all_come_back(cloud)
+
+
 # ------------------------------------------------------------------------- deleted while its host is down
 
 
@@ -297,12 +391,50 @@ def test_resized_and_not_confirmed_it_goes_from_both_hosts(cloud, server_id):
     assert (cloud.target.servers, cloud.target.plugged, cloud.used(cloud.target.name)) == ({}, {}, {})
 
 
-def test_one_that_was_to_be_kept_is_kept_until_it_is_deleted_for_good(make_cloud):
+@pytest.fixture
+def kept(make_cloud):
+    """(cloud, server, its host) where deleted servers are kept for an hour."""
     cloud = make_cloud(1, reclaim_after_s=3600)
-    server_id, host = cloud.boot("gpu"), cloud.hosts[ONE]
+    return cloud, cloud.boot("gpu"), cloud.hosts[ONE]
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_one_that_is_kept_is_deleted_softly_at_once_and_off_when_its_host_is_back(kept, when):
+    """`when`: the request comes after its host is known to be down, or once before and once after that."""
+    cloud, server_id, host = kept
+    if when == "before":
+        host.stop()
+        cloud.forget_waits()
+        assert deletes(cloud, server_id) == 204
+        assert cloud.status(server_id)[:2] == ("ACTIVE", "soft-deleting")
+        cloud.run_for(120)
+    else:
+        dies(cloud, host)
+    assert (deletes(cloud, server_id), listed(cloud)) == (204, [])
+    assert cloud.status(server_id)[:2] == ("SOFT_DELETED", None)
+    assert cloud.used(ONE) == HELD
+    comes_back(cloud, host)
+    cloud.run_for(60)
+    assert (cloud.status(server_id)[:2], host.servers) == (("SOFT_DELETED", None), {server_id: "shutoff"})
+    cloud.do(server_id, "restore")
+    assert (cloud.status(server_id)[0], host.servers) == ("ACTIVE", {server_id: "running"})
+
+
+def test_one_that_was_kept_on_a_dead_host_is_reclaimed_there_too(kept):
+    cloud, server_id, host = kept
+    dies(cloud, host)
+    deletes(cloud, server_id)
+    cloud.run_for(3800)
+    assert (cloud.show(server_id), cloud.used(ONE)) == (None, HELD)
+    comes_back(cloud, host)
+    cloud.run_for(60)
+    assert (host.servers, cloud.used(ONE)) == ({}, {})
+
+
+def test_one_that_was_to_be_kept_can_be_deleted_for_good(kept):
+    cloud, server_id, host = kept
     dies(cloud, host)
     assert deletes(cloud, server_id) == 204
-    assert cloud.status(server_id)[:2] == ("ACTIVE", "soft-deleting")
     cloud.do(server_id, "forceDelete")
     assert (cloud.show(server_id), cloud.used(ONE)) == (None, HELD)
     comes_back(cloud, host)

@@ -1,0 +1,51 @@
+"""What projects use, counted the slow way: from all rows of servers and of moves. Held against what is kept of it."""
+
+from collections import Counter
+
+from sqlalchemy import Engine, select
+
+from moorage.compute.model import Flavor
+from moorage.compute.quota import growth, larger
+from moorage.compute.quota_service import QuotaService, of_flavor
+from moorage.compute.tables import moves, quota_locks, servers
+
+
+def slowly(engine: Engine) -> dict[str, dict[str, int]]:
+    """{project: {limit: units}}, without what comes to nothing."""
+    used: dict[str, Counter[str]] = {}
+    known: dict[str, dict[str, int]] = {}  # most servers have the same flavor
+
+    def counts(text: str, flavor: Flavor) -> dict[str, int]:
+        if text not in known:
+            known[text] = of_flavor(flavor)
+        return known[text]
+
+    with engine.connect() as connection:
+        open_moves = connection.execute(select(moves).where(moves.c.is_open)).all()
+        for row in connection.execute(select(servers).where(servers.c.vm_state != "deleted")).all():
+            of_project, flavor = used.setdefault(row.project_id, Counter()), Flavor(**row.flavor)
+            is_image = row.vm_state == "shelved_offloaded" and row.task_state is None
+            of_project.update({"instances": 1} if is_image else counts(str(row.flavor), flavor))
+            for move in open_moves:
+                if move.server_id == row.id:
+                    either = larger(of_flavor(Flavor(**move.old_flavor)), of_flavor(Flavor(**move.new_flavor)))
+                    of_project.update(growth(of_flavor(flavor), either))
+    return {project: _some(amounts) for project, amounts in used.items()}
+
+
+def check(engine: Engine) -> None:
+    """What is kept, with the servers that are to be counted again, is what all servers come to."""
+    expected, quotas = slowly(engine), QuotaService(engine, defaults={})
+    for project in expected:
+        assert _some(quotas.usage(project)) == expected[project]
+    with engine.connect() as connection:
+        kept = {row.project_id: row.used or {} for row in connection.execute(select(quota_locks))}
+        parts: dict[str, Counter[str]] = {}
+        for row in connection.execute(select(servers.c.project_id, servers.c.counted)):
+            parts.setdefault(row.project_id, Counter()).update(row.counted or {})
+    for project, amounts in kept.items():
+        assert _some(amounts) == _some(parts.get(project, {})), "the sum of what servers say that they count"
+
+
+def _some(amounts: "dict[str, int] | Counter[str]") -> dict[str, int]:
+    return {name: units for name, units in amounts.items() if units}
