@@ -86,7 +86,7 @@ specs: .venv/.dev ## Fill the tables of docs/specs from the docstrings of the te
 
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware libvirt nvidia clients cyborgclient keystone glance nova conformance tempest bench; do \
+	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures clients cyborgclient keystone glance nova conformance tempest bench; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -113,7 +113,7 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 	@$(INSTALL) --into .venv --name Moorage --checkout $<
 	@touch $@
 
-.venv/.dev: requirements/dev.txt requirements/keystonemiddleware.txt requirements/nvidia.txt .venv/.runtime
+.venv/.dev: requirements/dev.txt requirements/keystonemiddleware.txt requirements/nvidia.txt requirements/signatures.txt .venv/.runtime
 	@$(INSTALL) --into .venv --name "test and lint tools" $(filter %.txt,$^)
 	@touch $@
 

@@ -291,6 +291,16 @@ class AcceleratorOptions:
     history_days: int = option(
         400, "How long the service keeps what was done with devices (`moorage accelerator history`). 0: for ever."
     )
+    signature_keys: str = option(
+        "",
+        "Directory of public keys and certificates, <name>.pem, that bitstreams are signed with; relative to "
+        "state_path. Empty: none.",
+    )
+    signatures: str = option(
+        "where_asked",
+        "Which bitstreams must be signed: those of flavors and profiles that ask for it, or all.",
+        choices=("where_asked", "always"),
+    )
     agent_socket: str = option("", "Unix socket that os_acc reaches the accelerator agent by. Empty: in state_path.")
     drivers: str = option(
         "simulated",

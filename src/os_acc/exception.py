@@ -80,6 +80,18 @@ class ChecksumMismatch(OsAccException):
     code = "accelerator.checksum_mismatch"
 
 
+class SignatureMissing(OsAccException):
+    """A signature is demanded, and the image has none; nothing was programmed."""
+
+    code = "accelerator.signature_missing"
+
+
+class SignatureRejected(OsAccException):
+    """The image's signature does not hold, or cannot be verified here; nothing was programmed."""
+
+    code = "accelerator.signature_rejected"
+
+
 class ProgramFailed(OsAccException):
     """The device could not be programmed or made ready."""
 
@@ -105,6 +117,8 @@ BY_CODE: dict[str, type[OsAccException]] = {
         BitstreamNotFound,
         MultipleBitstreams,
         ChecksumMismatch,
+        SignatureMissing,
+        SignatureRejected,
         ProgramFailed,
         CleanFailed,
     )

@@ -116,6 +116,7 @@ def test_package_and_lock_name_the_same_dependencies():
         | wanted(ROOT / "requirements/keystonemiddleware.in")
         | wanted(ROOT / "requirements/libvirt.in")
         | wanted(ROOT / "requirements/nvidia.in")
+        | wanted(ROOT / "requirements/signatures.in")
     )
     build_only = {"setuptools"}
     assert {canonical(re.split(r"[\[=<>~!]", line)[0]) for line in declared} == set(locked) - build_only

@@ -1,5 +1,10 @@
 """The plane beside a real Keystone, which says who is calling, and a real Glance, which has the images."""
 
+import os
+import re
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from moorage.core.clock import SystemClock
@@ -7,12 +12,13 @@ from moorage.core.errors import RemoteError
 from moorage.identity.client import PasswordTokens
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import SocketTransport
-from tests.processes import free_port, python_of, running
+from tests.processes import ROOT, free_port, inherited, python_of, running
 from tests.system.keystone.real import PASSWORD, real_keystone
-from tests.system.planes import PlaneClients, PlaneProcess, until, write_config
+from tests.system.planes import MOORAGE, PlaneClients, PlaneProcess, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.keystone, pytest.mark.glance]
 
+GUIDE = ROOT / "docs" / "guides" / "bitstreams.md"
 SERVICES = ("placement", "compute", "accelerator", "reservation")
 
 
@@ -36,14 +42,19 @@ def glance_url(tmp_path_factory, keystone):
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory, keystone, glance_url):
     directory = tmp_path_factory.mktemp("plane")
+    (directory / "keys").mkdir()
     write_config(
         directory,
         plane={"services": ",".join((*SERVICES, "agent")), "log_file": "moorage.log"},
         server={"port": free_port()},
         identity={"mode": "keystone", "keystone_url": f"{keystone.url}/v3", "password": PASSWORD},
         endpoints={"image": glance_url},
+        accelerator={"signature_keys": "keys"},
     )
     with PlaneProcess(directory / "moorage.conf") as plane:
+        for kind, path in (("compute", "/compute/v2.1"), ("accelerator", "/accelerator/v2")):
+            keystone.offer(kind, plane.url + path)
+        keystone.offer("image", glance_url)
         yield plane
 
 
@@ -81,6 +92,93 @@ def test_a_server_gets_a_function_whose_bitstream_comes_from_glance(plane, clien
     admin.compute.request("DELETE", f"/servers/{server}")
     admin.wait_until_gone(server)
     until(lambda: not admin.allocations(server))
+
+
+def commands_of(guide: Path) -> list[str]:
+    """What a page tells to type, in its order; lines that end in a backslash go on in the next."""
+    blocks = re.findall(r"^```console\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^\$ ((?:.*\\\n)*.*)$", "\n".join(blocks), re.MULTILINE)
+
+
+@pytest.fixture
+def shell(tmp_path, plane, keystone):
+    """Runs a command as an administrator types it, with the clients that he has, in one directory."""
+    environment = inherited() | {
+        "PATH": f"{python_of('.venv-clients').parent}:{MOORAGE.parent}:{os.environ['PATH']}",
+        "KEYS": str(plane.state / "keys"),
+        "OS_AUTH_URL": f"{keystone.url}/v3",
+        "OS_USERNAME": "admin",
+        "OS_PASSWORD": PASSWORD,
+        "OS_PROJECT_NAME": "admin",
+        "OS_USER_DOMAIN_ID": "default",
+        "OS_PROJECT_DOMAIN_ID": "default",
+    }
+
+    def run(command):
+        done = subprocess.run(
+            ["bash", "-euc", command],
+            check=False,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr[-2000:]}"
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.clients
+def test_the_guide_to_bitstreams_does_what_it_says(shell, clients_of):
+    """R32 (accelerator-attach): how to upload a bitstream with its properties, by running what is written."""
+    commands = commands_of(GUIDE)
+    assert len(commands) == 12
+    said = [shell(command) for command in commands]
+    assert "Bound" in said[-2]
+    admin = clients_of("admin", "admin")
+    (server,) = (row["id"] for row in admin.compute.get("/servers")["servers"] if row["name"] == "packer")
+    assert admin.server(server)["status"] == "ACTIVE"
+    assert len(admin.accelerators_of(server)) == 1
+    assert f"for server {server}, project" in said[-1]
+    admin.compute.request("DELETE", f"/servers/{server}")
+    admin.wait_until_gone(server)
+
+
+@pytest.mark.clients
+def test_a_bitstream_of_glance_whose_signature_does_not_hold_is_not_programmed(shell, clients_of):
+    """Of other data, by the key that is known: the server says so, and what to do."""
+    admin = clients_of("admin", "admin")
+    region, function = "69528db6-eb31-577a-8c36-68f9faa081f6", "0d7c6a54-2f0e-4d39-8a52-6b1b0a8f3c77"
+    shell("openssl genpkey -quiet -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key.pem")
+    shell('openssl pkey -in key.pem -pubout -out "$KEYS/other.pem"')
+    shell("echo something else | openssl dgst -sha512 -sigopt rsa_padding_mode:pss -sign key.pem -out signature")
+    image = admin.create_image(b"whole " * 99, function_uuid=function, region_uuid=region, visibility="public")
+    flavor = admin.create_flavor(
+        "signed",
+        **{
+            "resources:CUSTOM_ACCELERATOR_FPGA": "1",
+            f"trait:CUSTOM_FPGA_INTEL_REGION_{region.upper().replace('-', '_')}": "required",
+            "accel:function_id": function,
+            "accel:bitstream_signature": "required",
+        },
+    )
+
+    def refusal():
+        server = admin.create_server(flavor=flavor)
+        assert admin.wait_for_status(server, "ACTIVE", "ERROR") == "ERROR"
+        until(lambda: not admin.allocations(server))  # the error is told first
+        assert admin.accelerators_of(server) == []
+        return admin.server(server)["fault"]["message"]
+
+    assert f"image {image} (image) is not signed" in refusal()
+    shell(
+        f'openstack image set {image} --property img_signature="$(base64 -w 0 signature)" --property '
+        "img_signature_hash_method=SHA-512 --property img_signature_key_type=RSA-PSS --property "
+        "img_signature_certificate_uuid=other"
+    )
+    assert "not one of this data by that key: upload what was signed, or sign it again" in refusal()
 
 
 def test_who_may_do_what_follows_from_the_roles_in_keystone(clients_of):

@@ -28,6 +28,7 @@ from moorage.accelerator.profile import Wanted
 from moorage.accelerator.programming import Programmer
 from moorage.accelerator.reports import attachment_reports, device_reports
 from moorage.accelerator.request import decode_plug, instance_name_of, instance_uuid_of
+from moorage.accelerator.signatures import Signatures
 from moorage.core.clock import Clock
 from moorage.images.base import ImageSource
 from moorage.images.cache import DigestCache
@@ -65,6 +66,7 @@ class AcceleratorAgent:
         checkpoint: Checkpoint | None = None,
         report_every: timedelta = REPORT_EVERY,
         names: Names = Names.SPEC,
+        signatures: Signatures | None = None,
     ) -> None:
         self.name = f"accelerator-agent@{host}"
         self._host = host
@@ -74,7 +76,8 @@ class AcceleratorAgent:
         self._names = names
         self._fleet = Fleet(drivers)
         self._checkpoint = checkpoint or Checkpoint(directory / "checkpoint.json", host, clock)
-        self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, self._note)
+        signatures = signatures or Signatures(None, clock)
+        self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, self._note, signatures)
         self._engine = AttachEngine(self._fleet, self._checkpoint, self._programmer)
         self._discovering = threading.Lock()
         self._changed = changed

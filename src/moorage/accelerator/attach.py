@@ -151,7 +151,7 @@ class AttachEngine:
             name = unit.deployable.name
             if not group.wanted or (not unit.deployable.programmable and len(group.amounts) > 1):
                 continue
-            found = self._programmer.resolve(group.wanted, unit, project_id)
+            found = self._programmer.resolve(group.wanted, unit, project_id, signed=group.signed)
             if name in chosen and chosen[name].bitstream.digest != found.bitstream.digest:
                 raise ConflictingBitstreams(
                     f"two groups ask for region {name}, one with image {chosen[name].image.id}, the other with "

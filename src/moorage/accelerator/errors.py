@@ -45,6 +45,18 @@ class ChecksumMismatch(Conflict):
     code = "accelerator.checksum_mismatch"
 
 
+class SignatureMissing(Conflict):
+    """A signature is demanded, and the image has none."""
+
+    code = "accelerator.signature_missing"
+
+
+class SignatureRejected(Conflict):
+    """Of other data, by another or unknown key, by one that has expired or is of another type; or no key is known."""
+
+    code = "accelerator.signature_rejected"
+
+
 class ProgramFailed(MoorageError):
     code = "accelerator.program_failed"
 

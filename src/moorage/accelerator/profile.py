@@ -7,13 +7,15 @@ Keys of one group share a suffix, as in Nova's granular requests::
     function_A:<uuid or trait> = required         (also ``function_A = <uuid>``, ``accel_A:function_id = <uuid>``)
     function_name_A:<name> = required             (also ``function_name_A = <name>``, ``accel_A:function_name = ...``)
 
+``accel_A:bitstream_signature = required`` demands that what is programmed is signed; without a suffix, of all groups.
+
 Keys without a suffix form one group. Pure: no I/O here.
 Spec: docs/specs/accelerator-attach.md
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from moorage.accelerator.errors import BadRequest
 from moorage.accelerator.naming import canonical_id, parse_trait, type_of_class
@@ -29,6 +31,7 @@ _WANTED_BY_ACCEL_KEY = {
     "function_name": "function_name",
 }
 _ON = {"required", "true", "1", "yes"}
+_SIGNATURE = "bitstream_signature"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Group:
     amounts: Mapping[str, int]
     required_traits: frozenset[str] = frozenset()
     wanted: Wanted = Wanted()
+    signed: bool = False  #: is a verified signature demanded?
 
     @property
     def label(self) -> str:
@@ -76,6 +80,7 @@ class _Draft:
     amounts: dict[str, int] = field(default_factory=dict)
     traits: set[str] = field(default_factory=set)
     wanted: dict[str, set[str]] = field(default_factory=dict)
+    signed: bool = False
 
 
 def refers_to_accelerators(extra_specs: Mapping[str, str]) -> bool:
@@ -100,7 +105,11 @@ def from_extra_specs(extra_specs: Mapping[str, str]) -> Profile:
             "the flavor asks for no accelerator: none of its extra specs is resources:CUSTOM_ACCELERATOR_<TYPE>"
         )
     _place_stray_wants(drafts, with_devices)
-    return Profile(tuple(_group(suffix, with_devices[suffix]) for suffix in sorted(with_devices)))
+    everywhere = "" in drafts and drafts[""].signed
+    groups = [_group(suffix, with_devices[suffix], everywhere=everywhere) for suffix in sorted(with_devices)]
+    if everywhere and not any(group.signed for group in groups):
+        raise BadRequest(f"accel:{_SIGNATURE} is required, but no bitstream or function is named")
+    return Profile(tuple(groups))
 
 
 def _entries(extra_specs: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
@@ -118,6 +127,10 @@ def _add(draft: _Draft, kind: str, name: str, value: str) -> None:
         case "trait":
             if value.strip().lower() == "required":
                 draft.traits.add(name)
+        case "accel" if name == _SIGNATURE:
+            if value.strip().lower() not in _ON:
+                raise BadRequest(f"accel:{_SIGNATURE} is {value!r}; it takes required, and is left out otherwise")
+            draft.signed = True
         case "accel":
             if wanted_kind := _WANTED_BY_ACCEL_KEY.get(name):
                 draft.wanted.setdefault(wanted_kind, set()).add(value.strip())
@@ -137,7 +150,11 @@ def _amount(name: str, value: str) -> int:
 def _place_stray_wants(drafts: Mapping[str, _Draft], with_devices: Mapping[str, _Draft]) -> None:
     """A bitstream or function without a device in its own group goes to the only group that has one."""
     for suffix, draft in drafts.items():
-        if not draft.wanted or suffix in with_devices:
+        if suffix in with_devices:
+            continue
+        if draft.signed and suffix:
+            raise BadRequest(f"group {suffix!r} demands a signature but asks for no accelerator")
+        if not draft.wanted:
             continue
         if suffix:
             raise BadRequest(f"group {suffix!r} names a bitstream or function but asks for no accelerator")
@@ -151,17 +168,20 @@ def _place_stray_wants(drafts: Mapping[str, _Draft], with_devices: Mapping[str, 
             next(iter(with_devices.values())).wanted.setdefault(kind, set()).update(values)
 
 
-def _group(suffix: str, draft: _Draft) -> Group:
+def _group(suffix: str, draft: _Draft, *, everywhere: bool) -> Group:
+    """`everywhere`: a signature is demanded of all that is programmed."""
     group = Group(suffix, dict(sorted(draft.amounts.items())), frozenset(draft.traits))
     named = [(kind, value) for kind, values in sorted(draft.wanted.items()) for value in sorted(values)]
     if not named:
+        if draft.signed and suffix:
+            raise BadRequest(f"{group.label} demands a signature but names no bitstream or function")
         return group
     if len(named) > 1:
         raise BadRequest(
             f"{group.label} wants {' and '.join(f'{kind} {value}' for kind, value in named)}; one region carries one"
         )
     kind, value = named[0]
-    return Group(group.suffix, group.amounts, group.required_traits, _wanted(kind, value))
+    return replace(group, wanted=_wanted(kind, value), signed=draft.signed or everywhere)
 
 
 def _wanted(kind: str, value: str) -> Wanted:

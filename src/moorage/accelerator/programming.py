@@ -27,6 +27,7 @@ from moorage.accelerator.errors import (
 from moorage.accelerator.fleet import Fleet, Unit
 from moorage.accelerator.model import Bitstream, RegionState
 from moorage.accelerator.profile import Wanted
+from moorage.accelerator.signatures import Signatures, Signed
 from moorage.core.errors import Invalid, NotFound
 from moorage.images.base import HASH_ALGO, DigestMismatch, ImageRecord, ImageSource
 from moorage.images.cache import CachedFile, DigestCache
@@ -64,6 +65,7 @@ class Chosen:
 
     image: ImageRecord
     bitstream: Bitstream
+    signed: Signed | None = None  #: its signature, where one is to be verified
 
 
 class Programmer:
@@ -76,17 +78,21 @@ class Programmer:
         images: ImageSource,
         cache: DigestCache,
         changed: Callable[[], None],
+        signatures: Signatures,
     ) -> None:
         self._fleet = fleet
         self._checkpoint = checkpoint
         self._images = images
         self._cache = cache
         self._changed = changed
+        self._signatures = signatures
         self._locks = KeyedLocks()
         self._complaints: dict[str, str] = {}  #: by region, the last reason why it could not be mended
 
-    def resolve(self, wanted: Wanted, unit: Unit, project_id: str) -> Chosen:
-        """The one image to load. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`."""
+    def resolve(self, wanted: Wanted, unit: Unit, project_id: str, *, signed: bool = False) -> Chosen:
+        """The one image to load. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`; where a
+        signature is demanded or there, `SignatureMissing`, `SignatureRejected`.
+        """
         if not unit.deployable.programmable:
             raise BadRequest(
                 f"{unit.deployable.name} ({unit.device.model}) cannot be programmed, {wanted} is asked for"
@@ -97,7 +103,7 @@ class Programmer:
             raise ChecksumMismatch(
                 f"image {image.id} ({image.name}) carries no {HASH_ALGO} of its data; nothing unverified is programmed"
             )
-        return Chosen(image, bitstream_of(image))
+        return Chosen(image, bitstream_of(image), self._signatures.check(image, demanded=signed))
 
     def load(self, deployable: str, chosen: Chosen, instance_uuid: str, by: Who | None = None) -> None:
         """Have `deployable` carry the chosen bitstream; nothing is done where it does already.
@@ -105,6 +111,7 @@ class Programmer:
         `by`: who ordered it, where that is no instance.
         """
         with self._locks.held(deployable):
+            self._verify(chosen)
             region = self._at_rest(deployable)
             loaded = region.bitstream.digest if region.bitstream else ""
             if region.state is RegionState.IDLE and loaded == chosen.bitstream.digest:
@@ -112,6 +119,12 @@ class Programmer:
             # Verified before the first step: a bad image must not cost the region what it carries.
             with self._fetched(chosen.image) as file:
                 self._program(deployable, chosen.bitstream, file, instance_uuid, by)
+
+    def _verify(self, chosen: Chosen) -> None:
+        """The signature, also of what the region carries already: it may have been loaded when nobody asked for one."""
+        if chosen.signed is not None and not self._signatures.is_verified(chosen.signed):
+            with self._fetched(chosen.image) as file:
+                self._signatures.verify(chosen.signed, file.file)
 
     def settle(self, deployable: str) -> None:
         """Load the blank where nobody holds a handle and the region is lost, or carries what is not for everybody."""

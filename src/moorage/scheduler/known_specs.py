@@ -43,6 +43,7 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
     "accel:device_profile": (r"[a-zA-Z0-9_-]{1,255}", "the name of a device profile"),
     # What a region is to carry: the accelerators' own (docs/specs/accelerator-attach.md, A2); Nova has them in profiles.
     **dict.fromkeys(("accel:bitstream_id", "accel:function_id", "accel:function_name"), (r".{1,255}", "an id or a name")),
+    "accel:bitstream_signature": (r"(?i:required|true|1|yes)", "required"),
 }  # fmt: skip
 _NAMESPACES = {key.partition(":")[0] for key in _KNOWN}
 

@@ -18,6 +18,7 @@ Numbers = NDArray[np.float64]
 #: Classes of devices whose number on a host counts for the weigher of accelerators.
 _DEVICE = re.compile(r"CUSTOM_ACCELERATOR_|(FPGA|PGPU|VGPU)\Z")
 _FUNCTION_KEY = re.compile(r"(?:accel|function)[A-Za-z0-9_-]{0,64}:(.+)\Z|function[A-Za-z0-9_-]{0,64}\Z")
+_NO_FUNCTION = ("device_profile", "bitstream_signature")
 _JOINERS = re.compile(r"[^A-Z0-9]+")
 
 
@@ -106,7 +107,7 @@ def wanted_functions(extra_specs: Mapping[str, str]) -> frozenset[str]:
     found = set()
     for key, value in extra_specs.items():
         match = _FUNCTION_KEY.match(key)
-        if match is None or key == "accel:device_profile":
+        if match is None or match[1] in _NO_FUNCTION:
             continue
         named = match[1] if match[1] and not key.startswith("accel") else value
         found.add(_comparable(named))

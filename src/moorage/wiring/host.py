@@ -23,6 +23,7 @@ from moorage.accelerator.drivers.simulated import SimulatedDriver
 from moorage.accelerator.drivers.xrt import XrtDriver
 from moorage.accelerator.host_jobs import jobs_topic
 from moorage.accelerator.naming import Names
+from moorage.accelerator.signatures import Signatures
 from moorage.agent import control_api
 from moorage.agent.accelerator_jobs import AcceleratorRunner
 from moorage.agent.control_api import HostControl
@@ -227,7 +228,15 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
         recorded=lambda: parts.wakeups.wake(history_topic(host)),
         report_every=timedelta(seconds=parts.config.accelerator.report_period_s),
         names=Names(parts.config.accelerator.names),
+        signatures=_signatures(parts),
     )
+
+
+def _signatures(parts: Parts) -> Signatures:
+    """Raises `StartError` for a directory that is not there, and for a demand that nothing could fulfil."""
+    options = parts.config.accelerator
+    keys = parts.config.state / options.signature_keys if options.signature_keys else None
+    return Signatures(keys, parts.clock, always=options.signatures == "always")
 
 
 def _accelerator_drivers(parts: Parts, state: Path) -> list[Driver]:

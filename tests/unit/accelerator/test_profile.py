@@ -110,5 +110,37 @@ def test_a_flavor_without_accelerators_is_refused():
         from_extra_specs({"resources:VCPU": "1"})
 
 
+def test_a_signature_is_demanded_of_a_group_or_without_a_suffix_of_all():
+    specs = {
+        "resources_A:CUSTOM_ACCELERATOR_FPGA": "1", "bitstream_A": BITSTREAM,
+        "resources_B:CUSTOM_ACCELERATOR_FPGA": "1", "function_B": FUNCTION,
+        "resources_C:CUSTOM_ACCELERATOR_GPU": "1",
+    }  # fmt: skip
+
+    def signed(**more):
+        return [group.signed for group in from_extra_specs(specs | more).groups]
+
+    assert signed() == [False, False, False]
+    assert signed(**{"accel_B:bitstream_signature": "required"}) == [False, True, False]
+    assert signed(**{"accel:bitstream_signature": "Required"}) == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("specs", "words"),
+    [
+        (FPGA | {"accel:bitstream_signature": "required"}, "no bitstream or function is named"),
+        (FPGA | {"bitstream": BITSTREAM, "accel:bitstream_signature": "no"}, "it takes required"),
+        (FPGA | {"bitstream": BITSTREAM, "accel9:bitstream_signature": "required"}, "'9' demands a signature"),
+        (
+            {"resources1:CUSTOM_ACCELERATOR_GPU": "1", "accel1:bitstream_signature": "required"},
+            "names no bitstream or function",
+        ),
+    ],
+)
+def test_a_signature_of_nothing_is_refused(specs, words):
+    with pytest.raises(BadRequest, match=words):
+        from_extra_specs(specs)
+
+
 def test_a_disabled_key_wants_nothing():
     assert not only_group(FPGA | {f"bitstream:{BITSTREAM}": "forbidden"}).wanted
