@@ -4,19 +4,23 @@ One process: all services and a host with simulated cards, as `moorage up` start
 the three requests that Nova sends, and the host's work between them, until the request is seen to be bound.
 """
 
+import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import func, insert, select
 
+from bench import arq_hops
 from bench.databases import DatabaseServer, database_server, free_ports
-from bench.planes import client, moorage
+from bench.planes import client, connection, moorage
 from bench.processes import cpu_seconds
 from bench.servers import Server, running
 from bench.table import Figure
+from bench.wire import Connection
 from moorage.accelerator import tables
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
@@ -30,14 +34,17 @@ CLASS = "CUSTOM_ACCELERATOR_GPU"
 #: Of the Placement API.
 VERSION = "1.39"
 #: Between two looks at a request that is being bound.
-LOOK_S = 0.004
+LOOK_S = 0.002
 PATIENCE_S = 60.0
 ROWS_AT_ONCE = 5000
 
 
 def figures(kind: str, say: Say, *, present: list[int], seconds: float) -> None:
+    arq_hops.figures(kind, say)
     with database_server(kind) as database, _plane(database) as plane:
-        rounds = _Rounds(client(plane, "accelerator"), client(plane, "placement"))
+        rounds = _Rounds(
+            client(plane, "accelerator"), client(plane, "placement"), connection(plane, "accelerator", "2.0")
+        )
         rounds.run(1.0)
         for number in sorted(present):
             _fill(database, number)
@@ -59,8 +66,9 @@ def figures(kind: str, say: Say, *, present: list[int], seconds: float) -> None:
 class _Rounds:
     """Latencies in ms of the last run: of whole rounds, and of their three requests without the host's work."""
 
-    def __init__(self, service: ServiceClient, placement: ServiceClient) -> None:
+    def __init__(self, service: ServiceClient, placement: ServiceClient, wire: Connection) -> None:
         self._service = service
+        self._wire = wire
         self._ids = RandomIds()
         self._profile()
         self._host, self._provider = self._card(placement)
@@ -75,22 +83,28 @@ class _Rounds:
 
     def _round(self) -> None:
         began = time.perf_counter()
-        made = self._service.request("POST", "/v2/accelerator_requests", json={"device_profile_name": PROFILE})
+        made = self._ask("POST", "/v2/accelerator_requests", {"device_profile_name": PROFILE})
         uuid, instance = made["arqs"][0]["uuid"], self._ids.uuid()
         values = {"hostname": self._host, "device_rp_uuid": self._provider, "instance_uuid": instance}
         patch = {uuid: [{"op": "add", "path": f"/{name}", "value": value} for name, value in values.items()]}
-        self._service.request("PATCH", "/v2/accelerator_requests", json=patch)
+        self._ask("PATCH", "/v2/accelerator_requests", patch)
         asked = time.perf_counter()
         self._wait(uuid)
         bound = time.perf_counter()
-        self._service.request("DELETE", f"/v2/accelerator_requests?arqs={uuid}")
+        self._ask("DELETE", f"/v2/accelerator_requests?arqs={uuid}")
         ended = time.perf_counter()
         self.whole.append((ended - began) * 1000)
         self.answered.append((asked - began + ended - bound) * 1000)
 
+    def _ask(self, method: str, path: str, body: object = None) -> Any:
+        status, content = self._wire.request(method, path, body)
+        if not 200 <= status < 300:
+            raise SystemExit(f"error: {method} {path} was answered {status}: {content.decode()}")
+        return json.loads(content) if content else None
+
     def _wait(self, uuid: str) -> None:
         deadline = time.perf_counter() + PATIENCE_S
-        while (state := self._service.get(f"/v2/accelerator_requests/{uuid}")["state"]) != "Bound":
+        while (state := self._ask("GET", f"/v2/accelerator_requests/{uuid}")["state"]) != "Bound":
             if time.perf_counter() > deadline:
                 raise SystemExit(f"error: request {uuid} is {state} after {PATIENCE_S:.0f} s")
             time.sleep(LOOK_S)

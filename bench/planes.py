@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bench.databases import DatabaseServer
 from bench.servers import Server
+from bench.wire import Connection
 from moorage.config import Config, render
 from moorage.core.clock import SystemClock
 from moorage.identity.client import PasswordTokens
@@ -37,9 +38,18 @@ def state(server: Server) -> Path:
 
 
 def client(services: Server, name: str) -> ServiceClient:
+    return ServiceClient(SocketTransport(f"{services.url}/{name}"), service_type=name, credentials=_tokens(services))
+
+
+def connection(services: Server, name: str, version: str) -> Connection:
+    """For as long as a token is good: an hour."""
+    token = _tokens(services).headers()["x-auth-token"]
+    return Connection(f"{services.url}/{name}", token=token, version=f"{name} {version}")
+
+
+def _tokens(services: Server) -> PasswordTokens:
     password, project = credentials(state(services), "admin")
-    tokens = PasswordTokens(
+    return PasswordTokens(
         SocketTransport(f"{services.url}/identity"), username="admin", password=password, project=project,
         clock=SystemClock(),
     )  # fmt: skip
-    return ServiceClient(SocketTransport(f"{services.url}/{name}"), service_type=name, credentials=tokens)

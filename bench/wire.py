@@ -13,7 +13,9 @@ class Connection:
     An answer that takes longer than `timeout_s` raises `TimeoutError` and the connection is closed.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 120.0) -> None:
+    def __init__(
+        self, url: str, *, timeout_s: float = 120.0, token: str = "admin", version: str = f"placement {MICROVERSION}"
+    ) -> None:
         at = urlsplit(url)
         if at.hostname is None or at.port is None:
             raise ValueError(f"{url!r} is not http://HOST:PORT[/PREFIX]")
@@ -21,8 +23,8 @@ class Connection:
         self.prefix = at.path.rstrip("/")
         self.timeout_s = timeout_s
         self._headers = (
-            f"Host: {at.hostname}:{at.port}\r\nX-Auth-Token: admin\r\nAccept: application/json\r\n"
-            f"OpenStack-API-Version: placement {MICROVERSION}\r\n"
+            f"Host: {at.hostname}:{at.port}\r\nX-Auth-Token: {token}\r\nAccept: application/json\r\n"
+            f"OpenStack-API-Version: {version}\r\n"
         )
         self._socket: socket.socket | None = None
         self._read_ahead = b""

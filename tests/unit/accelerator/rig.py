@@ -123,8 +123,8 @@ class Rig:
         self.watch = Watch()
         self.directory_of_images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
         self.images = WatchedImages(self.directory_of_images)
-        #: How often the resource tracker was woken, and the agent's own duty.
-        self.changes = self.reports = 0
+        #: How often the resource tracker was woken, the agent's own duty, and who tells the history.
+        self.changes = self.reports = self.records = 0
         self.restart()
 
     def restart(self) -> None:
@@ -146,6 +146,7 @@ class Rig:
             self.clock,
             changed=self._changed,
             to_report=self._to_report,
+            recorded=self._recorded,
             checkpoint=checkpoint,
         )
 
@@ -154,6 +155,9 @@ class Rig:
 
     def _to_report(self) -> None:
         self.reports += 1
+
+    def _recorded(self) -> None:
+        self.records += 1
 
     def publish(self) -> None:
         self.agent.published({node.name: rp(node.name.removeprefix(f"{HOST}_")) for node in self.agent.nodes()})

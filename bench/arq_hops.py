@@ -1,0 +1,147 @@
+"""Where the time of one accelerator request goes: every hop in one thread, one after the other, in process through WSGI.
+
+What is measured is the thread's CPU time and the time that it waited (for the database, for the disk); threads, sockets
+and whoever else is on the machine are not in it. Beside it what it costs in counts: statements, transactions, writes of
+the agent's checkpoint.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import os_acc
+from bench.databases import database_server
+from bench.table import Figure
+from moorage.accelerator import agent_api
+from moorage.accelerator.agent import AcceleratorAgent
+from moorage.accelerator.client import AcceleratorClient
+from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.simulated import SimulatedDriver
+from moorage.accelerator.routes import API, RULES
+from moorage.accelerator.service import AcceleratorService
+from moorage.agent.accelerator_jobs import AcceleratorRunner
+from moorage.core.clock import SystemClock
+from moorage.core.ids import RandomIds
+from moorage.db.engine import open_engine
+from moorage.db.migrations import upgrade
+from moorage.identity.authenticators import NoAuth
+from moorage.images.cache import DigestCache
+from moorage.images.directory import ImageDirectory
+from moorage.jobs.duties import Wakeups
+from moorage.jobs.hints import InProcessHints
+from moorage.wire.app import Surroundings, build, mount
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import InProcessTransport
+
+Say = Callable[[Figure], None]
+
+HOST = "compute-1"
+CLASS = "CUSTOM_ACCELERATOR_GPU"
+ROUNDS = 200
+PLUG_GOAL = "under 5 ms"
+
+
+def figures(kind: str, say: Say) -> None:
+    with database_server(kind) as database, tempfile.TemporaryDirectory() as directory:
+        engine = open_engine(database.create("arq_hops"))
+        upgrade(engine, "accelerator")
+        place = _Place(engine, Path(directory))
+        hops = place.rounds(ROUNDS)
+        for name, spent in hops.items():
+            say(Figure(f"hop: {name}", f"{_median(spent, 0):.2f} ms", f"of it CPU {_median(spent, 1):.2f} ms", ""))
+        whole = [sum(one[0] for one in together) for together in zip(*hops.values(), strict=True)]
+        say(Figure("all hops", f"{statistics.median(whole):.2f} ms", "one after the other, in one thread", ""))
+        plugs = place.plugs(ROUNDS)
+        note = (
+            f"p99 {statistics.quantiles([one[0] for one in plugs], n=100)[98]:.2f} ms; CPU {_median(plugs, 1):.2f} ms"
+        )
+        say(Figure("plug without programming: the agent's overhead", f"{_median(plugs, 0):.2f} ms", note, PLUG_GOAL))
+        engine.dispose()
+
+
+Spent = tuple[float, float]
+
+
+class _Place:
+    """A service and a host's agent."""
+
+    def __init__(self, engine: Any, directory: Path) -> None:
+        clock, ids = SystemClock(), RandomIds()
+        self._ids = ids
+        service = AcceleratorService(engine, clock, ids, InProcessHints(Wakeups()))
+        app = mount({"/accelerator": build(API, service, Surroundings(NoAuth(), RULES, ids))})
+        self._http = ServiceClient(InProcessTransport(app, "http://bench/accelerator"), service_type="accelerator",
+                                   credentials=_Admin())  # fmt: skip
+        self._client = AcceleratorClient(self._http)
+        driver = SimulatedDriver(built_in_host(), directory / "simulated", clock)
+        images = ImageDirectory(directory / "images", clock=clock, ids=ids)
+        cache = DigestCache(directory / "cache", max_bytes=1 << 20, clock=clock)
+        self.agent = AcceleratorAgent(HOST, [driver], directory / "agent", images, cache, clock, reports=self._client)
+        self.agent.published({node.name: ids.uuid() for node in self.agent.nodes()})
+        self.agent.tick()
+        self._runner = AcceleratorRunner(self.agent, keep_alive_period_s=60)
+        card = next(device for device in self.agent.holdings.devices if device.type == "GPU")
+        self._provider = self.agent.holdings.rp_uuids[card.deployables[0].name]
+        self._local = os_acc.Client(InProcessTransport(agent_api.wsgi_app(self.agent, ids)), clock=clock)
+        self._http.request(
+            "POST", "/v2/device_profiles", json=[{"name": "card", "groups": [{f"resources:{CLASS}": "1"}]}]
+        )
+
+    def rounds(self, number: int) -> dict[str, list[Spent]]:
+        spent: dict[str, list[Spent]] = {}
+        for _ in range(number):
+            self._round(lambda name: _timed(spent.setdefault(name, [])))
+        return spent
+
+    def _round(self, hop: Callable[[str], Any]) -> None:
+        with hop("1 POST: made"):
+            made = self._http.request("POST", "/v2/accelerator_requests", json={"device_profile_name": "card"})
+        uuid, instance = made["arqs"][0]["uuid"], self._ids.uuid()
+        values = {"hostname": HOST, "device_rp_uuid": self._provider, "instance_uuid": instance}
+        patch = {uuid: [{"op": "add", "path": f"/{name}", "value": value} for name, value in values.items()]}
+        with hop("2 PATCH: state, job, hint"):
+            self._http.request("PATCH", "/v2/accelerator_requests", json=patch)
+        self._job(hop, 3, "bind")
+        with hop("6 GET: bound"):
+            if self._http.get(f"/v2/accelerator_requests/{uuid}")["state"] != "Bound":
+                raise SystemExit(f"error: request {uuid} was not bound")
+        with hop("7 DELETE: state, job, hint"):
+            self._http.request("DELETE", f"/v2/accelerator_requests?arqs={uuid}")
+        self._job(hop, 8, "unbind")
+
+    def _job(self, hop: Callable[[str], Any], number: int, kind: str) -> None:
+        with hop(f"{number} the host's agent claims the job"):
+            (job,) = self._client.claim_jobs(HOST, "bench")
+        with hop(f"{number + 1} it does it: {kind}"):
+            result = self._runner.run(job.kind, job.payload, lambda: None)
+        with hop(f"{number + 2} it reports it"):
+            self._client.report_job(job.id, job.epoch, "done", result)
+
+    def plugs(self, number: int) -> list[Spent]:
+        spent: list[Spent] = []
+        for _ in range(number):
+            info = {"uuid": self._ids.uuid(), "name": "bench", "project_id": self._ids.uuid()}
+            with _timed(spent):
+                self._local.plug(info, {"": [self._provider]}, {f"resources:{CLASS}": "1"})
+            self._local.unplug(info)
+        return spent
+
+
+@contextmanager
+def _timed(spent: list[Spent]) -> Iterator[None]:
+    began, cpu = time.perf_counter(), time.process_time()
+    yield
+    spent.append(((time.perf_counter() - began) * 1000, (time.process_time() - cpu) * 1000))
+
+
+def _median(spent: list[Spent], which: int) -> float:
+    return statistics.median(one[which] for one in spent)
+
+
+class _Admin:
+    def headers(self, *, renew: bool = False) -> dict[str, str]:
+        return {"x-auth-token": "admin"}

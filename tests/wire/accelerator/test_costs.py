@@ -1,0 +1,130 @@
+"""What one accelerator request costs, in counts that no other load on the machine changes: HTTP requests, transactions,
+statements, waits of the host for its disk. More of any of them is to be a decision, and not to creep in.
+
+docs/bench/arqs.md has the times.
+"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from moorage.accelerator import store
+from moorage.accelerator.routes import API, RULES
+from moorage.accelerator.service import AcceleratorService
+from moorage.db import migrations
+from moorage.wire.app import Surroundings, build, mount
+from moorage.wire.transports import InProcessTransport
+from tests.unit.accelerator.rig import GPU, HOST, gpu, new_instance, rp
+from tests.wire.accelerator.conftest import BASE, ByRole, Wire
+from tests.wire.accelerator.test_binding import CARD, Plane
+
+
+@dataclass
+class Cost:
+    requests: int = 0
+    transactions: int = 0
+    statements: int = 0
+    waits_for_disk: int = 0  #: of the host's agent
+
+
+class Counted:
+    """A plane, and what is asked of it."""
+
+    def __init__(self, tmp_path, engine, clock, ids, hints) -> None:
+        migrations.upgrade(engine, "accelerator")
+        service = AcceleratorService(engine, clock, ids, hints)
+        app = mount({"/accelerator": build(API, service, Surroundings(ByRole(), RULES, ids))})
+        self.requests = []
+        self.database = service._database
+
+        def noting(environ, start_response):
+            self.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
+            return app(environ, start_response)
+
+        self.plane = Plane(tmp_path, Wire(InProcessTransport(noting, BASE)), engine, clock)
+        self.plane.profile("card", CARD)
+
+    @contextmanager
+    def cost(self):
+        cost, watch, database = Cost(), self.plane.rig.watch, self.database
+        before = len(self.requests), database.transactions, database.statements
+        watch.arm(None)
+        yield cost
+        cost.requests = len(self.requests) - before[0]
+        cost.transactions = database.transactions - before[1]
+        cost.statements = database.statements - before[2]
+        cost.waits_for_disk = watch.events.count(("checkpoint",))
+
+
+@pytest.fixture
+def counted(tmp_path, sqlite_engine, clock, ids, hints):
+    return Counted(tmp_path, sqlite_engine, clock, ids, hints)
+
+
+@pytest.mark.parametrize("others", [0, 50])
+def test_what_a_request_costs_from_its_making_to_its_end(counted, others):
+    """The same however many there are."""
+    plane = counted.plane
+    for _ in range(others):
+        plane.requests("card")
+    with counted.cost() as made:
+        (arq,) = plane.requests("card")
+    assert made == Cost(requests=1, transactions=1, statements=3)
+    with counted.cost() as begun:
+        plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
+    assert begun == Cost(requests=1, transactions=1, statements=5)
+    with counted.cost() as bound:
+        plane.host_works()
+    assert bound == Cost(requests=2, transactions=2, statements=10, waits_for_disk=2)
+    with counted.cost() as looked:
+        assert plane.state_of(arq["uuid"]) == "Bound"
+    assert looked == Cost(requests=1, transactions=0, statements=1)
+    with counted.cost() as deleted:
+        plane.wire("DELETE", f"/v2/accelerator_requests/{arq['uuid']}", role="service")
+    assert deleted == Cost(requests=1, transactions=1, statements=3)
+    with counted.cost() as unbound:
+        plane.host_works()
+    assert unbound == Cost(requests=2, transactions=2, statements=8, waits_for_disk=3)
+    assert plane.rig.agent.holdings.attachments == {}
+
+
+def test_compute_is_told_in_two_transactions(counted):
+    plane = counted.plane
+    (arq,) = plane.requests("card")
+    plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
+    plane.host_works()
+    database = plane._events._database
+    before = database.transactions
+    assert plane.tell() == [(arq["uuid"], "completed")]
+    assert database.transactions - before == 2
+
+
+def test_what_a_job_did_needs_no_report_of_everything(counted):
+    """The states of the handles come with the job's report, the tracker has nothing new to publish."""
+    plane, rig = counted.plane, counted.plane.rig
+    (arq,) = plane.requests("card")
+    plane.bind({arq["uuid"]: rp(GPU)}, new_instance())
+    before, records = (rig.changes, rig.reports), rig.records
+    plane.host_works()
+    assert _handles(counted) == {GPU: "attached"}
+    plane.wire("DELETE", f"/v2/accelerator_requests/{arq['uuid']}", role="service")
+    plane.host_works()
+    assert _handles(counted) == {GPU: "free"}
+    assert (rig.changes, rig.reports) == before
+    assert rig.records > records
+
+
+def test_what_os_acc_plugs_is_reported_at_once(counted):
+    rig, instance = counted.plane.rig, new_instance()
+    before = rig.changes, rig.reports
+    rig.plug(instance, gpu(), GPU)
+    assert (rig.changes, rig.reports) == (before[0], before[1] + 1)
+    rig.unplug(instance)
+    assert (rig.changes, rig.reports) == (before[0], before[1] + 2)
+
+
+def _handles(counted):
+    with counted.database.read() as connection:
+        (part,) = store.deployables(connection, name=f"{HOST}_{GPU}")
+    return part.handles
