@@ -93,8 +93,10 @@ class _Place:
 
     def rounds(self, number: int) -> dict[str, list[Spent]]:
         spent: dict[str, list[Spent]] = {}
-        for _ in range(number):
+        for done in range(number):
             self._round(lambda name: _timed(spent.setdefault(name, [])))
+            if done % 10 == 0:
+                self.agent.report_history()
         return spent
 
     def _round(self, hop: Callable[[str], Any]) -> None:

@@ -29,9 +29,9 @@ def _replace(path: Path, content: bytes, *, is_durable: bool) -> None:
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
+        file.flush()
         if is_durable:
-            file.flush()
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
     draft.rename(path)
 
 
@@ -60,6 +60,8 @@ class DurableDocument:
         self._path = path
         self._number = -1
         self._size = 0
+        #: Bytes of each place that may be other than spaces.
+        self._used = [0, 0]
         self._descriptor: int | None = None
 
     def read(self) -> bytes | None:
@@ -73,7 +75,7 @@ class DurableDocument:
         if found is None:
             return raw
         self._number, content = found
-        self._size = half
+        self._size, self._used = half, [half, half]
         return content
 
     def write(self, content: bytes) -> None:
@@ -86,10 +88,13 @@ class DurableDocument:
         else:
             if self._descriptor is None:
                 self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
-            where = self._size * ((self._number + 1) % 2)
-            if os.pwrite(self._descriptor, place.ljust(self._size), where) != self._size:
+            which = (self._number + 1) % 2
+            needed = place.ljust(self._used[which])
+            self._used[which] = len(needed)
+            if os.pwrite(self._descriptor, needed, self._size * which) != len(needed):
                 raise OSError(errno.EIO, "the file could not be written to its end", str(self._path))
             os.fdatasync(self._descriptor)
+            self._used[which] = len(place)
         self._number += 1
 
     def _make(self, place: bytes) -> None:
@@ -98,7 +103,7 @@ class DurableDocument:
         places = [b"".ljust(size), b"".ljust(size)]
         places[(self._number + 1) % 2] = place.ljust(size)
         write_durably(self._path, b"".join(places))
-        self._size = size
+        self._size, self._used = size, [size, size]
 
     def close(self) -> None:
         if self._descriptor is not None:

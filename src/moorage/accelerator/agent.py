@@ -266,7 +266,8 @@ class AcceleratorAgent:
 class HistoryReports:
     """A duty: tells the history what jobs have changed. Nobody waits for that, so it is told for many of them at once."""
 
-    rest_s = 1.0
+    #: Until then their records are in the checkpoint, which every step writes.
+    rest_s = 0.2
 
     def __init__(self, agent: AcceleratorAgent) -> None:
         self.name = history_topic(agent.host)
