@@ -17,7 +17,7 @@ from moorage.scheduler.flavor_resources import FlavorFields, ResourceRequest, re
 from moorage.scheduler.hosts import Wanted
 from moorage.scheduler.image_needs import architecture, hypervisor_type
 from moorage.scheduler.options import SchedulerOptions
-from moorage.scheduler.prefilters import Closed, member_of
+from moorage.scheduler.prefilters import Closed, OlderReservation, member_of, older_reservation
 from moorage.scheduler.reasons import Reasons
 from moorage.scheduler.server_groups import Group, Policy
 from moorage.scheduler.server_groups import only_host as only_host_of
@@ -88,7 +88,8 @@ class Asking:
         flavor = changes.flavor or server.flavor
         request = self._request(fields_of(flavor), image_properties)
         host = changes.only_host or server.wanted_host
-        found = self._circumstances(server, request, host)
+        reservation = older_reservation(flavor.extra_specs, server.scheduler_hints)
+        found = self._circumstances(server, request, host, reservation)
         if isinstance(found.members, Closed):
             return NoHost(Reasons("", note=found.members.reason))
         if found.beside is not None and not found.beside:
@@ -111,7 +112,7 @@ class Asking:
         if in_tree is not None:
             meanings[in_tree] = meaning
         return Asked(
-            query_for(request, Narrowing(in_tree, tuple(found.members))),
+            query_for(request, Narrowing(in_tree, tuple(found.members), reservation is not None)),
             wanted,
             Task(devices),
             meanings,
@@ -125,11 +126,13 @@ class Asking:
             last = self._last = (fields, image_properties, request_for(fields, image_properties))
         return last[2]
 
-    def _circumstances(self, server: Server, request: ResourceRequest, host: str | None) -> _Circumstances:
+    def _circumstances(
+        self, server: Server, request: ResourceRequest, host: str | None, reservation: OlderReservation | None
+    ) -> _Circumstances:
         """Mostly there is nothing to read."""
         hints, zone, rules = server.scheduler_hints, server.wanted_zone, self._options.aggregates
         hinted, near, away = hints.get("group"), _named(hints, "same_host"), _named(hints, "different_host")
-        if not (hinted or near or away or host or rules.matter(zone)):
+        if not (hinted or near or away or host or reservation or rules.matter(zone)):
             return _Circumstances()
         with read(self._engine) as connection:
             group = group_store.view_of(connection, server.id, hinted=hinted) if hinted else None
@@ -139,7 +142,15 @@ class Asking:
             beside_root = _root_of(connection, min(beside)) if beside and len(beside) == 1 else None
             apart = _hosts_of(connection, away)
         project = server.project_id
-        members = member_of(aggregates, rules, request, zone=zone, default_zone=DEFAULT_ZONE, project_id=project)
+        members = member_of(
+            aggregates,
+            rules,
+            request,
+            zone=zone,
+            default_zone=DEFAULT_ZONE,
+            project_id=project,
+            reservation=reservation,
+        )
         return _Circumstances(group, in_tree, members, beside, beside_root, apart)
 
 

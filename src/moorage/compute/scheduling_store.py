@@ -19,7 +19,9 @@ _BY_ROOTS = (
     .outerjoin(aggregates, aggregates.c.id == aggregate_hosts.c.aggregate_id)
     .where(hosts.c.provider_uuid.in_(bindparam("roots", expanding=True)))
 )
-_AGGREGATES = select(aggregates.c.id, aggregates.c.uuid, aggregates.c.metadata).order_by(aggregates.c.id)
+_AGGREGATES = select(aggregates.c.id, aggregates.c.uuid, aggregates.c.name, aggregates.c.metadata).order_by(
+    aggregates.c.id
+)
 _ROOTS_IN = (
     select(hosts.c.provider_uuid, aggregate_hosts.c.aggregate_id)
     .join(hosts, hosts.c.name == aggregate_hosts.c.host)
@@ -76,7 +78,7 @@ def _chunks(values: Collection[str]) -> Iterator[list[str]]:
 
 
 def aggregate_views(connection: Connection) -> list[AggregateView]:
-    return [AggregateView(row.uuid, row.metadata) for row in connection.execute(_AGGREGATES)]
+    return [AggregateView(row.uuid, row.metadata, row.name) for row in connection.execute(_AGGREGATES)]
 
 
 def situation(connection: Connection) -> Situation:

@@ -19,6 +19,7 @@ class Narrowing:
 
     in_tree: str | None = None  #: the root of the only one
     member_of: tuple[str, ...] = ()  #: each one more condition: ``in:A,B``, ``!in:C``
+    is_for_reserved: bool = False  #: reserved hosts are open to it though no class of its flavor says so
 
 
 def query_for(request: ResourceRequest, narrowing: Narrowing = Narrowing()) -> Query:
@@ -38,7 +39,8 @@ def query_for(request: ResourceRequest, narrowing: Narrowing = Narrowing()) -> Q
     if request.group_policy is not None and sum(1 for suffix in _with_resources(request) if suffix) > 1:
         query.append(("group_policy", request.group_policy))
     query.extend(("same_subtree", ",".join(together)) for together in request.same_subtree)
-    kept_off = [DISABLED_HOST_TRAIT] if request.is_for_reserved else [RESERVED_HOST_TRAIT, DISABLED_HOST_TRAIT]
+    is_for_reserved = request.is_for_reserved or narrowing.is_for_reserved
+    kept_off = [DISABLED_HOST_TRAIT] if is_for_reserved else [RESERVED_HOST_TRAIT, DISABLED_HOST_TRAIT]
     forbidden = dict.fromkeys((*request.root_forbidden, *kept_off))
     query.append(("root_required", ",".join([*request.root_required, *(f"!{trait}" for trait in forbidden)])))
     return query

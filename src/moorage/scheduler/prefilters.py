@@ -3,8 +3,10 @@
     availability zone    ``member_of=in:`` the aggregates of that zone; the default zone is "in none that has a zone"
     tenant aggregates    metadata ``filter_tenant_id*``: the project's servers go there and nowhere else
     isolated aggregates  metadata ``trait:X=required``: closed to who does not require X
+    older reservations   their aggregate and no other place: one named by flavor or hint (`older_reservation`)
 
-Source: Nova's request filters of the same names, and its options, which are the same here.
+Source: Nova's request filters of the same names, and its options, which are the same here; for the last one what
+Blazar's own filter looks at, in flavors and hints that an older system made (R27, R28 of the instance reservations).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,10 +18,39 @@ ZONE_KEY = "availability_zone"
 _TENANT_KEY, _TRAIT_KEY = "filter_tenant_id", "trait:"
 
 
+_RESERVATION_KEY, _RESERVATION, _OWNER_KEY = "aggregate_instance_extra_specs:reservation", "reservation", "blazar:owner"
+
+
 @dataclass(frozen=True)
 class AggregateView:
     uuid: str
     metadata: Mapping[str, str]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class OlderReservation:
+    """Whose aggregate a request is for.
+
+    Of servers: a private flavor names it, and so does the aggregate's metadata. Of whole hosts: a hint of the user does,
+    and the aggregate has it for a name, and its owner in the metadata.
+    """
+
+    id: str
+    is_hinted: bool
+
+    def has(self, aggregate: "AggregateView", project_id: str) -> bool:
+        if self.is_hinted:
+            # Anybody can send the hint; the name alone would open the freepool itself.
+            return aggregate.name == self.id and aggregate.metadata.get(_OWNER_KEY) == project_id
+        return aggregate.metadata.get(_RESERVATION) == self.id
+
+
+def older_reservation(extra_specs: Mapping[str, str], hints: Mapping[str, object]) -> OlderReservation | None:
+    hinted = hints.get(_RESERVATION)
+    if named := extra_specs.get(_RESERVATION_KEY):
+        return OlderReservation(named, is_hinted=False)
+    return OlderReservation(hinted, is_hinted=True) if isinstance(hinted, str) and hinted else None
 
 
 @dataclass(frozen=True)
@@ -50,6 +81,7 @@ def member_of(
     zone: str | None,
     default_zone: str,
     project_id: str,
+    reservation: OlderReservation | None = None,
 ) -> dict[str, str] | Closed:
     """{value of ``member_of``: what it means}; each of them must hold."""
     aggregates = list(aggregates)
@@ -63,6 +95,11 @@ def member_of(
             found["in:" + ",".join(of_zone)] = f"availability zone {zone}"
         elif zoned:
             found["!in:" + ",".join(zoned)] = f"availability zone {zone}"
+    if reservation is not None:
+        reserved = [one.uuid for one in aggregates if reservation.has(one, project_id)]
+        if not reserved:
+            return Closed(f"the project has no hosts of reservation {reservation.id} now")
+        found["in:" + ",".join(reserved)] = f"hosts of reservation {reservation.id}"
     if rules.limit_tenants_to_placement_aggregate:
         own = [one.uuid for one in aggregates if project_id in _tenants(one)]
         if own:

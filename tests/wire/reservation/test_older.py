@@ -10,7 +10,7 @@ from moorage.db.transactions import read, write
 from moorage.reservation import host_store, store
 from moorage.reservation.model import Allocation, Generation, InstanceRequest, LeaseStatus, ReservationStatus, Size
 from tests.store.reservation.worlds import new_lease
-from tests.wire.reservation.plane import NOW, class_of, instance, lease
+from tests.wire.reservation.plane import IMAGE, NOW, class_of, instance, lease
 from tests.wire.reservation.wrapped import Wrapped
 
 START, END = NOW + timedelta(hours=1), NOW + timedelta(hours=3)
@@ -22,6 +22,7 @@ def older(plane, *, has_class, group=False, generation=None, status=LeaseStatus.
     made = replace(made, project_id="demo", status=status)
     (reservation,) = made.reservations
     aggregate = plane.compute.create_aggregate(reservation.id)
+    tag(plane, aggregate.id, reservation=reservation.id, filter_tenant_id="demo")
     server_group = None
     if group:
         body = {"server_group": {"name": f"reservation:{reservation.id}", "policies": ["anti-affinity"]}}
@@ -44,6 +45,11 @@ def older(plane, *, has_class, group=False, generation=None, status=LeaseStatus.
         ]
         host_store.insert_allocations(connection, slots, NOW)
     return made
+
+
+def tag(plane, aggregate_id, **metadata):
+    body = {"set_metadata": {"metadata": metadata}}
+    plane.ask("POST", f"/v2.1/os-aggregates/{aggregate_id}/action", body, service="compute")
 
 
 def generation_in(plane, lease_id):
@@ -148,3 +154,40 @@ def test_new_leases_beside_older_ones_are_pure(reserved):
     with read(reserved.engine) as connection:
         found = store.find_lease(connection, made["id"])
     assert found.reservations[0].status is ReservationStatus.ACTIVE
+
+
+def boot(plane, flavor_id, hints=None, *, project="demo"):
+    """(the new server's status, why it is none)"""
+    body = {"server": {"name": "s", "flavorRef": flavor_id, "imageRef": IMAGE}, "os:scheduler_hints": hints or {}}
+    who = {"user": "user", "project": project, "roles": ("member",)}
+    server_id = plane.ask("POST", "/v2.1/servers", body, status=202, service="compute", **who)["server"]["id"]
+    plane.settle()
+    server = plane.server(server_id)
+    return server["status"], server.get("fault", {}).get("message", "")
+
+
+@pytest.mark.parametrize("has_class", [True, False], ids=["hybrid", "aggregate"])
+def test_servers_of_an_older_reservation_go_into_its_aggregate(reserved, has_class):
+    """R27, R28 (instance-reservation): by the older key of its flavor, and nowhere before it has started."""
+    reserved.add_host("compute-2")
+    made = older(reserved, has_class=has_class)
+    reserved.compute.add_flavor_access(made.reservations[0].id, "demo")
+    status, why = boot(reserved, made.reservations[0].id)
+    assert status == "ERROR"
+    assert why
+    reserved.run_until(START + timedelta(minutes=1))
+    assert boot(reserved, made.reservations[0].id) == ("ACTIVE", "")
+    (server,) = [each for each in reserved.compute.servers_of_flavor(made.reservations[0].id) if each.host]
+    assert server.host == "compute-1"
+
+
+def test_the_hint_of_a_host_reservation_opens_its_owners_hosts_and_no_others(reserved):
+    """R27 (instance-reservation): a hint can be sent by anybody, so the aggregate must be the project's."""
+    aggregate = reserved.compute.create_aggregate("a-reservation")
+    tag(reserved, aggregate.id, **{"blazar:owner": "demo"})
+    reserved.compute.add_host(aggregate.id, "compute-1")
+    reserved.compute.create_flavor("plain", "plain", 1, 64, 1, public=True)
+    assert boot(reserved, "plain")[0] == "ERROR"
+    assert boot(reserved, "plain", {"reservation": "freepool"})[0] == "ERROR"
+    assert boot(reserved, "plain", {"reservation": "a-reservation"}, project="other")[0] == "ERROR"
+    assert boot(reserved, "plain", {"reservation": "a-reservation"}) == ("ACTIVE", "")
