@@ -139,10 +139,18 @@ class Said:
 PATIENCE_S = 300
 
 
-def openstack(variables: dict[str, str], *commands: Sequence[str], clients: str = ".venv-clients") -> list[Said]:
-    """Unmodified ``openstack`` commands one after the other, in one process: each start costs a second."""
+def openstack(
+    variables: dict[str, str],
+    *commands: Sequence[str],
+    clients: str = ".venv-clients",
+    shell: str = "openstackclient.shell",
+) -> list[Said]:
+    """Unmodified ``openstack`` commands one after the other, in one process: each start costs a second.
+
+    `clients`: the environment to run them in. `shell`: the module of another shell, ``blazarclient.shell`` for ``blazar``.
+    """
     done = subprocess.run(
-        [python_of(clients), Path(__file__).with_name("stock_client.py")],
+        [python_of(clients), Path(__file__).with_name("stock_client.py"), shell],
         input=json.dumps([list(command) for command in commands]),
         env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables},
         capture_output=True,

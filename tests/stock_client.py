@@ -1,9 +1,10 @@
-"""Runs ``openstack`` commands, given as JSON on standard input, in this process; run by .venv-clients.
+"""Runs commands of the shell in the module named, given as JSON on standard input, in this process; run by .venv-clients.
 
 Not a test: `processes.openstack` starts it. It changes nothing about the client.
 """
 
 import contextlib
+import importlib
 import io
 import json
 import sys
@@ -11,10 +12,9 @@ import warnings
 
 warnings.simplefilter("ignore")
 
-from openstackclient import shell  # noqa: E402 - after the warnings were turned off
-
 
 def main() -> None:
+    shell = importlib.import_module(sys.argv[1])  # after the warnings were turned off
     answers = []
     for command in json.load(sys.stdin):
         out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()

@@ -1,7 +1,8 @@
 """Admission: decide on the calendar in memory, verify under lock, commit. No overbooking by any number of processes.
 
 The calendar may be out of date. That is harmless both ways: a plan is verified against SQL with its hosts locked
-before it is committed, and a refusal is only given out on a calendar that was just read.
+before it is committed, and a refusal is only given out on a calendar that was just read. A request that others overtake
+again and again is decided with all hosts locked: it waits, and is refused for lack of room only.
 """
 
 import threading
@@ -19,7 +20,7 @@ from moorage.reservation.calendar import Calendar, Usage
 
 T = TypeVar("T")
 
-#: How often a plan that others overtook is made again before the request is refused.
+#: How often a plan that others may overtake is made before all hosts are locked for it.
 ATTEMPTS = 5
 
 
@@ -82,11 +83,7 @@ class Admission:
             plan = pick.plan(calendar, asks, start, end)
             if isinstance(plan, pick.Shortage):
                 if fresh:
-                    raise NotEnoughHostsAvailable(
-                        f"Not enough hosts available: {plan.reason}",
-                        reservation_id=plan.reservation_id,
-                        free=plan.free,
-                    )
+                    raise _not_enough(plan)
                 fresh = True
                 continue
             try:
@@ -99,10 +96,31 @@ class Admission:
             else:
                 self._remember(asks, plan, start, end)
             return result
-        raise NotEnoughHostsAvailable(
-            f"Not enough hosts available: others took them {ATTEMPTS} times while this request was being placed; "
-            "repeat it",
+        self.forget()
+        return in_transaction(
+            self._engine, lambda connection: self._decided(connection, asks, start, end, before, commit, without)
         )
+
+    def _decided(
+        self,
+        connection: Connection,
+        asks: Sequence[pick.Ask],
+        start: datetime,
+        end: datetime,
+        before: Callable[[Connection], None],
+        commit: Callable[[Connection, pick.Plan], T],
+        without: Collection[str],
+    ) -> T:
+        """Plan with all hosts locked: nobody can overtake."""
+        before(connection)
+        host_store.lock_hosts(connection, [each.host for each in host_store.capacities(connection)])
+        capacities = host_store.capacities(connection)
+        hosts = [each.host for each in capacities]
+        calendar = Calendar(capacities, host_store.usages_between(connection, hosts, start, end, without))
+        plan = pick.plan(calendar, asks, start, end)
+        if isinstance(plan, pick.Shortage):
+            raise _not_enough(plan)
+        return commit(connection, plan)
 
     def _commit(
         self,
@@ -147,3 +165,9 @@ class Admission:
                 for ask in asks:
                     picked = plan[ask.reservation_id]
                     self._cached = self._cached.with_usage(pick.usages(ask.resources, picked, start, end))
+
+
+def _not_enough(shortage: pick.Shortage) -> NotEnoughHostsAvailable:
+    return NotEnoughHostsAvailable(
+        f"Not enough hosts available: {shortage.reason}", reservation_id=shortage.reservation_id, free=shortage.free
+    )

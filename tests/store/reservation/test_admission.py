@@ -88,6 +88,25 @@ def test_racing_requests_never_overbook(database):
     assert peak_of(database) == [8, 8, 8]
 
 
+def test_a_request_that_is_overtaken_again_and_again_is_decided_alone(database, monkeypatch):
+    """Not refused for that: with all hosts locked nobody can overtake it."""
+    monkeypatch.setattr("moorage.reservation.admission.ATTEMPTS", 0)
+    for name in ("compute-1", "compute-2"):
+        add_host(database, name)
+    admissions = [Admission(database, VirtualClock(NOW)) for _ in range(4)]
+
+    def request(number):
+        try:
+            return admit(database, admissions[number % 4], number)
+        except NotEnoughHostsAvailable as refusal:
+            return refusal.fields["free"]
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(request, range(6)))
+    assert sorted(answers, key=str) == [0, 0, 0, 0, {1: 1}, {2: 1}]
+    assert peak_of(database) == [8, 8]
+
+
 def test_racing_requests_of_several_hosts_do_not_deadlock(database):
     """Each takes hosts in the order of their ids, whichever it chose first."""
     for number in range(4):

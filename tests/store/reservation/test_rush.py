@@ -1,0 +1,72 @@
+"""Eight processes book the same three hosts, on all three databases.
+
+Nothing is given back meanwhile: so what is in use only grows, the end shows the highest use of every instant, and what
+fits at the end would have fitted whenever it was refused. ``MOORAGE_RUSH=10000`` makes so many requests in all.
+"""
+
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from moorage.db import migrations
+from moorage.db.transactions import read
+from moorage.reservation import host_store
+from tests.store.reservation import rush
+from tests.store.reservation.worlds import NOW, add_host
+
+PROCESSES = 8
+TOTAL = int(os.environ.get("MOORAGE_RUSH", "320"))
+VCPUS = 12
+
+
+class Oracle:
+    """What is in use in each hour of each host, counted one by one."""
+
+    def __init__(self, engine):
+        with read(engine) as connection:
+            self.hosts = [each.host for each in host_store.capacities(connection)]
+            usages = host_store.live_usages(connection, NOW)
+        self.used = {host: [0] * (rush.HOURS + 24) for host in self.hosts}
+        for usage in usages:
+            for hour in self._hours(usage.start, usage.end):
+                self.used[usage.host][hour] += usage.amounts["VCPU"]
+
+    @staticmethod
+    def _hours(start, end):
+        first, last = ((moment - NOW) // timedelta(hours=1) for moment in (start, end))
+        return range(first, last)
+
+    def fits(self, request):
+        hours = self._hours(request.start, request.end)
+        slots = [(VCPUS - max(self.used[host][hour] for hour in hours)) // request.vcpus for host in self.hosts]
+        if request.affinity is None:
+            return sum(slots) >= request.amount
+        return max(slots) >= request.amount if request.affinity else sum(map(bool, slots)) >= request.amount
+
+
+@pytest.fixture
+def processes():
+    """Forked by a process without threads: a fork of this one could inherit a lock that nobody gives back."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.store.reservation.rush"])
+    with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
+        yield pool
+
+
+def test_eight_processes_never_overbook(database_url, engine, processes):
+    """D3, R19 (instance-reservation): and no request is refused that would have fitted."""
+    migrations.upgrade(engine, "reservation")
+    for number in range(3):
+        add_host(engine, f"compute-{number}", vcpus=VCPUS, memory_mb=10**9, disk_gb=10**9)
+    share = TOTAL // PROCESSES
+    tasks = [processes.submit(rush.book, database_url, seed, share) for seed in range(1, PROCESSES + 1)]
+    results = [task.result() for task in tasks]
+    oracle = Oracle(engine)
+    assert max(max(hours) for hours in oracle.used.values()) <= VCPUS
+    refused = [request for _, each in results for request in each]
+    assert sum(got for got, _ in results) + len(refused) == share * PROCESSES
+    assert refused, "nobody was refused: that is no rush"
+    assert [request for request in refused if oracle.fits(request)] == []
