@@ -25,7 +25,7 @@ from moorage.accelerator.fleet import Fleet, Unit
 from moorage.accelerator.holdings import Attachment, Claimed, Demand, Holdings, Step
 from moorage.accelerator.model import HandleState, Health
 from moorage.accelerator.naming import TraitKind, function_trait, parse_trait, same_id
-from moorage.accelerator.profile import Group, from_extra_specs
+from moorage.accelerator.profile import Group, from_extra_specs, with_hints
 from moorage.accelerator.programming import Chosen, KeyedLocks, Programmer
 from moorage.accelerator.request import PlugRequest
 from moorage.core.errors import MoorageError
@@ -49,6 +49,10 @@ class AttachEngine:
             if answer := self._plugged_before(request):
                 return answer
             placed = [(group, unit, rp) for group in profile.groups for unit, rp in self._units_of(group, request)]
+            if request.image_id and any(group.is_open for group in profile.groups):
+                hinted = with_hints(profile, self._programmer.hints(request.image_id))
+                groups = {group.suffix: group for group in hinted.groups}
+                placed = [(groups[group.suffix], unit, rp) for group, unit, rp in placed]
             chosen = self._choose(placed, request.project_id)
             demands = [_demand(group, unit, rp, chosen.get(unit.deployable.name)) for group, unit, rp in placed]
             new = Attachment(
@@ -151,7 +155,9 @@ class AttachEngine:
             name = unit.deployable.name
             if not group.wanted or (not unit.deployable.programmable and len(group.amounts) > 1):
                 continue
-            found = self._programmer.resolve(group.wanted, unit, project_id, signed=group.signed)
+            found = self._programmer.resolve(
+                group.wanted, unit, project_id, signed=group.signed, only_public=group.hinted
+            )
             if name in chosen and chosen[name].bitstream.digest != found.bitstream.digest:
                 raise ConflictingBitstreams(
                     f"two groups ask for region {name}, one with image {chosen[name].image.id}, the other with "

@@ -34,6 +34,7 @@ class Target:
     deployable: Deployable
     device: Device
     project_id: str
+    only_public: bool = False  #: it is asked for by a server's image, which anybody may have made
 
     def __str__(self) -> str:
         return f"region {self.deployable.name} ({self.device.model}, type {self.deployable.region_type})"
@@ -74,8 +75,8 @@ def rejects(image: ImageRecord, wanted: Wanted, target: Target) -> str | None:
     """Why `image` must not be programmed into `target`; None where it may."""
     if image.status != "active":
         return f"it is {image.status}"
-    if not _may_use(image, target):
-        return f"it is {image.visibility} and belongs to another project"
+    if why := _withheld(image, target):
+        return why
     region = image.properties.get(REGION, "")
     if not same_id(region, target.deployable.region_type):
         return f"it is made for region type {region or '(none given)'}"
@@ -99,6 +100,15 @@ def not_found(wanted: Wanted, target: Target, images: Sequence[ImageRecord]) -> 
     reasons = [f"{image.id} ({image.name}): {rejects(image, wanted, target)}" for image in known]
     seen = f"; looked at {'; '.join(reasons)}" if reasons else "; no image answers to that"
     return BitstreamNotFound(f"no image fits {wanted} for {target}{seen}")
+
+
+def _withheld(image: ImageRecord, target: Target) -> str:
+    """Why its visibility keeps it from `target`; empty where it does not."""
+    if not _may_use(image, target):
+        return f"it is {image.visibility} and belongs to another project"
+    if target.only_public and image.visibility != "public":
+        return f"it is {image.visibility}, and a server's image may ask for a public one only"
+    return ""
 
 
 def _may_use(image: ImageRecord, target: Target) -> bool:

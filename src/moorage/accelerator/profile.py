@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from moorage.accelerator.errors import BadRequest
-from moorage.accelerator.naming import canonical_id, parse_trait, type_of_class
+from moorage.accelerator.model import DeviceType
+from moorage.accelerator.naming import TraitKind, canonical_id, parse_trait, type_of_class
 
 _SUFFIX = r"(?P<suffix>|[A-Za-z0-9_-]{1,64})"
 #: ``function_name`` before ``function``: its tail would else be read as a suffix.
@@ -62,6 +63,14 @@ class Group:
     required_traits: frozenset[str] = frozenset()
     wanted: Wanted = Wanted()
     signed: bool = False  #: is a verified signature demanded?
+    hinted: bool = False  #: is what is wanted a hint of the server's image?
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a hint may say what it carries: nobody has said, and nothing that is loaded already is relied on."""
+        traits = (parse_trait(text) for text in self.required_traits)
+        relies = any(trait is not None and trait.kind is TraitKind.FUNCTION for trait in traits)
+        return DeviceType.FPGA in self.amounts and not self.wanted and not relies
 
     @property
     def label(self) -> str:
@@ -110,6 +119,30 @@ def from_extra_specs(extra_specs: Mapping[str, str]) -> Profile:
     if everywhere and not any(group.signed for group in groups):
         raise BadRequest(f"accel:{_SIGNATURE} is required, but no bitstream or function is named")
     return Profile(tuple(groups))
+
+
+def with_hints(profile: Profile, properties: Mapping[str, str]) -> Profile:
+    """With what the properties of the server's own image ask for: ``accel:bitstream_id``, ``accel:function_id`` or
+    ``accel:function_name``, as a flavor would say it. A flavor that says something itself is right (R18).
+    """
+    hints = {
+        (kind, text.strip())
+        for name, kind in _WANTED_BY_ACCEL_KEY.items()
+        if (text := properties.get(f"accel:{name}", "")).strip()
+    }
+    openings = [group for group in profile.groups if group.is_open]
+    if not hints or not openings:
+        return profile
+    if len(hints) > 1 or len(openings) > 1:
+        what = " and ".join(f"{kind} {value}" for kind, value in sorted(hints))
+        labels = ", ".join(group.label for group in openings)
+        raise BadRequest(
+            f"the server's image hints at {what}, for {labels}: it takes one of each; say it in the flavor or profile"
+        )
+    (opening,), ((kind, value),) = openings, hints
+    signed = properties.get(f"accel:{_SIGNATURE}", "").strip().lower() in _ON
+    hinted = replace(opening, wanted=_wanted(kind, value), signed=opening.signed or signed, hinted=True)
+    return Profile(tuple(hinted if group is opening else group for group in profile.groups))
 
 
 def _entries(extra_specs: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:

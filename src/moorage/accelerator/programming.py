@@ -7,7 +7,7 @@ Spec: docs/specs/accelerator-attach.md
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -89,7 +89,14 @@ class Programmer:
         self._locks = KeyedLocks()
         self._complaints: dict[str, str] = {}  #: by region, the last reason why it could not be mended
 
-    def resolve(self, wanted: Wanted, unit: Unit, project_id: str, *, signed: bool = False) -> Chosen:
+    def hints(self, image_id: str) -> Mapping[str, str]:
+        """The properties of a server's image; none where it is gone."""
+        image = self._images.get(image_id)
+        return {} if image is None else image.properties
+
+    def resolve(
+        self, wanted: Wanted, unit: Unit, project_id: str, *, signed: bool = False, only_public: bool = False
+    ) -> Chosen:
         """The one image to load. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`; where a
         signature is demanded or there, `SignatureMissing`, `SignatureRejected`.
         """
@@ -97,7 +104,7 @@ class Programmer:
             raise BadRequest(
                 f"{unit.deployable.name} ({unit.device.model}) cannot be programmed, {wanted} is asked for"
             )
-        target = Target(unit.deployable, unit.device, project_id)
+        target = Target(unit.deployable, unit.device, project_id, only_public)
         image = self._named(wanted, target) if wanted.bitstream_id else self._searched(wanted, target)
         if image.hash_algo != HASH_ALGO or not image.hash_value:
             raise ChecksumMismatch(

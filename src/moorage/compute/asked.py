@@ -105,7 +105,7 @@ class Asking:
         wanted = Wanted(
             server.id, server.wanted_zone, host, not_hosts, found.beside, group,
             architecture(image_properties), hypervisor_type(image_properties),
-            wanted_functions(flavor.extra_specs),
+            wanted_functions(flavor.extra_specs) or wanted_functions(_hints(image_properties)),
         )  # fmt: skip
         devices = any(is_accelerator(name) for one in request.groups.values() for name in one.resources)
         meanings = _meanings(found.members)
@@ -152,6 +152,11 @@ class Asking:
             reservation=reservation,
         )
         return _Circumstances(group, in_tree, members, beside, beside_root, apart)
+
+
+def _hints(image_properties: Mapping[str, str]) -> dict[str, str]:
+    """What the server's image asks accelerators to carry, where its flavor says nothing."""
+    return {name: value for name, value in image_properties.items() if name.startswith("accel:")}
 
 
 def is_about_others(server: Server) -> bool:

@@ -18,7 +18,7 @@ Numbers = NDArray[np.float64]
 #: Classes of devices whose number on a host counts for the weigher of accelerators.
 _DEVICE = re.compile(r"CUSTOM_ACCELERATOR_|(FPGA|PGPU|VGPU)\Z")
 _FUNCTION_KEY = re.compile(r"(?:accel|function)[A-Za-z0-9_-]{0,64}:(.+)\Z|function[A-Za-z0-9_-]{0,64}\Z")
-_NO_FUNCTION = ("device_profile", "bitstream_signature")
+_NO_FUNCTION = ("device_profile", "bitstream_signature", "saved_state")
 _JOINERS = re.compile(r"[^A-Z0-9]+")
 
 

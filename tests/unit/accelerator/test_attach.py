@@ -8,6 +8,7 @@ from moorage.core.errors import Unavailable
 from tests.unit.accelerator.rig import (
     AES,
     GPU,
+    PROJECT,
     R1,
     R2,
     R3,
@@ -34,6 +35,49 @@ def rig(tmp_path) -> Rig:
 
 
 # --------------------------------------------------------------------------------- what is programmed
+
+
+def plug_from(rig, image_id, specs, region=R1):
+    """As a server made from the image `image_id`."""
+    info = {"uuid": new_instance(), "name": "vm", "project_id": PROJECT, "image_id": image_id}
+    return rig.agent.plug(info, {"": [rp(region)]}, specs)
+
+
+def test_the_servers_image_says_what_its_flavor_leaves_open(rig):
+    """R18: the VM image is read for accelerator hints, by its id; the flavor's own word counts more."""
+    aes = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
+    small = rig.image("small", region_uuid=TYPE_R2, function_uuid=SHA)
+    guest = rig.image("guest", accel__function_id=AES)
+    plug_from(rig, guest, fpga(bitstream=small), R2)
+    assert (rig.carries(R2), ("get", guest) in rig.images.asked) == (small, False)
+    plug_from(rig, guest, fpga())
+    assert (rig.carries(R1), ("get", guest) in rig.images.asked) == (aes, True)
+
+
+def test_an_image_that_is_gone_or_says_nothing_is_no_hint(rig):
+    """R18, R26: nothing is programmed then."""
+    rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
+    plug_from(rig, rig.image("guest"), fpga())
+    plug_from(rig, new_instance(), fpga())
+    assert rig.programs() == []
+
+
+def test_a_servers_image_is_not_asked_for_gpus_nor_before_the_parameters_are_right(rig):
+    """R2, R18, R21"""
+    guest = rig.image("guest", accel__function_id=AES)
+    plug_from(rig, guest, gpu(), GPU)
+    with pytest.raises(e.BadRequest, match="of the selected resource providers"):
+        plug_from(rig, guest, fpga(), GPU)
+    assert rig.images.asked == []
+
+
+@pytest.mark.parametrize("visibility", ["private", "shared", "community"])
+def test_a_servers_image_gets_nothing_programmed_that_is_not_public(rig, visibility):
+    """R18: anybody makes an image for a server; what may go into a device by its word alone, an operator has published."""
+    rig.image("aes", visibility=visibility, region_uuid=TYPE_R1, function_uuid=AES)
+    with pytest.raises(e.BitstreamNotFound, match=f"{visibility}, and a server's image may ask for a public one only"):
+        plug_from(rig, rig.image("guest", accel__function_id=AES), fpga())
+    assert (rig.programs(), rig.held.attachments) == ([], {})
 
 
 def test_a_gpu_is_plugged_without_images_and_without_programming(rig):

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.accelerator.errors import BadRequest
-from moorage.accelerator.profile import Wanted, from_extra_specs, refers_to_accelerators
+from moorage.accelerator.profile import Wanted, from_extra_specs, refers_to_accelerators, with_hints
 
 BITSTREAM = "6b1e7a0e-2b52-4a6e-8f0e-b1f9c0de0001"
 FUNCTION = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
@@ -140,6 +140,35 @@ def test_a_signature_is_demanded_of_a_group_or_without_a_suffix_of_all():
 def test_a_signature_of_nothing_is_refused(specs, words):
     with pytest.raises(BadRequest, match=words):
         from_extra_specs(specs)
+
+
+def test_the_servers_image_says_what_the_flavor_leaves_open():
+    """R18: the image is for hints; what the flavor says itself is right."""
+    open_one = from_extra_specs(FPGA | {"resources1:CUSTOM_ACCELERATOR_GPU": "1"})
+    hint = {"accel:function_id": FUNCTION, "accel:bitstream_signature": "required", "os_type": "linux"}
+    hinted = with_hints(open_one, hint).groups[0]
+    assert (hinted.wanted, hinted.signed, hinted.hinted) == (Wanted(function_id=FUNCTION), True, True)
+    assert with_hints(open_one, hint).groups[1] == open_one.groups[1]
+    relies = {f"trait:CUSTOM_FPGA_INTEL_FUNCTION_{FUNCTION}": "required"}
+    for specs in ({"bitstream": BITSTREAM}, {"function_name": "aes"}, relies):
+        said = from_extra_specs(FPGA | specs)
+        assert with_hints(said, hint) == said
+    assert with_hints(open_one, {"os_type": "linux", "accel:function_id": " "}) == open_one
+    gpus = from_extra_specs({"resources:CUSTOM_ACCELERATOR_GPU": "1"})
+    assert with_hints(gpus, hint) == gpus
+
+
+@pytest.mark.parametrize(
+    ("specs", "hint"),
+    [
+        (FPGA, {"accel:function_id": FUNCTION, "accel:bitstream_id": BITSTREAM}),
+        (FPGA | {"resources1:CUSTOM_ACCELERATOR_FPGA": "1"}, {"accel:function_id": FUNCTION}),
+    ],
+)
+def test_a_hint_that_cannot_be_meant_is_refused(specs, hint):
+    """R18"""
+    with pytest.raises(BadRequest, match=r"the server's image hints at .*say it in the flavor"):
+        with_hints(from_extra_specs(specs), hint)
 
 
 def test_a_disabled_key_wants_nothing():
