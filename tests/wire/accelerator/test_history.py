@@ -136,7 +136,7 @@ def test_a_device_that_is_gone_is_found_by_host_and_address(rig, wire):
     assert len(records(wire, f"?host={HOST}&address=0000:3b:00.0")) == 4
 
 
-def test_the_command_prints_a_table_or_json(rig, wire, monkeypatch):
+def test_the_command_prints_records_or_json(rig, wire, monkeypatch):
     instance = use(rig)
     rig.agent.tick()
     monkeypatch.setattr(command, "endpoints", lambda path: SimpleNamespace(accelerator=wire.client("admin")))
