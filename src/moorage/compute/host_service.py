@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 from sqlalchemy import Connection, Engine
@@ -86,7 +86,10 @@ class HostService:
         ]
 
     def is_up(self, host: Host) -> bool:
-        return not host.forced_down and self._clock.now() - host.heartbeat_at <= self._up_window
+        return self.is_heard(host.forced_down, host.heartbeat_at)
+
+    def is_heard(self, forced_down: bool, heartbeat_at: datetime) -> bool:
+        return not forced_down and self._clock.now() - heartbeat_at <= self._up_window
 
     def set_service(
         self,

@@ -29,7 +29,7 @@ from moorage.compute.move_progress import MoveProgress
 from moorage.compute.moves import Move, MoveKind, is_built_again, is_left_elsewhere, is_undecided
 from moorage.compute.placeable import check_size
 from moorage.compute.rebuilding import objection
-from moorage.compute.searching import view_of
+from moorage.compute.scheduling_store import host_view
 from moorage.compute.server_request import Image, ImageLookup, ImageWriter, usable_image
 from moorage.compute.server_service import MAX_METADATA_ITEMS, visible
 from moorage.compute.telling import Telling
@@ -157,9 +157,11 @@ class OperateService:
             return
         providers = {host.report.provider_uuid, *(server.placed.allocations if server.placed else ())}
         traits = frozenset().union(*(self._placement.traits(uuid)[1] for uuid in sorted(providers)))
-        reason = objection(
-            server.flavor, server.image_properties or {}, image.properties, view_of(host, "", is_up=True), traits
+        kind, processors = host.report.hypervisor_type, host.report.cpu_info
+        view = host_view(
+            host.name, host.report.provider_uuid, "", kind, processors, is_up=True, is_enabled=host.is_enabled
         )
+        reason = objection(server.flavor, server.image_properties or {}, image.properties, view, traits)
         if reason is not None:
             raise Invalid(f"Image {image.id} cannot be what instance {server_id} is rebuilt from: {reason}.")
 

@@ -1,20 +1,30 @@
 """What the scheduler asks of the compute database: about few hosts, or about all by aggregates and by open jobs only."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from moorage.compute import host_store
-from moorage.compute.model import DEFAULT_ZONE, Host
+from moorage.compute.model import DEFAULT_ZONE
 from moorage.compute.tables import aggregate_hosts, aggregates, build_failures, hosts, jobs
+from moorage.scheduler.hosts import HostView
 from moorage.scheduler.prefilters import ZONE_KEY, AggregateView
 from moorage.scheduler.weighers import multipliers_in
 
-#: A row for each aggregate that a host is in, one for a host in none.
+#: A row for each aggregate that a host is in, one for a host in none; what of a host decides whether it will do.
 _BY_ROOTS = (
-    select(hosts, aggregates.c.metadata.label("of_aggregate"))
+    select(
+        hosts.c.provider_uuid,
+        hosts.c.name,
+        hosts.c.hypervisor_type,
+        hosts.c.cpu_info,
+        hosts.c.is_enabled,
+        hosts.c.forced_down,
+        hosts.c.heartbeat_at,
+        aggregates.c.metadata.label("of_aggregate"),
+    )
     .outerjoin(aggregate_hosts, aggregate_hosts.c.host == hosts.c.name)
     .outerjoin(aggregates, aggregates.c.id == aggregate_hosts.c.aggregate_id)
     .where(hosts.c.provider_uuid.in_(bindparam("roots", expanding=True)))
@@ -59,15 +69,36 @@ class Situation:
     multipliers: dict[str, dict[str, float]]  #: of hosts in aggregates whose metadata has some
 
 
-def hosts_of(connection: Connection, roots: Collection[str]) -> dict[str, tuple[Host, str]]:
-    """{root: (host, its availability zone)}; trees that are no hosts of ours are not there."""
-    found: dict[str, tuple[Host, str]] = {}
+def views_of(
+    connection: Connection, roots: Collection[str], is_up: Callable[[bool, datetime], bool]
+) -> dict[str, HostView]:
+    """{root: its host}; trees that are no hosts of ours are not there. `is_up`: (forced down?, heard of at)."""
+    found: dict[str, HostView] = {}
     for some in _chunks(roots):
         for row in connection.execute(_BY_ROOTS, {"roots": some}):
             zone = (row.of_aggregate or {}).get(ZONE_KEY)
             if zone or row.provider_uuid not in found:
-                found[row.provider_uuid] = (host_store.host_of(row), zone or DEFAULT_ZONE)
+                found[row.provider_uuid] = host_view(
+                    row.name, row.provider_uuid, zone or DEFAULT_ZONE, row.hypervisor_type, row.cpu_info,
+                    is_up=is_up(row.forced_down, row.heartbeat_at), is_enabled=row.is_enabled,
+                )  # fmt: skip
     return found
+
+
+def host_view(
+    name: str, root: str, zone: str, kind: str, cpu_info: Mapping[str, Any], *, is_up: bool, is_enabled: bool
+) -> HostView:
+    """`kind`: of its hypervisor. One that is simulated does for images of any kind."""
+    arch = cpu_info.get("arch")
+    return HostView(
+        name=name,
+        root_uuid=root,
+        zone=zone,
+        is_up=is_up,
+        is_enabled=is_enabled,
+        hypervisor_type="" if kind == "simulated" else kind,
+        architecture=arch if isinstance(arch, str) else None,
+    )
 
 
 def _chunks(values: Collection[str]) -> Iterator[list[str]]:

@@ -16,7 +16,6 @@ from sqlalchemy import Connection, Engine
 from moorage.compute import scheduling_store
 from moorage.compute.asked import Asked
 from moorage.compute.host_service import HostService
-from moorage.compute.model import Host
 from moorage.compute.offers import Offers
 from moorage.compute.places import Alternate, NoHost
 from moorage.compute.scheduling_store import Situation
@@ -191,11 +190,8 @@ class Searcher:
                 offers.views.update(self._views(connection, unseen))
 
     def _views(self, connection: Connection, roots: Sequence[str]) -> dict[str, HostView | None]:
-        found = scheduling_store.hosts_of(connection, roots)
-        return {
-            root: view_of(*found[root], is_up=self._hosts.is_up(found[root][0])) if root in found else None
-            for root in roots
-        }
+        found = scheduling_store.views_of(connection, roots, self._hosts.is_heard)
+        return {root: found.get(root) for root in roots}
 
     def _possible(self, alternates: Sequence[Alternate], wanted: Wanted) -> list[tuple[int, Alternate]]:
         """Those that are still open, with their numbers."""
@@ -248,17 +244,3 @@ def _counts(explanation: Explanation | None, meanings: Mapping[str, str]) -> tup
 
     steps = () if explanation is None else explanation.steps
     return tuple(Count(worded(step.constraint), step.before, step.after, step.removed) for step in steps)
-
-
-def view_of(host: Host, zone: str, *, is_up: bool) -> HostView:
-    kind = host.report.hypervisor_type
-    arch = host.report.cpu_info.get("arch")
-    return HostView(
-        name=host.name,
-        root_uuid=host.report.provider_uuid,
-        zone=zone,
-        is_up=is_up,
-        is_enabled=host.is_enabled,
-        hypervisor_type="" if kind == "simulated" else kind,
-        architecture=arch if isinstance(arch, str) else None,
-    )

@@ -9,9 +9,8 @@ from moorage.scheduler.prefilters import AggregateRules
 @dataclass(frozen=True)
 class SchedulerOptions:
     max_placement_results: int = 1000  #: candidates that are compared at most
-    sample_size: int = (
-        64  #: candidates, from all over the cloud, that are compared where that is enough; 0: as many as above
-    )
+    #: Candidates, from all over the cloud, that are compared where that is enough; 0: as many as above.
+    sample_size: int = 50
     max_attempts: int = 3  #: hosts on which a build is tried
     host_subset_size: int = 1  #: of so many best hosts one is taken at random
     multipliers: Mapping[str, float] = field(default_factory=dict)  #: {weigher: number}, where not the usual

@@ -59,14 +59,13 @@ class Contest:
         different servers do not all run to the same host, and the same server comes to the same answer again.
         """
         if not self.roots:
-            return
+            return iter(())
         weights = self.weights(group)
         chance = np.random.default_rng(int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest()))
         order = np.lexsort((chance.permutation(len(weights)), -weights))
         first = min(subset, len(order))
         order[:first] = chance.permutation(order[:first])
-        for at in order.tolist():
-            yield self.roots[at]
+        return iter([self.roots[at] for at in order.tolist()])
 
     def weights(self, group: Group | None = None) -> Numbers:
         """Of each root, in the order of `roots`."""
