@@ -2,8 +2,11 @@
 
     ["=", "$rack", "9"]        ["and", [">=", "$vcpus", "16"], ["or", ["=", "$gpu", "True"], ["<", "$rack", "10"]]]
 
-Operators ``= == != < > <= >=``, ``and``, ``or``. Two numbers are compared as numbers, all else as text (the peer
-compares everything as text: there "10" > "9" is false). A host without the property matches no comparison.
+    ["not", ["=", "$gpu", "True"]]            ["in", "$rack", ["9", "10"]]
+
+Operators ``= == != < > <= >= in``, ``and``, ``or``, ``not``. Two numbers are compared as numbers, all else as text (the
+peer compares everything as text: there "10" > "9" is false). A host without the property matches no comparison, and so
+matches ``not`` of one. ``in`` is short for ``or`` of ``=``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +23,7 @@ MAX_TEXT = 8192
 
 _Orderable: TypeAlias = float | str
 
-_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
+OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": lambda left, right: left == right,
     "==": lambda left, right: left == right,
     "!=": lambda left, right: left != right,
@@ -40,13 +43,18 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """`operator` is ``and`` or ``or``."""
+    """`operator` is ``and``, ``or``, or ``not`` of its one part."""
 
     operator: str
     parts: "tuple[Query, ...]"
 
 
 Query: TypeAlias = Comparison | Combination
+
+_EXPECTED = (
+    'expected [operator, "$property", "value"], ["in", "$property", ["value", ...]], ["not", query] or '
+    '["and" or "or", query, ...]'
+)
 
 #: What an empty query means.
 EVERYTHING = Combination("and", ())
@@ -73,8 +81,10 @@ def parse(text: str) -> Query:
 def matches(query: Query, properties: Mapping[str, str]) -> bool:
     if isinstance(query, Comparison):
         value = properties.get(query.property)
-        return value is not None and _OPERATORS[query.operator](*_comparable(value, query.value))
+        return value is not None and OPERATORS[query.operator](*_comparable(value, query.value))
     results = (matches(part, properties) for part in query.parts)
+    if query.operator == "not":
+        return not any(results)
     return all(results) if query.operator == "and" else any(results)
 
 
@@ -96,13 +106,17 @@ def _query(document: Any, depth: int) -> Query:
     match document:
         case [("and" | "or") as operator, _, *_]:
             return Combination(operator, tuple(_query(part, depth + 1) for part in document[1:]))
-        case [str(operator), str(name), str() | int() | float() as value] if operator in _OPERATORS:
+        case ["not", part]:
+            return Combination("not", (_query(part, depth + 1),))
+        case ["in", str(name), [_, *_] as values]:
+            return Combination("or", tuple(_query(["=", name, value], depth + 1) for value in values))
+        case [str(operator), str(name), str() | int() | float() as value] if operator in OPERATORS:
             if not name.startswith("$") or len(name) < 2:
                 raise _malformed(document, f"the property's name starts with $: ${name.lstrip('$') or 'name'}")
             if value == "":
                 raise _malformed(document, f"there is no value to compare {name} with")
             return Comparison(operator, name[1:], str(value))
-    raise _malformed(document, 'expected [operator, "$property", "value"] or ["and" or "or", query, ...]')
+    raise _malformed(document, _EXPECTED)
 
 
 def _comparable(left: str, right: str) -> tuple[_Orderable, _Orderable]:

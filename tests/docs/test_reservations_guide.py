@@ -1,0 +1,45 @@
+"""The guide to reservations says what the code does."""
+
+import re
+
+import pytest
+
+from moorage.core.errors import Invalid
+from moorage.reservation import query
+from moorage.reservation.model import HOST_PROPERTIES, TYPES_NOT_BUILT
+from moorage.reservation.schemas.lease import decode_affinity
+from moorage.reservation.service import PLACEMENT_VERSION
+from tests.docs.named import ROOT
+
+PAGE = (ROOT / "docs" / "guides" / "reservations.md").read_text()
+
+
+def test_affinity_means_what_the_page_says():
+    """R37 (instance-reservation): it is optional, and each way is described."""
+    rows = dict(re.findall(r"^\| (not given.*|`true`|`false`) \| (are|go) ", PAGE, re.MULTILINE))
+    assert len(rows) == 3
+    assert [decode_affinity(value) for value in (None, "None", True, False, "True", "no", "0")] == [
+        None, None, True, False, True, False, False,
+    ]  # fmt: skip
+    with pytest.raises(Invalid):
+        decode_affinity("sometimes")
+
+
+def test_the_queries_of_the_page_are_queries():
+    (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    found = [query.parse(line) for line in block.splitlines()]
+    assert len(found) == 4
+
+
+def test_the_operators_bounds_and_properties_are_those_of_the_code():
+    (said,) = re.findall(r"^Operators: (.*)\. Two numbers", PAGE, re.MULTILINE)
+    assert re.findall(r"`([^`]+)`", said) == [*query.OPERATORS, "in", "and", "or", "not"]
+    bounds = f"At most {query.MAX_DEPTH} levels, {query.MAX_COMPARISONS} comparisons and {query.MAX_TEXT} characters"
+    assert bounds in PAGE
+    (columns,) = re.findall(r"their own columns \((.*?)\)", PAGE, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", columns)) == HOST_PROPERTIES
+
+
+def test_what_is_missing_and_what_is_needed_is_told():
+    assert all(f"`{kind}`" in PAGE for kind in TYPES_NOT_BUILT)
+    assert f"Placement must speak {PLACEMENT_VERSION} or newer" in PAGE
