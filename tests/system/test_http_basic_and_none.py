@@ -10,7 +10,7 @@ from moorage.identity.embedded import credentials
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.processes import free_port
-from tests.system.planes import PlaneClients, PlaneProcess, SystemClock, write_config
+from tests.system.planes import PlaneClients, PlaneProcess, SystemClock, until, write_config
 from tests.system.test_up import SERVICES, moorage
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def a_server_with_a_function(clients):
     server = clients.create_server(flavor=clients.create_fpga_flavor())
     clients.wait_for_status(server, "ACTIVE", "ERROR")
     assert clients.server(server)["status"] == "ACTIVE", clients.server(server).get("fault")
-    assert len(clients.accelerators_of(server)) == 1
+    assert len(until(lambda: clients.accelerators_of(server))) == 1
     clients.compute.request("DELETE", f"/servers/{server}")
     clients.wait_until_gone(server)
 

@@ -251,8 +251,9 @@ class AcceleratorAgent:
         if self._reports is None:
             return None
         held = self.holdings
-        self._reports.report_devices(self._host, device_reports(held, self._names))
+        # First what users look for as soon as their server is active.
         self._reports.report_attachments(self._host, attachment_reports(held))
+        self._reports.report_devices(self._host, device_reports(held, self._names))
         self.report_history()
         return self._clock.now() + self._report_every
 
