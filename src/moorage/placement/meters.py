@@ -29,6 +29,7 @@ class Meters:
         self.searches = counter("searches", "Searches for allocation candidates, by how they ended.", "outcome")
         self.claims = counter("claims", "Claims and releases of allocations, by how they ended.", "outcome")
         self.group_sizes = histogram("group_size", "Writes that shared one transaction.", _SIZES)
+        self.early_groups = counter("groups_early", "Groups decided, and written so, while the one before was written.")
         self.commits = histogram("commit_duration_seconds", "Transactions that wrote, begin to commit.", _SHORT_S)
         self.repeats = counter("transactions_repeated", "Transactions that the database gave up, and were repeated.")
         self.old_pictures = counter(

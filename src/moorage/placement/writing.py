@@ -131,7 +131,10 @@ class Writer:
         guess = early if early is not None and early.is_sent else self._guessed(orders, early)
         if guess is not None:
             try:
-                return self._finished(guess)
+                outcomes = self._finished(guess)
+                if guess is early:
+                    self._meters.early_groups.inc()
+                return outcomes
             except (FoundOtherwise, IntegrityError):
                 self._wary = WARY
             except RetryableConflict:

@@ -5,7 +5,7 @@ consumer's generation is old, and nobody is refused because others write at the 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from tests.system.placement.linearizable import Impossible
 Amounts = frozenset[tuple[str, int]]
 
 _NO_ROOM = re.compile(r"'(\w+)' on resource provider '([0-9a-f-]+)'. The requested amount would exceed the capacity")
+_OLD_CONSUMER = re.compile(r"consumer generation conflict - expected (\w+) but got (\w+)")
 _OLD_GENERATION = re.compile(r"conflict for provider ([0-9a-f-]+): actual: (\d+), given: (\d+)")
 
 
@@ -67,8 +68,10 @@ class Held(NamedTuple):
     allocations: frozenset[tuple[str, str, int]]
 
 
-def consumer_step(uuid: str, state: Held | None, call: Call) -> Held | None:
-    """None: it holds nothing."""
+def consumer_step(uuid: str, state: Held | None, call: Call, accused: Call | None = None) -> Held | None:
+    """None: it holds nothing. A claim of several consumers is refused for one of them, and does not say which; that
+    `accused` was refused for this one is to be explained.
+    """
     if call.kind == "holdings" and call.subject == uuid:
         _fits(_shown(call.answer) == state)
     if uuid not in call.wishes:
@@ -78,15 +81,22 @@ def consumer_step(uuid: str, state: Held | None, call: Call) -> Held | None:
         return None
     wish = call.wishes[uuid]
     current = wish["consumer_generation"] == (None if state is None else state.generation)
-    if "consumer generation conflict" in call.refusal:
-        # Of several consumers the text does not say which.
-        _fits(not current or len(call.wishes) > 1)
+    if conflict := _OLD_CONSUMER.search(call.refusal):
+        if len(call.wishes) == 1 or call is accused:
+            actual, given = None if state is None else state.generation, wish["consumer_generation"]
+            _fits(actual != given and conflict.groups() == (str(actual or "null"), str(given)))
         return state
+    # What else a claim is refused for is looked at after the generations of all its consumers.
+    _fits(current or (call.kind == "reshape" and not call.accepted))
     if not call.accepted:
         return state
-    _fits(current)
     allocations = _triples(wish["allocations"])
     return Held(1 if state is None else state.generation + 1, allocations) if allocations else None
+
+
+def about(uuid: str, calls: Iterable[Call]) -> list[Call]:
+    """Those that see or change the consumer."""
+    return [call for call in calls if call.subject == uuid or uuid in call.wishes]
 
 
 def _shown(answer: Mapping) -> Held | None:

@@ -1,8 +1,9 @@
 """Many clients write and read the same few objects at once, through several processes, and write down what they saw.
 
 Two roots, a provider below one of them that moves between them with a child below it, a spare that comes and goes, and
-two providers between which a class of inventory is reshaped. What a client does is a function of the seed, of which
-client it is, and of the answers.
+two providers between which a class of inventory is reshaped; and fleets: many new consumers that are claimed for in one
+request, mostly of a provider with room for some of them. What a client does is a function of the seed, of which client it
+is, and of the answers.
 """
 
 import contextlib
@@ -11,16 +12,23 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from random import Random
 from urllib.parse import urlsplit
 
+from moorage.placement.writing import LEAST_EARLY
 from tests.system.placement.calls import Call
 
 ROOTS = [f"00000000-0000-4000-a000-00000000000{number}" for number in (1, 2)]
-MOVED, CHILD, SPARE = (f"00000000-0000-4000-a000-00000000000{number}" for number in (3, 4, 5))
-PROVIDERS = [*ROOTS, MOVED, CHILD, SPARE]
+MOVED, CHILD, SPARE, WIDE = (f"00000000-0000-4000-a000-00000000000{number}" for number in (3, 4, 5, 6))
+PROVIDERS = [*ROOTS, MOVED, CHILD, SPARE, WIDE]
 CONSUMERS = [f"00000000-0000-4000-b000-{number:012d}" for number in range(1, 9)]
+#: Each client has one, and now and then wants another's.
+FLEETS = [
+    [f"00000000-0000-4000-c000-{fleet:04d}{number:08d}" for number in range(4 * LEAST_EARLY)] for fleet in range(8)
+]
 CAPACITY = 6
+WIDE_CAPACITY = 16 * LEAST_EARLY
 
 _HEADERS = {
     "x-auth-token": "admin",
@@ -36,11 +44,22 @@ class Client:
     `urls` may change meanwhile; a process that is not in it any more is still waited for.
     """
 
-    def __init__(self, name: str, urls: Sequence[str], random: Random, calls: list[Call]) -> None:
+    def __init__(
+        self,
+        name: str,
+        urls: Sequence[str],
+        random: Random,
+        calls: list[Call],
+        fleet: Sequence[str] = (),
+        chances: "Chances | None" = None,
+    ) -> None:
         self._name = name
         self._random = random
         self._calls = calls
         self._urls = urls
+        self._fleet = fleet
+        self._chances = chances or {}
+        self._claimed: list[str] = []  #: of a fleet
 
     def call(self, kind: str, method: str, path: str, subject: str = "", body: Mapping | None = None) -> Call:
         process = urlsplit(self._random.choice(self._urls))
@@ -60,7 +79,7 @@ class Client:
     # --- what there is to do ------------------------------------------------------------------------------------
 
     def act(self) -> None:
-        self._random.choices(_ACTS, _WEIGHTS)[0](self)
+        self._random.choices(list(self._chances), list(self._chances.values()))[0](self)
 
     def usages(self, uuid: str | None = None) -> Call:
         uuid = uuid or self._random.choice(PROVIDERS)
@@ -82,7 +101,7 @@ class Client:
         uuid = self._random.choice(PROVIDERS)
         seen = self.usages(uuid)
         if seen.accepted:
-            totals = {"VCPU": CAPACITY + self._random.choice([-3, 0, 0, 2])}
+            totals = {"VCPU": _capacity(uuid) + self._random.choice([-3, 0, 0, 2])}
             if "VGPU" in seen.answer["usages"]:
                 totals["VGPU"] = CAPACITY
             self.set_inventories(uuid, seen.answer["resource_provider_generation"], totals)
@@ -107,6 +126,26 @@ class Client:
         held = {uuid: {"resources": one["resources"]} for uuid, one in seen.answer["allocations"].items()}
         left = {} if self._random.random() < 0.7 else self._some_allocations()
         self.call("claim", "POST", "/allocations", "", {second: self._wish(other, held), first: self._wish(seen, left)})
+
+    def claim_fleet(self) -> None:
+        """Many consumers by one POST, taken for new: some are another client's and there, some are too many; all or
+        nothing. Or it gives back all that it has claimed for so.
+        """
+        fleet = self._random.choice(FLEETS) if self._random.random() < 0.1 else self._fleet
+        free = [uuid for uuid in fleet if uuid not in self._claimed]
+        if len(free) < 2 * LEAST_EARLY or (self._claimed and self._random.random() < 0.3):
+            body = {uuid: _wished({}, 1) for uuid in self._claimed}
+            if self.call("claim", "POST", "/allocations", "", body).accepted:
+                self._claimed = []
+            return
+        consumers = self._random.sample(free, self._random.randint(LEAST_EARLY, 2 * LEAST_EARLY))
+        body = {uuid: _wished({WIDE: {"resources": {"VCPU": 1}}}, None) for uuid in consumers}
+        if self._random.random() < 0.3:
+            body[consumers[0]] = _wished(self._some_allocations() or {WIDE: {"resources": {"VCPU": 2}}}, None)
+        if self._random.random() < 0.05:
+            body[self._random.choice(CONSUMERS)] = _wished({WIDE: {"resources": {"VCPU": 1}}}, None)
+        if self.call("claim", "POST", "/allocations", "", body).accepted:
+            self._claimed += consumers
 
     def release(self) -> None:
         consumer = self._random.choice(CONSUMERS)
@@ -155,13 +194,7 @@ class Client:
         generation = seen.answer.get("consumer_generation")
         if self._random.random() < 0.05:
             generation = None if generation else 3
-        return {
-            "allocations": allocations,
-            "project_id": "red",
-            "user_id": "alice",
-            "consumer_generation": generation,
-            "consumer_type": "INSTANCE",
-        }
+        return _wished(allocations, generation)
 
     def _some_allocations(self) -> dict:
         wanted: dict = {}
@@ -171,8 +204,11 @@ class Client:
         return wanted
 
 
-_CHANCES: dict[Callable[[Client], object], int] = {
+Chances = Mapping[Callable[[Client], object], int]
+
+CHANCES: Chances = {
     Client.claim: 30,
+    Client.claim_fleet: 20,
     Client.replace: 12,
     Client.release: 8,
     Client.offer: 10,
@@ -183,7 +219,8 @@ _CHANCES: dict[Callable[[Client], object], int] = {
     Client.holdings: 8,
     Client.place: 8,
 }
-_ACTS, _WEIGHTS = list(_CHANCES), list(_CHANCES.values())
+#: Mostly what is decided early, and never behind a consumer that is known.
+CHANCES_OF_FLEETS: Chances = dict.fromkeys(CHANCES, 2) | {Client.claim_fleet: 60, Client.usages: 8, Client.holdings: 8}
 
 
 def rush(
@@ -192,6 +229,7 @@ def rush(
     seed: int,
     clients: int = 8,
     acts: int = 60,
+    chances: Chances = CHANCES,
     pause_s: float = 0.0,
     meanwhile: Callable[[], object] | None = None,
 ) -> list[Call]:
@@ -203,7 +241,10 @@ def rush(
     first = Client("set-up", urls, Random(seed), record)
     _set_up(first)
     parts = [[] for _ in range(clients)]
-    others = [Client(f"client {number}", urls, Random(f"{seed}-{number}"), part) for number, part in enumerate(parts)]
+    others = [
+        Client(f"client {number}", urls, Random(f"{seed}-{number}"), part, FLEETS[number % len(FLEETS)], chances)
+        for number, part in enumerate(parts)
+    ]
     failures: list[BaseException] = []
     ended = threading.Event()
 
@@ -233,13 +274,16 @@ def rush(
         record += part
     for _ in urls:
         _look_at_all(first)
+    for consumer in chain.from_iterable(FLEETS):
+        first.holdings(consumer)
     return record
 
 
 def _set_up(client: Client) -> None:
-    for uuid, parent in ((ROOTS[0], None), (ROOTS[1], None), (MOVED, ROOTS[0]), (CHILD, MOVED), (SPARE, None)):
+    parents = {ROOTS[0]: None, ROOTS[1]: None, MOVED: ROOTS[0], CHILD: MOVED, SPARE: None, WIDE: None}
+    for uuid, parent in parents.items():
         client.create(uuid, parent)
-        totals = {"VCPU": CAPACITY}
+        totals = {"VCPU": _capacity(uuid)}
         client.set_inventories(uuid, 0, totals | {"VGPU": CAPACITY} if uuid == ROOTS[0] else totals)
 
 
@@ -249,6 +293,20 @@ def _look_at_all(client: Client) -> None:
     for consumer in CONSUMERS:
         client.holdings(consumer)
     client.place()
+
+
+def _capacity(uuid: str) -> int:
+    return WIDE_CAPACITY if uuid == WIDE else CAPACITY
+
+
+def _wished(allocations: Mapping, generation: int | None) -> dict:
+    return {
+        "allocations": allocations,
+        "project_id": "red",
+        "user_id": "alice",
+        "consumer_generation": generation,
+        "consumer_type": "INSTANCE",
+    }
 
 
 def _inventories(totals: Mapping[str, int]) -> dict:

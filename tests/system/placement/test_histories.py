@@ -8,23 +8,39 @@ import os
 import time
 from collections import Counter
 from functools import partial
+from itertools import chain
 
 import pytest
 
 from moorage.db.engine import open_engine
-from tests.conformance.conform import our_servers_on
+from moorage.placement.writing import LEAST_EARLY, WARY
 from tests.conftest import DATABASES
 from tests.servers import temporary_database
 from tests.system.placement import committed
-from tests.system.placement.calls import consumer_step, place_step, provider_step
+from tests.system.placement.calls import about, consumer_step, place_step, provider_step
+from tests.system.placement.guessing import guessing_servers
 from tests.system.placement.linearizable import violation
 from tests.system.placement.processes import Process
-from tests.system.placement.rush import CHILD, CONSUMERS, MOVED, PROVIDERS, ROOTS, rush
+from tests.system.placement.rush import (
+    CHANCES_OF_FLEETS,
+    CHILD,
+    CONSUMERS,
+    FLEETS,
+    MOVED,
+    PROVIDERS,
+    ROOTS,
+    rush,
+)
 
 pytestmark = pytest.mark.slow
 
 FIRST_SEED = int(os.environ.get("MOORAGE_HISTORIES_SEED", "1"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("MOORAGE_HISTORIES_SEEDS", "1")))
+
+PATIENCE_S = 60.0
+
+#: Accepted calls of each kind, at least: a rush in which nothing is shows nothing.
+LEAST = {"claim": 30, "release": 3, "offer": 10, "reshape": 1, "move": 10, "create": 1, "delete": 1}
 
 #: All that a client may be refused for here; the peer sends no other 409 or 400 for these calls.
 REASONS = (
@@ -43,12 +59,45 @@ REASONS = (
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("database", DATABASES)
-def test_whatever_clients_see_is_explained_by_one_order(database, seed):
-    with temporary_database(database) as url:
-        with our_servers_on(url, front="server") as servers:
-            calls = rush(list(servers.values()), seed=seed)
-        faults = _committed_faults(url)
-    _check(calls, faults, f"again with: MOORAGE_HISTORIES_SEED={seed}")
+def test_whatever_clients_see_is_explained_by_one_order(database, seed, tmp_path):
+    """Two of the processes go on to guess where another one was quicker."""
+    with _guessing(database, [WARY, WARY, 0, 0], tmp_path) as (servers, check):
+        calls = rush([server.url for server in servers], seed=seed)
+        check(calls, f"again with: MOORAGE_HISTORIES_SEED={seed}")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("processes", "least_early"), [(1, 5), (2, 0)])
+@pytest.mark.parametrize("database", DATABASES[1:])
+def test_so_it_is_where_large_claims_are_decided_while_others_are_written(
+    database, processes, least_early, seed, tmp_path
+):
+    """Where what one takes for new is there, guesses are wrong; and where another process was quicker, nearly always."""
+    with _guessing(database, [0] * processes, tmp_path) as (servers, check):
+
+        def enough_is_decided_early():
+            _until(lambda: sum(server.groups_early() for server in servers) >= least_early)
+
+        urls = [server.url for server in servers]
+        calls = rush(urls, seed=seed, chances=CHANCES_OF_FLEETS, meanwhile=enough_is_decided_early)
+        check(calls, f"again with: MOORAGE_HISTORIES_SEED={seed}, perhaps", least={"claim": 50})
+    refusals = [call.refusal for call in calls if len(call.wishes) >= LEAST_EARLY]
+    assert any("exceed the capacity" in refusal for refusal in refusals)
+    assert any("consumer generation conflict" in refusal for refusal in refusals)
+
+
+@contextlib.contextmanager
+def _guessing(database, wary, directory):
+    """(servers, what checks the calls that were made through them)"""
+    with temporary_database(database) as url, guessing_servers(url, wary, directory) as servers:
+        yield servers, lambda calls, again, least=LEAST: _check(calls, _committed_faults(url), again, least)
+
+
+def _until(holds):
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("database", DATABASES[1:])
@@ -98,28 +147,38 @@ def _committed_faults(url):
     return faults
 
 
-def _check(calls, faults, again):
+def _check(calls, faults, again, least=LEAST):
     assert [call for call in calls if call.status >= 500] == [], again
     assert [call for call in calls if not call.accepted and not any(one in call.refusal for one in REASONS)] == [], (
         again
     )
     assert faults == [], again
+    lives = {uuid: about(uuid, calls) for uuid in (*CONSUMERS, *chain.from_iterable(FLEETS))}
     for uuid in PROVIDERS:
         assert (found := violation(calls, None, partial(provider_step, uuid))) is None, f"{uuid}: {found}\n{again}"
-    for uuid in CONSUMERS:
-        assert (found := violation(calls, None, partial(consumer_step, uuid))) is None, f"{uuid}: {found}\n{again}"
+    for uuid, seen in lives.items():
+        assert (found := violation(seen, None, partial(consumer_step, uuid))) is None, f"{uuid}: {found}\n{again}"
+    for call in calls:
+        assert _somebody_is_to_blame(call, lives), f"{call}\n{again}"
     step = partial(_place, MOVED, CHILD)
     assert (found := violation(calls, ROOTS[0], step)) is None, f"{found}\n{again}"
-    _check_that_much_happened(calls)
+    _check_that_much_happened(calls, least)
 
 
 def _place(moved, child, root, call):
     return place_step(moved, child, root, call)
 
 
-def _check_that_much_happened(calls):
+def _somebody_is_to_blame(call, lives):
+    """Of several consumers that a claim was refused for, the generation of one at least was another."""
+    if "consumer generation conflict" not in call.refusal:
+        return True
+    steps = {uuid: partial(consumer_step, uuid, accused=call) for uuid in call.wishes}
+    return any(violation(lives[uuid], None, step) is None for uuid, step in steps.items())
+
+
+def _check_that_much_happened(calls, least):
     """A rush in which nothing is accepted, or nobody gets in another's way, shows nothing."""
     accepted = Counter(call.kind for call in calls if call.accepted)
-    least = {"claim": 30, "release": 3, "offer": 10, "reshape": 1, "move": 10, "create": 1, "delete": 1}
     assert {kind: accepted[kind] for kind, times in least.items() if accepted[kind] < times} == {}
     assert sum("generation conflict" in call.refusal for call in calls) >= 3

@@ -1,0 +1,94 @@
+"""Our placement with a database that is some way off, so that much comes while a group is being written; how often that was
+decided early is to be seen.
+
+usage: python -m tests.system.placement.guessing PORT DATABASE_URL WARY
+
+``WARY``: after a guess that was wrong so many groups do without (`moorage.placement.writing.WARY`).
+"""
+
+import contextlib
+import re
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from moorage.core.clock import SystemClock
+from moorage.core.ids import RandomIds
+from moorage.db.batches import Batches, Command
+from moorage.db.engine import open_engine
+from moorage.db.links import Rows
+from moorage.db.migrations import upgrade
+from moorage.identity.authenticators import TestTokens
+from moorage.jobs.duties import DutyThreads, Wakeups
+from moorage.placement import writing
+from moorage.placement.routes import API, POLICIES
+from moorage.placement.service import PlacementService
+from moorage.telemetry import logs
+from moorage.telemetry.metrics import Metrics
+from moorage.wire.app import Surroundings, WsgiApp, build, mount
+from moorage.wire.scrape import scrape_app
+from tests.processes import ROOT, free_port, running
+from tests.served import serve
+
+#: Until an answer to what is written is here.
+AWAY_S = 0.008
+
+
+class Guessing(NamedTuple):
+    url: str
+
+    def groups_early(self) -> int:
+        with urllib.request.urlopen(self.url.replace("/placement", "/metrics"), timeout=30) as answer:
+            text = answer.read().decode()
+        return int(float(re.search(r"^moorage_placement_groups_early_total (\S+)$", text, re.MULTILINE)[1]))
+
+
+@contextlib.contextmanager
+def guessing_servers(database_url: str, wary: Sequence[int], directory: Path) -> Iterator[list[Guessing]]:
+    """A process for each of `wary`, on one database."""
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for number, one in enumerate(wary):
+            port = free_port()
+            servers.append(Guessing(f"http://127.0.0.1:{port}/placement"))
+            command = [sys.executable, "-m", "tests.system.placement.guessing", str(port), database_url, str(one)]
+            log = directory / f"server-{number}.log"
+            stack.enter_context(running(command, f"{servers[-1].url}/", log, PYTHONPATH=f"{ROOT}/src:{ROOT}"))
+        yield servers
+
+
+def application(database_url: str) -> WsgiApp:
+    logs.set_up("warning")
+    engine, clock, ids, metrics = open_engine(database_url), SystemClock(), RandomIds(), Metrics()
+    upgrade(engine, "placement")
+    service = PlacementService(engine, clock, ids, registry=metrics.registry)
+    service.start()
+    DutyThreads(clock, Wakeups()).start([service.lease_duty])
+    app = build(API, service, Surroundings(TestTokens(), POLICIES["old"], ids))
+    return mount({"/placement": app, "/metrics": scrape_app(metrics, beyond_loopback=False)})
+
+
+def _move_database_away() -> None:
+    start = Batches.start
+
+    def started(
+        batches: Batches, commands: Sequence[Command], *, begin: bool, commit: bool
+    ) -> Callable[[], list[Rows]]:
+        finish = start(batches, commands, begin=begin, commit=commit)
+
+        def finish_later() -> list[Rows]:
+            time.sleep(AWAY_S)
+            return finish()
+
+        return finish_later
+
+    Batches.start = started
+
+
+if __name__ == "__main__":
+    _move_database_away()
+    writing.WARY = int(sys.argv[3])
+    serve(application(sys.argv[2]), int(sys.argv[1]), threads=8)
