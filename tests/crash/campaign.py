@@ -47,6 +47,7 @@ class Summary:
     acknowledged: Counter = field(default_factory=Counter)  #: {kind of request: how often}
     #: Requests without an answer: carried out, or not at all.
     unanswered: Counter = field(default_factory=Counter)
+    early: int = 0  #: groups that were decided while the one before was written, where the server lives to tell
 
     def quantile(self, share: float) -> float:
         return _quantile(self.back_s, share)
@@ -61,6 +62,8 @@ class Summary:
         yield f"{self.unanswered.total()} without an answer: " + ", ".join(
             f"{count} {what}" for what, count in sorted(self.unanswered.items())
         )
+        if self.early:
+            yield f"{self.early} groups decided while others were written"
         if self.back_s:
             yield f"from SIGKILL to the first acknowledged write, {len(self.back_s)} times: {_shown(self.back_s)} s"
         if self.database_back_s:
@@ -304,6 +307,7 @@ class DatabaseCampaign:
             self.world.set_up()
             while summary.kills.total() < rounds:
                 self._round(self._random.choice(DATABASE_WAYS[self._database.kind]))
+            summary.early = self._server.counted("groups_early_total")
         return summary
 
     @property

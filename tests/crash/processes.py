@@ -6,11 +6,13 @@ Not here: why it dies by itself (`faults`), and who works with it meanwhile (`lo
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -133,6 +135,12 @@ class Server:
                 self._process.wait(DEADLINE_S)
             return self._last_words
         return None
+
+    def counted(self, metric: str) -> int:
+        """One of placement's counters in /metrics."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=DEADLINE_S) as answer:
+            text = answer.read().decode()
+        return int(float(re.search(rf"^moorage_placement_{re.escape(metric)} (\S+)$", text, re.MULTILINE)[1]))
 
     @property
     def last_log(self) -> str:

@@ -10,6 +10,7 @@ import random
 import uuid as uuids
 from collections.abc import Sequence
 
+from moorage.placement.writing import LEAST_EARLY
 from tests.crash.model import ConsumerState, Knowledge, ProviderState, Step
 
 #: Units of VCPU on each shared provider: the tenants want more together.
@@ -38,8 +39,8 @@ class Tenant:
     def next_step(self) -> Step:
         draw = self._random.choices(
             (self._claim, self._move, self._release, self._swap, self._inventories, self._traits, self._aggregates,
-             self._create, self._delete, self._reshape),
-            (10, 6, 4, 3, 3, 1, 1, 2, 2, 3),
+             self._create, self._delete, self._reshape, self._fleet),
+            (10, 6, 4, 3, 3, 1, 1, 2, 2, 3, 8),
         )[0]  # fmt: skip
         return draw() or self._claim() or self._release() or self._inventories()
 
@@ -88,6 +89,20 @@ class Tenant:
         own, shared = self._counted(after)
         return Step("swap", "POST", "/allocations", body, after | own, shared, may_be_refused=True)
 
+    def _fleet(self) -> Step:
+        """So many new consumers in one request that it is decided while another one is being written. Or, where there
+        are so many, they go together.
+        """
+        consumers = self._consumers()
+        if len(consumers) >= LEAST_EARLY:
+            what, after = "disband", dict.fromkeys(self._random.sample(sorted(consumers), LEAST_EARLY))
+        else:
+            size = self._random.randint(LEAST_EARLY, LEAST_EARLY + 4)
+            what, after = "fleet", {self._uuid(): self._new_consumer(most_shared=0) for _ in range(size)}
+        body = {uuid: _wished(state, consumers.get(uuid)) for uuid, state in after.items()}
+        own, shared = self._counted(after)
+        return Step(what, "POST", "/allocations", body, after | own, shared)
+
     def _reshape(self) -> Step | None:
         """DISK_GB moves from the root to the child or back, with what everybody holds of it."""
         consumers = self._consumers()
@@ -122,15 +137,13 @@ class Tenant:
         }
         return Step("reshape", "POST", "/reshaper", body, effect, shared)
 
-    def _new_consumer(self) -> ConsumerState:
-        return ConsumerState(1, f"project-{self.number}", "INSTANCE", self._wish())
+    def _new_consumer(self, most_shared: int = 2) -> ConsumerState:
+        return ConsumerState(1, f"project-{self.number}", "INSTANCE", self._wish(most_shared))
 
-    def _wish(self) -> dict[str, dict[str, int]]:
+    def _wish(self, most_shared: int = 2) -> dict[str, dict[str, int]]:
         """Of one or two shared providers, and of both providers of the own tree."""
-        wish = {
-            uuid: {"VCPU": self._random.randint(1, 4)}
-            for uuid in self._random.sample(self._shared, self._random.randint(1, 2))
-        }
+        shared = self._random.randint(min(1, most_shared), most_shared)
+        wish = {uuid: {"VCPU": self._random.randint(1, 4)} for uuid in self._random.sample(self._shared, shared)}
         wish[self.root] = {"MEMORY_MB": self._random.randint(1, 512)}
         wish[self.child] = {"PCPU": self._random.randint(1, 4)}
         holder = self.root if "DISK_GB" in self._provider(self.root).inventories else self.child

@@ -250,6 +250,10 @@ class Meanwhile:
             self.outcomes[name] = type(error)
 
 
+def groups_early(service):
+    return service.allocations._writer._meters.early_groups.collect()[0].samples[0].value
+
+
 def two_vcpus(engine, service):
     if dialect_name(engine) == "sqlite":
         pytest.skip("nothing is guessed there")
@@ -263,6 +267,7 @@ def test_who_comes_while_a_group_is_written_is_decided_behind_it(engine, service
     before = service.providers.forest().sequence
     meanwhile, outcomes = Meanwhile(service, monkeypatch), {}
     assert costs.of(lambda: outcomes.update(meanwhile.claim(uuid))) == (2, 10), "no wait for a number"
+    assert groups_early(service) == 1
     assert outcomes == {"first": None, "second": None}
     assert service.providers.get(uuid).used == {"VCPU": 2}
     assert service.providers.forest().sequence == before + 2
@@ -284,6 +289,7 @@ def test_what_was_decided_behind_a_group_falls_with_it(engine, clock, service, m
         other.allocations.claim([wish("22222222-2222-4222-8222-222222222222", {uuid: {"VCPU": 1}})])
 
     assert Meanwhile(service, monkeypatch, before=taken).claim(uuid) == {"first": None, "second": Conflict}
+    assert groups_early(service) == 0
     assert service.providers.get(uuid).used == other.providers.get(uuid).used == {"VCPU": 2}
 
 

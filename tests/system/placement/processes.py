@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import time
-import urllib.request
 from urllib.parse import urlsplit
 
 from tests.crash.processes import Server
@@ -47,11 +46,7 @@ class Process:
         return time.monotonic() - began
 
     def counted(self, metric):
-        address = f"http://127.0.0.1:{self.server.port}/metrics"
-        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
-            text = answer.read().decode()
-        found = re.search(rf"^moorage_placement_{re.escape(metric)} (\S+)$", text, re.MULTILINE)
-        return float(found.group(1))
+        return self.server.counted(metric)
 
     def reads_without_asking(self):
         """Until it has the lease, and just has renewed it."""

@@ -141,7 +141,8 @@ class Client:
         consumers = self._random.sample(free, self._random.randint(LEAST_EARLY, 2 * LEAST_EARLY))
         body = {uuid: _wished({WIDE: {"resources": {"VCPU": 1}}}, None) for uuid in consumers}
         if self._random.random() < 0.3:
-            body[consumers[0]] = _wished(self._some_allocations() or {WIDE: {"resources": {"VCPU": 2}}}, None)
+            small = {self._random.choice(ROOTS): {"resources": {"VCPU": self._random.randint(1, 3)}}}
+            body[consumers[0]] = _wished(small, None)
         if self._random.random() < 0.05:
             body[self._random.choice(CONSUMERS)] = _wished({WIDE: {"resources": {"VCPU": 1}}}, None)
         if self.call("claim", "POST", "/allocations", "", body).accepted:
@@ -214,7 +215,7 @@ CHANCES: Chances = {
     Client.offer: 10,
     Client.reshape: 8,
     Client.move: 6,
-    Client.come_and_go: 5,
+    Client.come_and_go: 9,
     Client.usages: 12,
     Client.holdings: 8,
     Client.place: 8,
