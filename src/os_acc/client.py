@@ -66,15 +66,15 @@ class Client:
         flavor_extra_specs: Mapping[str, str],
     ) -> list[dict[str, str]]:
         body = {
-            "instance_info": _plain(instance_info),
-            "selected_rp": _plain(selected_rp),
-            "flavor_extra_specs": _plain(flavor_extra_specs),
+            "instance_info": instance_info,
+            "selected_rp": selected_rp,
+            "flavor_extra_specs": flavor_extra_specs,
         }
         answer = self._ask("POST", "/v1/plug", body, _uuid_of(instance_info))
         return [dict(device) for device in answer["devices"]]
 
     def unplug(self, instance_info: Mapping[str, object]) -> int:
-        body = {"instance_info": _plain(instance_info)}
+        body = {"instance_info": instance_info}
         return int(self._ask("POST", "/v1/unplug", body, _uuid_of(instance_info))["released"])
 
     def _ask(self, method: str, path: str, body: object, instance_uuid: str) -> Any:
@@ -83,8 +83,8 @@ class Client:
         if request_id := request_context.get()[1]:
             headers["x-openstack-request-id"] = request_id
         try:
-            raw = None if body is None else orjson.dumps(body)
-        except TypeError as error:
+            raw = None if body is None else orjson.dumps(_plain(body))
+        except (TypeError, RecursionError) as error:
             raise BadRequest(f"the parameters hold something that is no JSON: {error}", instance_uuid) from error
         try:
             answer = self._transport.send(method, path, headers, raw)

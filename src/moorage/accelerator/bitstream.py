@@ -17,14 +17,18 @@ from itertools import zip_longest
 
 from moorage.accelerator.errors import BitstreamNotFound, MultipleBitstreams
 from moorage.accelerator.model import Bitstream, Deployable, Device, Function
-from moorage.accelerator.naming import comparable, same_id
+from moorage.accelerator.naming import comparable, function_traits, same_id
 from moorage.accelerator.profile import Wanted
+from moorage.core.names import is_custom
 from moorage.images.base import ImageRecord
 
 REGION = "region_uuid"
 FUNCTION_ID = "function_uuid"
 FUNCTION_NAME = "function_name"
 CYBORG_FUNCTION_ID = "accel:function_id"
+
+#: Each of them is a trait while the bitstream is loaded.
+MOST_FUNCTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +93,21 @@ def rejects(image: ImageRecord, wanted: Wanted, target: Target) -> str | None:
         needed = image.properties.get(name)
         if needed and comparable(needed) not in {comparable(value) for value in have}:
             return f"it is made for {name} {needed}"
-    if not wanted.bitstream_id and not any(matches(wanted, function) for function in functions_of(image)):
+    functions = functions_of(image)
+    if not wanted.bitstream_id and not any(matches(wanted, function) for function in functions):
         return "it does not carry the function"
+    return _fault_of_functions(functions, device.vendor)
+
+
+def _fault_of_functions(functions: Sequence[Function], vendor: str) -> str | None:
+    """Anybody can put an image before everybody; what its properties say must not keep a host from publishing."""
+    if len(functions) > MOST_FUNCTIONS:
+        return f"it names {len(functions)} functions, {MOST_FUNCTIONS} at most can be told of"
+    for function in functions:
+        if not f"{function.id}{function.name}".isprintable() or not all(
+            map(is_custom, function_traits(vendor, function))
+        ):
+            return "it names a function by what cannot be a trait: too long, or not printable"
     return None
 
 

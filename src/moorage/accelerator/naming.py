@@ -81,6 +81,13 @@ def function_trait(vendor: str, function: Function) -> str:
     return custom(f"FPGA_{vendor}_FUNCTION_{function.id or function.name}")
 
 
+def function_traits(vendor: str, function: Function) -> frozenset[str]:
+    """In the spec's form and in today's Cyborg's."""
+    return frozenset(
+        {function_trait(vendor, function), custom(f"FPGA_FUNCTION_ID_{vendor}_{function.id or function.name}")}
+    )
+
+
 def traits_of(device: Device, deployable: Deployable, names: Names = Names.SPEC) -> frozenset[str]:
     """What is published for `deployable`. Functions of a bitstream that is not for everybody are left out."""
     vendor, both = device.vendor, names is Names.CYBORG
@@ -89,9 +96,8 @@ def traits_of(device: Device, deployable: Deployable, names: Names = Names.SPEC)
         traits.add(region_trait(vendor, deployable.region_type))
         traits |= {custom(f"FPGA_REGION_{vendor}_{deployable.region_type}")} if both else set()
     if deployable.bitstream is not None and deployable.bitstream.public:
-        functions = deployable.bitstream.functions
-        traits |= {function_trait(vendor, function) for function in functions}
-        traits |= {custom(f"FPGA_FUNCTION_ID_{vendor}_{one.id or one.name}") for one in functions if both}
+        for function in deployable.bitstream.functions:
+            traits |= function_traits(vendor, function) if both else {function_trait(vendor, function)}
     return frozenset(traits)
 
 

@@ -33,6 +33,10 @@ _WANTED_BY_ACCEL_KEY = {
 }
 _ON = {"required", "true", "1", "yes"}
 _SIGNATURE = "bitstream_signature"
+#: Placement's bound for an amount has as many digits.
+_MOST_DIGITS = 10
+#: What an image property or an id may hold.
+MOST_CHARACTERS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +179,8 @@ def _add(draft: _Draft, kind: str, name: str, value: str) -> None:
 
 
 def _amount(name: str, value: str) -> int:
-    if not value.strip().isdecimal():
-        raise BadRequest(f"the amount of {name} is {value!r}; it must be a whole number")
+    if not value.strip().isdecimal() or len(value) > _MOST_DIGITS:
+        raise BadRequest(f"the amount of {name} is {value[:MOST_CHARACTERS]!r}; it must be a whole number")
     return int(value)
 
 
@@ -220,6 +224,10 @@ def _group(suffix: str, draft: _Draft, *, everywhere: bool) -> Group:
 def _wanted(kind: str, value: str) -> Wanted:
     if not value:
         raise BadRequest(f"the extra spec {kind} is empty; it takes the {kind.replace('_', ' ')}")
+    if len(value) > MOST_CHARACTERS or not value.isprintable():
+        raise BadRequest(
+            f"the extra spec {kind} is {value[:MOST_CHARACTERS]!r}; it takes {MOST_CHARACTERS} printable characters at most"
+        )
     if kind == "bitstream":
         return Wanted(bitstream_id=canonical_id(value))
     if kind == "function_name":

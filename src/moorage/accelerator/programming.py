@@ -28,7 +28,7 @@ from moorage.accelerator.fleet import Fleet, Unit
 from moorage.accelerator.model import Bitstream, RegionState
 from moorage.accelerator.profile import Wanted
 from moorage.accelerator.signatures import Signatures, Signed
-from moorage.core.errors import Invalid, NotFound
+from moorage.core.errors import Invalid, NotFound, TooLarge
 from moorage.images.base import HASH_ALGO, DigestMismatch, ImageRecord, ImageSource
 from moorage.images.cache import CachedFile, DigestCache
 
@@ -198,6 +198,8 @@ class Programmer:
             file = context.__enter__()
         except (DigestMismatch, Invalid) as error:
             raise ChecksumMismatch(error.message) from error
+        except TooLarge as error:
+            raise BadRequest(error.message) from error
         except NotFound as error:
             raise BitstreamNotFound(f"image {image.id} ({image.name}) has no data any more") from error
         try:

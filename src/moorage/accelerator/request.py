@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from moorage.accelerator.errors import BadRequest
+from moorage.accelerator.profile import MOST_CHARACTERS
 from moorage.core.ids import is_uuid
 
 
@@ -82,6 +83,8 @@ def _text(info: Mapping[str, object], *names: str) -> str:
         if (value := info.get(name)) is not None:
             if not isinstance(value, str):
                 raise BadRequest(f"{name} in instance_info must be text, not {type(value).__name__}")
+            if len(value) > MOST_CHARACTERS or "\0" in value:
+                raise BadRequest(f"{name} in instance_info may have {MOST_CHARACTERS} characters, and no NUL")
             return value
     return ""
 

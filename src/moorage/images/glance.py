@@ -70,4 +70,7 @@ def record_of(document: Mapping[str, Any]) -> ImageRecord:
 
 
 def _path(image_id: str) -> str:
+    """Raises `NotFound` for what would lead to something else than an image: quoting leaves dots as they are."""
+    if image_id in ("", ".", ".."):
+        raise NotFound(f"there is no image {image_id!r}")
     return f"/v2/images/{quote(image_id, safe='')}"

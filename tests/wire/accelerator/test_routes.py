@@ -161,6 +161,8 @@ def test_several_profiles_are_deleted_by_value(wire):
         [{"name": "x", "groups": [{"resources:FPGA": ["1"]}]}],
         [{"name": "a/b", "groups": FP1[0]["groups"]}],
         [{"name": "x", "groups": [{"resources:FPGA": "0"}]}],
+        [{"name": "x", "groups": [{"resources:FPGA": "1001"}]}],
+        [{"name": "x", "groups": [{"resources:FPGA": "9" * 5000}]}],
         None,
     ],
 )
