@@ -342,3 +342,36 @@ def test_an_evacuation(make_cloud):
         assert agrees(cloud, server_id) == "ACTIVE"
 
     assert at_each_point(cloud, work, check) > 12
+
+
+def test_an_evacuation_again_when_the_destination_of_the_first_is_dead_too(make_cloud):
+    """What is left at that one goes over to a move of its own, then the server gets back what it had, then it goes on."""
+    cloud = make_cloud(3)
+    others = []
+
+    def work():
+        server_id = cloud.boot("gpu")
+        first = cloud.status(server_id)[2]
+        others[:] = [host for name, host in cloud.hosts.items() if name != first]
+        cloud.hosts[first].stop()
+        cloud.forget_waits()
+        cloud.run_for(120)
+        cloud.admin_act(server_id, "evacuate", {"host": others[0].name})
+        cloud.mover.tick()
+        others[0].stop()
+        cloud.forget_waits()
+        cloud.run_for(120)
+        return server_id, lambda: cloud.admin_do(server_id, "evacuate", {})
+
+    def check(server_id):
+        assert cloud.status(server_id) == ("SHUTOFF", None, others[1].name)
+        for host in cloud.hosts.values():
+            if host.agent is None:
+                host.start()
+        cloud.forget_waits()
+        cloud.run_for(130)
+        assert agrees(cloud, server_id) == "SHUTOFF"
+        for host in cloud.hosts.values():
+            assert host is others[1] or (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
+
+    assert at_each_point(cloud, work, check) > 10
