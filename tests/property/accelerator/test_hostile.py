@@ -1,8 +1,8 @@
 """Whatever flavors and images say: a typed error, or an accelerator; nothing in between, and nothing left behind.
 
-Two thousand extra specs and metadata documents, a hundred in each example; ten thousand with `EXPLORE=1`. What is programmed was verified; a refusal
-leaves checkpoint, devices, cache and what Placement is told as they were. Documents are made from a number and not by
-strategies, which would take ten times as long as trying them.
+Two thousand extra specs and metadata documents, a hundred in each example; ten thousand with `EXPLORE=1`. What is
+programmed was verified; a refusal leaves checkpoint, devices, cache and what Placement is told as they were. Documents
+are made from a number and not by strategies, which would take ten times as long as trying them.
 """
 
 import contextlib

@@ -4,6 +4,8 @@ The process ends before and after each write of the checkpoint and each call of 
 a new one starts over the same directory. (A real SIGKILL is in tests/wire/accelerator/test_killed_agent.py.)
 """
 
+from contextlib import contextmanager
+
 import pytest
 
 from moorage.accelerator.checkpoint import Checkpoint
@@ -154,6 +156,31 @@ def test_a_half_programmed_region_is_unknown_to_the_device_and_made_blank(rig):
     rig.restart()
     assert rig.carries(R1) == ""
     assert rig.held.states() == ALL_FREE
+    rig.check()
+
+
+@pytest.mark.parametrize("pieces", [0, 1])
+def test_a_kill_while_the_image_is_fetched(rig, monkeypatch, pieces):
+    """Before its first piece or in the middle of it: nothing is programmed, nothing held, and the same plug works."""
+
+    @contextmanager
+    def dying(image_id):
+        def stream():
+            yield from [b"aes"] * pieces
+            raise Killed
+
+        yield stream()
+
+    instance = new_instance()
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.images, "open", dying)
+        with pytest.raises(Killed):
+            rig.plug(instance, fpga(function=AES), R1)
+    assert rig.programs() == []
+    rig.restart()
+    assert rig.held.states() == ALL_FREE
+    assert [path.name for path in (rig.directory / "cache").iterdir()] == ["locks"]
+    assert rig.plug(instance, fpga(function=AES), R1) == ["0000:3b:00.1"]
     rig.check()
 
 

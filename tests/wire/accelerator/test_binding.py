@@ -16,7 +16,7 @@ from moorage.agent.jobs_duty import JobsDuty
 from moorage.compute.client import ComputeClient
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import InProcessTransport
-from tests.unit.accelerator.rig import AES, GPU, HOST, R1, R2, TYPE_R1, Rig, new_instance, rp
+from tests.unit.accelerator.rig import AES, GPU, HOST, R1, R2, TYPE_R1, Killed, Rig, new_instance, rp
 
 FPGA = {"resources:CUSTOM_ACCELERATOR_FPGA": "1", "accel:function_id": AES}
 CARD = {"resources:CUSTOM_ACCELERATOR_GPU": "1"}
@@ -292,6 +292,32 @@ def test_a_host_that_dies_while_it_binds_is_asked_again(plane):
     plane.clock.sleep(timedelta(minutes=2).total_seconds())
     plane.host_works()
     assert plane.state_of(arq["uuid"]) == "Bound"
+
+
+def test_a_service_killed_between_its_commit_and_its_hint_has_lost_nothing(plane, hints):
+    """The caller hears nothing, the host is not woken: it finds the work at its next poll."""
+    plane.profile("card", CARD)
+    (arq,) = plane.requests("card")
+    instance = new_instance()
+
+    def die():
+        raise Killed
+
+    awake, hints.heard = hints.heard, die
+    with pytest.raises(Killed):
+        plane.bind({arq["uuid"]: rp(GPU)}, instance)
+    assert plane.state_of(arq["uuid"]) == "BindStarted"
+    hints.heard = awake
+    plane.host_works()
+    assert plane.state_of(arq["uuid"]) == "Bound"
+    hints.heard = die
+    with pytest.raises(Killed):
+        plane.wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service")
+    hints.heard = awake
+    plane.host_works()
+    assert plane.rig.agent.holdings.attachments == {}
+    assert plane.of(instance).body == {"arqs": []}
+    plane.rig.check()
 
 
 def test_what_can_be_refused_at_once_is_refused_at_once(plane):
