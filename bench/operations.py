@@ -110,8 +110,10 @@ def scheduling(query: str) -> Operation:
         while True:
             status, answer = connection.send(ask)
             tally[status] += 1
-            # Candidates come before summaries: the first third is all candidates.
-            chosen = _CANDIDATE.search(answer, rng.randrange(max(1, len(answer) // 3))) or _CANDIDATE.search(answer)
+            # Candidates come before summaries. Where none comes behind the place that was drawn it is the first one, so the
+            # place must be among them: else half of all claims fill one host, and whoever claims there later is refused.
+            end = max(1, answer.find(b'"provider_summaries"'))
+            chosen = _CANDIDATE.search(answer, rng.randrange(end)) or _CANDIDATE.search(answer)
             if chosen is None:
                 raise RuntimeError(f"no candidate: {status} {answer[:200]!r}")
             tally[_claim(connection, _new(rng), {chosen[1].decode(): held}, number)] += 1
