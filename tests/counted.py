@@ -27,7 +27,7 @@ def slowly(engine: Engine) -> dict[str, dict[str, int]]:
             is_image = row.vm_state == "shelved_offloaded" and row.task_state is None
             of_project.update({"instances": 1} if is_image else counts(str(row.flavor), flavor))
             for move in open_moves:
-                if move.server_id == row.id:
+                if move.server_id == row.id and move.old_flavor:  # a test of lists writes moves without
                     either = larger(of_flavor(Flavor(**move.old_flavor)), of_flavor(Flavor(**move.new_flavor)))
                     of_project.update(growth(of_flavor(flavor), either))
     return {project: _some(amounts) for project, amounts in used.items()}
