@@ -1,6 +1,7 @@
 """Fixtures for all tests: the three databases, a clock, ids."""
 
 import os
+import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -20,6 +21,9 @@ START = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", print_blob=True, deadline=None)
 hypothesis.settings.load_profile("explore" if os.environ.get("EXPLORE") else "repeatable")
+
+# A job in the background of a shell ignores Ctrl-C, and so would all that is started here: tests that send it would wait.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATABASES = [
     "sqlite",
