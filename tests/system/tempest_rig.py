@@ -6,6 +6,7 @@ Tempest and the accelerators' plugin come from their packages in a virtual envir
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +18,12 @@ from tests.system.planes import PlaneProcess
 
 #: Of people that only this rig knows.
 PASSWORD = "tempest-secret"
-#: {name: (project, role)}: three people in each of three projects, a service, and two administrators.
+#: {name: (project, role)}: three people in each of three projects, and an administrator.
 PEOPLE = {
     f"{role}-{project}": (project, role)
     for project in ("demo", "other", "third")
     for role in ("member", "reader", "manager")
-} | {"chief": ("admin", "admin"), "second": ("demo", "admin"), "a-service": ("demo", "service")}
+} | {"chief": ("admin", "admin")}
 
 
 def modules(package: str) -> list[str]:
@@ -32,12 +33,12 @@ def modules(package: str) -> list[str]:
     return [".".join(path.parts) for path in found]
 
 
-def add_people(plane: PlaneProcess) -> None:
+def add_people(plane: PlaneProcess, people: Mapping[str, tuple[str, str]] = PEOPLE) -> None:
     """Into the users file, which the plane reads again by itself."""
     path = plane.state / "users.yaml"
     document = yaml.safe_load(path.read_text())
     hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
-    for name, (project, role) in PEOPLE.items():
+    for name, (project, role) in people.items():
         document["projects"].setdefault(project, {"id": f"{project}-project"})
         document["users"][name] = {
             "id": f"{name}-user",
@@ -48,7 +49,7 @@ def add_people(plane: PlaneProcess) -> None:
     path.write_text(yaml.safe_dump(document, sort_keys=False))
 
 
-def configure(plane: PlaneProcess, directory: Path) -> Path:
+def configure(plane: PlaneProcess, directory: Path, people: Mapping[str, tuple[str, str]] = PEOPLE) -> Path:
     """A configuration directory for Tempest. The plane has two flavors and two images afterwards."""
     clients = plane.clients()
     images = [clients.create_image(name=f"tempest-{number}", visibility="public") for number in (1, 2)]
@@ -60,7 +61,7 @@ def configure(plane: PlaneProcess, directory: Path) -> Path:
             "username": name, "password": PASSWORD, "project_name": project, "domain_name": "Default",
             "types": ["admin"] if role == "admin" else [], "roles": [role],
         }
-        for name, (project, role) in PEOPLE.items()
+        for name, (project, role) in people.items()
     ]  # fmt: skip
     etc = directory / "etc"
     etc.mkdir(parents=True)

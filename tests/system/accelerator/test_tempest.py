@@ -10,6 +10,12 @@ from tests.system.planes import PlaneProcess, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.tempest]
 
+#: Tempest takes whoever it finds first, and the others of the same project: there is one.
+PEOPLE = {
+    f"{role}-{number}": ("demo", role)
+    for role in ("admin", "manager", "member", "reader", "service")
+    for number in (1, 2, 3)
+}
 PACKAGE = "cyborg_tempest_plugin.tests.api"
 #: {class: why it fails}.
 NOT_HERE = {"test_srbac.TestSRBACScopeEnforcement": "wants an administrator of the whole system; ours are of projects"}
@@ -19,9 +25,9 @@ def test_nothing_fails_but_what_is_named(tmp_path):
     options = {"agent": {"simulated_hosts": 1}, "accelerator": {"legacy_500": True}}
     config = write_config(tmp_path / "state", server={"port": free_port()}, **options)
     with PlaneProcess(config.source) as plane:
-        tempest_rig.add_people(plane)
+        tempest_rig.add_people(plane, PEOPLE)
         time.sleep(1.5)  # the users file is looked at once in a second
-        etc = tempest_rig.configure(plane, tmp_path / "tempest")
+        etc = tempest_rig.configure(plane, tmp_path / "tempest", PEOPLE)
         names = [f"{PACKAGE}.{module}" for module in tempest_rig.modules(PACKAGE)]
         outcome = tempest_rig.run(etc, names, timeout_s=300)
     assert outcome.failed == sorted(f"{PACKAGE}.{name}" for name in NOT_HERE), outcome.text[-6000:]
