@@ -28,36 +28,52 @@ _COMMAND = (sys.executable, "-c", "from moorage.cli.main import main; main()")
 DEADLINE_S = 30
 
 
-class Server:
-    """Placement alone, as `moorage up` runs it.
+class Zygote:
+    """Starts `moorage up` by a fork instead of a new interpreter. `packages`: of those it has all modules."""
 
-    `zygote`: started by a fork instead of a new interpreter; only then `bounds` are those of `moorage.db.bounds`.
+    def __init__(self, *packages: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.zygote", *packages],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_environment(),
+        )
+
+    def fork(self, order: Mapping[str, object]) -> int:
+        """See `tests.crash.zygote`."""
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(DEADLINE_S)
+
+
+class Process:
+    """`moorage up` with the configuration file `config`, from the zygote where there is one.
+
+    `bounds`, `effects`: see `tests.crash.zygote`; only what was forked has them.
     """
 
     def __init__(
         self,
-        directory: Path,
-        database_url: str,
+        config: Path,
+        zygote: Zygote | None,
         *,
-        zygote: bool = True,
         bounds: Mapping[str, float] | None = None,
-        **options: object,
+        effects: Path | None = None,
     ) -> None:
+        self.directory = config.parent
+        self.log = self.directory / "log"
+        self._config = config
         self._bounds = dict(bounds or {})
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}/placement"
-        self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-        self.log = directory / "log"
-        self._config = directory / "moorage.conf"
-        self._config.write_text(
-            f"[plane]\nservices = placement\nstate_path = .\nlog_level = warning\n[server]\nport = {self.port}\n"
-            f"[identity]\nmode = none\n[database]\nplacement = {database_url}\n[placement]\npolicy = open\n"
-            + "".join(f"{name} = {value}\n" for name, value in options.items())
-        )
-        self._alive = directory / "alive"
+        self._effects = effects
+        self._alive = self.directory / "alive"
         os.mkfifo(self._alive)
-        self._zygote = _start_zygote() if zygote else None
+        self._zygote = zygote
         self._reading: int | None = None
         self.pid = 0
 
@@ -68,9 +84,6 @@ class Server:
         if self._reading is not None:
             self.kill()
             self.died()
-        if self._zygote is not None:
-            self._zygote.stdin.close()
-            self._zygote.wait(DEADLINE_S)
 
     def start(self, plan: Plan | None = None) -> None:
         """Does not wait until it answers."""
@@ -83,10 +96,9 @@ class Server:
                 "alive": str(self._alive),
                 "plan": plan and asdict(plan),
                 "bounds": self._bounds,
+                "effects": self._effects and str(self._effects),
             }
-            self._zygote.stdin.write(json.dumps(order) + "\n")
-            self._zygote.stdin.flush()
-            self.pid = int(self._zygote.stdout.readline())
+            self.pid = self._zygote.fork(order)
             return
         writing = os.open(self._alive, os.O_WRONLY)
         with self.log.open("a") as log:
@@ -96,20 +108,6 @@ class Server:
             )  # fmt: skip
         os.close(writing)
         self.pid = self._process.pid
-
-    def wait(self) -> None:
-        """Until it answers."""
-        deadline = time.monotonic() + DEADLINE_S
-        client = Client(self.url)
-        while time.monotonic() < deadline:
-            with contextlib.suppress(Lost):
-                client.send("GET", "/")
-                client.close()
-                return
-            if self.died(0.0) is not None:
-                break
-            time.sleep(0.01)
-        raise RuntimeError(f"the server did not start:\n{self.last_log}")
 
     def kill(self) -> None:
         """Supervisor and worker at once."""
@@ -136,26 +134,68 @@ class Server:
             return self._last_words
         return None
 
-    def counted(self, metric: str) -> int:
-        """One of placement's counters in /metrics."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=DEADLINE_S) as answer:
-            text = answer.read().decode()
-        return int(float(re.search(rf"^moorage_placement_{re.escape(metric)} (\S+)$", text, re.MULTILINE)[1]))
-
     @property
     def last_log(self) -> str:
         return self.log.read_text()[-3000:]
 
 
-def _start_zygote() -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.zygote"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=_environment(),
-    )
+class Server(Process):
+    """Placement alone, as `moorage up` runs it.
+
+    `zygote`: started by a fork instead of a new interpreter; only then `bounds` are those of `moorage.db.bounds`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        database_url: str,
+        *,
+        zygote: bool = True,
+        bounds: Mapping[str, float] | None = None,
+        **options: object,
+    ) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/placement"
+        directory.mkdir(parents=True, exist_ok=True)
+        config = directory / "moorage.conf"
+        config.write_text(
+            f"[plane]\nservices = placement\nstate_path = .\nlog_level = warning\n[server]\nport = {self.port}\n"
+            f"[identity]\nmode = none\n[database]\nplacement = {database_url}\n[placement]\npolicy = open\n"
+            + "".join(f"{name} = {value}\n" for name, value in options.items())
+        )
+        super().__init__(config, Zygote("moorage.cli", "moorage.placement") if zygote else None, bounds=bounds)
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if self._zygote is not None:
+            self._zygote.close()
+
+    def wait(self) -> None:
+        """Until it answers."""
+        deadline = time.monotonic() + DEADLINE_S
+        client = Client(self.url)
+        while time.monotonic() < deadline:
+            with contextlib.suppress(Lost):
+                client.send("GET", "/")
+                client.close()
+                return
+            if self.died(0.0) is not None:
+                break
+            time.sleep(0.01)
+        raise RuntimeError(f"the server did not start:\n{self.last_log}")
+
+    def counted(self, metric: str) -> int:
+        """One of placement's counters in /metrics."""
+        return self._measured(f"moorage_placement_{metric}")
+
+    def in_flight(self) -> int:
+        """Requests to placement that are worked on."""
+        return self._measured('moorage_http_requests_in_flight{service="placement"}')
+
+    def _measured(self, metric: str) -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=DEADLINE_S) as answer:
+            text = answer.read().decode()
+        return int(float(re.search(rf"^{re.escape(metric)} (\S+)$", text, re.MULTILINE)[1]))
 
 
 def _environment() -> dict[str, str]:

@@ -55,7 +55,8 @@ def test_requests_under_way_are_finished_and_what_is_acknowledged_stays(tmp_path
             holder.execute("BEGIN")
             holder.execute("SELECT last FROM change_sequence FOR UPDATE")
             answers = [clients.submit(claim, tenant) for tenant in world.tenants]
-            until(lambda: database.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+            until(lambda: server.in_flight() == len(world.tenants))
+            assert database.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
             server.stop()
             until(lambda: not listens(server.port))
             holder.execute("COMMIT")

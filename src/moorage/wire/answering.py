@@ -7,6 +7,7 @@ from email.utils import formatdate
 from functools import lru_cache
 from typing import IO, Any
 
+from moorage.core import waiting
 from moorage.wire import http1
 from moorage.wire.app import WsgiApp
 from moorage.wire.connection import MOST_UNSENT_BYTES, Connection, Gone
@@ -97,6 +98,7 @@ class _Answer:
 
     def _stream(self, chunks: Iterable[bytes]) -> None:
         """As it comes. Where it ends too early, or its source fails, so does the connection: the client must see it."""
+        waiting.waits()
         iterator = iter(chunks)
         first = next(iterator, b"") if not self._status else b""
         length = self._length()

@@ -17,7 +17,7 @@ import falcon
 from moorage.core import errors as e
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.ids import Ids
-from moorage.telemetry.logs import request_context
+from moorage.telemetry.logs import caller_context, request_context
 from moorage.telemetry.requests import NO_ROUTE, RequestMeter
 from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+#: In the environ after an answer: the template of the path, for who stands around the application.
+ROUTE = "moorage.route"
 
 #: What a 503 asks a client to wait: databases that were restarted are back sooner.
 RETRY_AFTER_S = 2
@@ -121,6 +124,7 @@ class _Prepare(Generic[S]):
         given = headers.get("x-openstack-request-id", "")
         context.request_id = given if _REQUEST_ID.match(given) else self._around.ids.request_id()
         request_context.set((self._api.name, context.request_id))
+        caller_context.set(("", ""))  # a thread of the server still has the last one's
         resp.set_header("x-openstack-request-id", context.request_id)
         context.caller = ANONYMOUS
         context.refusal = None
@@ -128,6 +132,7 @@ class _Prepare(Generic[S]):
         context.version = Version(0, 0)
         try:
             context.caller = self._around.authenticator.authenticate(headers, req.env)
+            caller_context.set((context.caller.project_id or "", context.caller.user_id or ""))
         except e.MoorageError as error:
             context.refusal = error
         try:
@@ -145,6 +150,7 @@ class _Prepare(Generic[S]):
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, _resource: object, _req_succeeded: bool
     ) -> None:
+        req.env[ROUTE] = req.uri_template or NO_ROUTE
         method = req.method if req.method in _METHODS else "OTHER"
         self._around.requests.end(req.context.began, method, req.uri_template or NO_ROUTE, resp.status_code)
 
@@ -291,6 +297,8 @@ def _send(resp: falcon.Response, reply: Reply) -> None:
     resp.status = reply.status
     for name, value in reply.headers.items():
         resp.set_header(name, value)
+    for cookie in reply.cookies:
+        resp.append_header("set-cookie", cookie)
     if reply.stream is not None:
         resp.content_type = reply.content_type
         resp.stream = reply.stream

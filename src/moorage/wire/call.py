@@ -106,6 +106,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     stream: Iterable[bytes] | None = None  #: sent as it comes, `content_type` says what it is
     content_type: str = "application/json"
+    cookies: tuple[str, ...] = ()  #: a ``Set-Cookie`` each
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,9 +182,9 @@ class ServiceClient:
         message, code = refusal_of(answer)
         where = f"{self._service_type} answered {answer.status} to {method} {path}: {message}"
         if answer.status == 404:
-            return NotFound(where, code=code)
+            return NotFound(where, code=code, detail=message)
         if answer.status == 503:
-            return Unavailable(where, code=code)
+            return Unavailable(where, code=code, detail=message)
         return RemoteError(where, status=answer.status, code=code, detail=message)
 
 

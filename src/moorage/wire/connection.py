@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import IO
 
+from moorage.core import waiting
 from moorage.core.errors import Invalid
 from moorage.wire import http1
 from moorage.wire.http1 import Request
@@ -177,6 +178,7 @@ class Connection:
             self.send_more()
 
     def _is_ready(self, for_what: int, timeout_s: float = STALLED_S) -> bool:
+        waiting.waits()
         poll = select.poll()
         poll.register(self.descriptor, for_what)
         return bool(poll.poll(timeout_s * 1e3))

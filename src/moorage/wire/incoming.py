@@ -57,7 +57,7 @@ class SizedBody(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed wants any writable buffer
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # io calls it with a memoryview; a type for all buffers is Python 3.12's
         if not self._left:
             return 0
         piece = self._source.some(min(len(buffer), self._left, _PIECE))
@@ -80,7 +80,7 @@ class ChunkedBody(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed wants any writable buffer
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # io calls it with a memoryview; a type for all buffers is Python 3.12's
         if not self._left and not self.is_over:
             self._next_chunk()
         if self.is_over:

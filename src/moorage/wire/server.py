@@ -1,7 +1,8 @@
 """The HTTP server: a WSGI application behind one listening socket, with as many requests at once as it has threads.
 
-All threads wait on one epoll. One that is told of a connection reads the request, answers it, and sends the answer
-itself: no request changes threads. Who sends slowly, reads slowly or asks nothing holds none of them; only a body above
+One thread has the wheel (`moorage.wire.wheel`): it waits on the epoll for a connection that has something, reads the
+request, answers it, and sends the answer itself; no request changes threads. Who has to wait for it gives the wheel to
+another thread. Who sends slowly, reads slowly or asks nothing holds none of them; only a body above
 `connection.EAGER_BYTES` is read, and a streamed answer written, by a thread that waits, within bounds.
 
 Nothing here decides how long a connection may rest: see `moorage.wire.connection`. Why not somebody else's server:
@@ -22,6 +23,7 @@ from moorage.wire.answering import answer
 from moorage.wire.app import WsgiApp
 from moorage.wire.connection import Connection, Gone
 from moorage.wire.http1 import Refused
+from moorage.wire.wheel import Drive, Wheel
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,10 @@ class Server:
         self._listener = listener
         self._epoll = select.epoll()
         self._connections: dict[int, Connection] = {}
+        # Who is the only client waits for the answer before asking again; should another one come, the deputy looks.
+        self._wheel = Wheel(lambda: len(self._connections) > 1)
         self._ends = threading.Event()
+        self._retires = threading.Event()
         self._wake, self._wakes = socket.socketpair()
         self._threads = [
             threading.Thread(target=self._work, name=f"http-{number}", daemon=True) for number in range(threads)
@@ -57,15 +62,21 @@ class Server:
         self._listener.listen(BACKLOG)
         self._listener.setblocking(False)
         self._epoll.register(self._listener, _READABLE)
-        self._epoll.register(self._wake, select.EPOLLIN)  # for all threads, again and again
+        self._epoll.register(self._wake, _READABLE)
         for thread in self._threads:
             thread.start()
         threading.Thread(target=self._look_after, name="http-idle", daemon=True).start()
 
+    def retire(self) -> None:
+        """From now on each answer is the last one on its connection: whoever comes again may come to another process."""
+        self._retires.set()
+
     def stop(self, timeout_s: float) -> None:
-        """Take no more requests, and wait for the answers that are being given, so long."""
+        """Answer what has come by now, and take no more; wait for answers so long."""
         give_up = time.monotonic() + timeout_s
         self._ends.set()
+        # Who stands in the kernel's queue of connections has mostly sent its request already.
+        self._accept()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._wakes.send(b"\0")
         for thread in self._threads:
@@ -74,6 +85,7 @@ class Server:
             with suppress(Gone):
                 connection.wait_for_reader(0, max(0.0, give_up - time.monotonic()))
             connection.end()
+        self._wheel.close()
         self._listener.close()
 
     def _look_after(self) -> None:
@@ -86,13 +98,24 @@ class Server:
     # --- a thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        while (drive := self._wheel.take()) is not None:
+            self._drive(drive)
+
+    def _drive(self, drive: Drive) -> None:
+        """Until it is over, or the server ends and nothing has come that is not answered."""
         poll, listener = self._epoll.poll, self._listener.fileno()
-        while not self._ends.is_set():
-            for descriptor, _ in poll(-1, 1):
+        while not drive.is_over:
+            events = poll(0 if self._ends.is_set() else -1, 1)
+            if not events:
+                self._wheel.close()
+                return
+            for descriptor, _ in events:
+                self._wheel.begin_turn(drive)
                 if descriptor == listener:
                     self._accept()
                 elif connection := self._connections.get(descriptor):
                     self._turn(connection)
+                self._wheel.end_turn(drive)
 
     def _accept(self) -> None:
         try:
@@ -120,7 +143,7 @@ class Server:
                 connection.send_more()
             else:
                 connection.take()
-            while not (connection.has_unsent or connection.closes or self._ends.is_set()):
+            while not (connection.has_unsent or connection.closes):
                 if not self._one(connection):
                     break
             if connection.closes and not (connection.has_unsent or connection.lingers):
@@ -144,7 +167,7 @@ class Server:
         if found is None:
             return False
         connection.works()
-        answer(self._app, connection, *found, is_last=self._ends.is_set())
+        answer(self._app, connection, *found, is_last=self._retires.is_set() or self._ends.is_set())
         return True
 
     def _forget(self, connection: Connection) -> None:

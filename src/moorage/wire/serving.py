@@ -1,7 +1,9 @@
 """What a process must do before and while `moorage.wire.server` serves an application in it."""
 
+import contextlib
 import ctypes
 import gc
+import os
 import platform
 import signal
 import socket
@@ -23,6 +25,16 @@ class Signals:
         while signal.SIGTERM not in (numbers := self._told.recv(64)):
             if signal.SIGHUP in numbers:
                 reload()
+
+
+def tell_service_manager(state: str) -> None:
+    """``READY=1`` or ``STOPPING=1``, to a systemd that has asked for it (``Type=notify``); nobody else hears it."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    # A name that begins with @ is abstract: no file.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+        sock.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
 
 
 #: Of glibc's malloc.h.

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from moorage.core import waiting
 from moorage.core.errors import Unavailable
-from moorage.telemetry.logs import request_context
+from moorage.telemetry.logs import caller_context, request_context
 from moorage.wire.app import WsgiApp
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class SocketTransport:
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
     ) -> Answer:
+        waiting.waits()
         try:
             response = self._http.request(method, self.base_url + path, headers=dict(headers), content=body)
         except self._error as error:
@@ -65,6 +67,7 @@ class SocketTransport:
     def stream(
         self, method: str, path: str, headers: Mapping[str, str]
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
+        waiting.waits()
         try:
             with self._http.stream(method, self.base_url + path, headers=dict(headers)) as response:
                 yield response.status_code, response.headers, response.iter_bytes()
@@ -119,7 +122,7 @@ class InProcessTransport:
             started.append((int(status[:3]), {name.lower(): value for name, value in answer_headers}))
 
         # The callee works in this thread: its request id must not stay behind in our log lines.
-        context = request_context.get()
+        context, caller = request_context.get(), caller_context.get()
         chunks = self._app(self._request(method, path, headers, body), start_response)
         try:
             iterator = iter(chunks)
@@ -130,6 +133,7 @@ class InProcessTransport:
             if close is not None:
                 close()
             request_context.set(context)
+            caller_context.set(caller)
 
     def _request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None

@@ -106,10 +106,10 @@ def test_rounds_of_duties_are_counted_and_the_last_good_one_is_dated():
     clock, metrics, wakeups = VirtualClock(START), Metrics(), Wakeups()
     told = []
 
-    def ticked(duty, succeeded):
-        metrics.ticked(duty, clock.now().timestamp() if succeeded else None)
-        told.append(succeeded)
-        if not succeeded:
+    def ticked(done):
+        metrics.ticked(done.duty, clock.now().timestamp(), succeeded=done.succeeded, took_s=done.took_s)
+        told.append(done.succeeded)
+        if not done.succeeded:
             wakeups.wake("restless")
 
     duty = Restless(clock)
@@ -120,5 +120,6 @@ def test_rounds_of_duties_are_counted_and_the_last_good_one_is_dated():
     threads.stop()
     assert told[:3] == [False, True, True]
     assert metrics.registry.get_sample_value("moorage_duty_failures_total", {"duty": "restless"}) == 1
+    assert metrics.registry.get_sample_value("moorage_duty_rounds_total", {"duty": "restless"}) >= 3
     at = metrics.registry.get_sample_value("moorage_duty_last_success_timestamp_seconds", {"duty": "restless"})
     assert at == START.timestamp()

@@ -274,6 +274,38 @@ def test_answers_that_are_being_given_are_finished_at_the_end():
         stopping.join(PATIENCE_S)
 
 
+def test_requests_that_came_before_the_end_are_answered_also_from_the_queue_of_connections():
+    begun, may_end = threading.Event(), threading.Event()
+
+    def app(environ, start_response):
+        if environ["PATH_INFO"] == "/long":
+            begun.set()
+            may_end.wait(PATIENCE_S)
+        return plain(environ, start_response)
+
+    server = Server(app, socket.create_server(("127.0.0.1", 0)), threads=1)
+    server.start()
+    with connect(server) as known, connect(server) as long, connect(server) as queued:
+        known.sendall(request("GET", "/first"))
+        assert known.recv(65536).endswith(b"/first")
+        long.sendall(request("GET", "/long"))
+        assert begun.wait(PATIENCE_S)
+        known.sendall(request("GET", "/second"))
+        queued.sendall(request("GET", "/third"))
+        with connect(server) as last:  # the only thread is busy: nobody has accepted it
+            last.sendall(request("GET", "/last"))
+            stopping = threading.Thread(target=server.stop, args=(PATIENCE_S,))
+            stopping.start()
+            with pytest.raises(ConnectionError):
+                until_refused(server)
+            may_end.set()
+            assert until_closed(known).endswith(b"/second")
+            assert until_closed(queued).endswith(b"/third")
+            assert until_closed(last).endswith(b"/last")
+            assert until_closed(long).endswith(b"/long")
+        stopping.join(PATIENCE_S)
+
+
 def until_refused(server):
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:

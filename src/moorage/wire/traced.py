@@ -1,0 +1,66 @@
+"""Spans of requests, around a service's application and around the way to another service; only where traces are on."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from moorage.telemetry.tracing import HEADER, Tracer
+from moorage.wire.app import ROUTE, WsgiApp
+from moorage.wire.transports import Answer, Transport
+
+#: What a service sends that works for no request: its trace is not kept, neither here nor there.
+_NOBODYS = "00-00000000000000000000000000000001-0000000000000001-00"
+
+
+def traced_app(app: WsgiApp, service: str, tracer: Tracer) -> WsgiApp:
+    """A span for each request, below the caller's; named by the route, never by the path."""
+
+    def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        method = environ["REQUEST_METHOD"]
+        about = {"http.request.method": method, "moorage.service": service}
+        status = [0]
+
+        def started(line: str, headers: list[tuple[str, str]], *more: object) -> Any:
+            status[0] = int(line[:3])
+            return start_response(line, headers, *more)
+
+        with tracer.span(f"{method} {service}", "server", environ.get("HTTP_TRACEPARENT"), about) as span:
+            answer = app(environ, started)
+            span.note(http__route=str(environ.get(ROUTE, "(none)")), http__response__status_code=status[0])
+            if status[0] >= 500:
+                span.failed(f"answered {status[0]}")
+            return answer
+
+    return serve
+
+
+class TracedTransport:
+    """Requests to `service` as spans of who makes them, which the other side continues."""
+
+    def __init__(self, inner: Transport, service: str, tracer: Tracer) -> None:
+        self._inner = inner
+        self._service = service
+        self._tracer = tracer
+
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
+    ) -> Answer:
+        if self._tracer.traceparent() is None:
+            return self._inner.send(method, path, {**headers, HEADER: _NOBODYS}, body)
+        about = {"http.request.method": method, "moorage.peer": self._service}
+        with self._tracer.span(f"{method} {self._service}", "client", None, about) as span:
+            answer = self._inner.send(method, path, self._named(headers), body)
+            span.note(http__response__status_code=answer.status)
+            if answer.status >= 500:
+                span.failed(f"answered {answer.status}")
+            return answer
+
+    @contextmanager
+    def stream(
+        self, method: str, path: str, headers: Mapping[str, str]
+    ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
+        with self._inner.stream(method, path, self._named(headers)) as answer:
+            yield answer
+
+    def _named(self, headers: Mapping[str, str]) -> dict[str, str]:
+        return {**headers, HEADER: self._tracer.traceparent() or _NOBODYS}
