@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -32,6 +33,16 @@ class Duty(Protocol):
     def tick(self) -> datetime | None:
         """Do what is due. The moment of the next call; None: only when woken."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One call of a duty: `due` is the moment of the next, None only when it is woken."""
+
+    duty: str
+    succeeded: bool
+    due: datetime | None
+    took_s: float
 
 
 class Wakeups:
@@ -79,8 +90,8 @@ class Wakeups:
 class DutyThreads:
     """Each duty in a thread of its own, in real time. `topics` of a duty: `duty.name` and what it `listens_to`."""
 
-    def __init__(self, clock: Clock, wakeups: Wakeups, ticked: Callable[[str, bool], None] | None = None) -> None:
-        """`ticked` is told after each round: the duty's name, and whether it did not fail."""
+    def __init__(self, clock: Clock, wakeups: Wakeups, ticked: Callable[[Round], None] | None = None) -> None:
+        """`ticked` is told after each round."""
         self._clock = clock
         self._ticked = ticked
         self._wakeups = wakeups
@@ -108,12 +119,12 @@ class DutyThreads:
     def _run(self, duty: Duty, woken: threading.Event) -> None:
         while not self._stopping.is_set():
             woken.clear()
-            due, succeeded = tick(duty, self._clock)
+            done = tick(duty, self._clock)
             if self._ticked is not None:
-                self._ticked(duty.name, succeeded)
+                self._ticked(done)
             if rest := rest_s(duty):
                 self._stopping.wait(rest)
-            self._wait(woken, due)
+            self._wait(woken, done.due)
 
     def _wait(self, woken: threading.Event, due: datetime | None) -> None:
         while not self._stopping.is_set() and not woken.is_set():
@@ -157,7 +168,7 @@ class DutiesInTurn:
         if not woken.is_set() and (due is None or due > self._clock.now()):
             return False
         woken.clear()
-        self._due[duty.name], _ = tick(duty, self._clock)
+        self._due[duty.name] = tick(duty, self._clock).due
         return True
 
 
@@ -172,10 +183,11 @@ def rest_s(duty: Duty) -> float:
     return seconds
 
 
-def tick(duty: Duty, clock: Clock) -> tuple[datetime | None, bool]:
-    """When the duty wants to be called again, and whether it did not fail."""
+def tick(duty: Duty, clock: Clock) -> Round:
+    began = time.perf_counter()
     try:
-        return duty.tick(), True
+        due, succeeded = duty.tick(), True
     except Exception:  # the top of a thread: a duty must survive one bad round
         log.exception("duty failed; it is tried again", extra={"duty": duty.name})
-        return clock.now() + PAUSE_AFTER_FAILURE, False
+        due, succeeded = clock.now() + PAUSE_AFTER_FAILURE, False
+    return Round(duty.name, succeeded, due, time.perf_counter() - began)

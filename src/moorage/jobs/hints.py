@@ -15,10 +15,11 @@ import importlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from moorage.core.errors import StartError
+from moorage.core.errors import StartError, Unavailable
 from moorage.jobs.duties import Wakeups
 
 log = logging.getLogger(__name__)
@@ -45,16 +46,42 @@ class Hints(Protocol):
     def close(self) -> None: ...
 
 
-def open_hints(url: str | None, wakeups: Wakeups, *, channel: str = CHANNEL) -> Hints:
+#: Told each time a connection breaks or does not come about: ``listener`` or ``sender``.
+Interrupted = Callable[[str], object]
+
+
+def open_hints(
+    url: str | None, wakeups: Wakeups, *, channel: str = CHANNEL, interrupted: Interrupted = lambda _role: None
+) -> Hints:
     """The kind that `url` names. `channel` tells apart installations that share a database or a broker."""
     if url is None:
         return InProcessHints(wakeups)
     scheme = urlsplit(url).scheme.partition("+")[0]
     if scheme in ("postgresql", "postgres"):
-        return PostgresHints(url, wakeups, channel=channel)
+        return PostgresHints(url, wakeups, channel=channel, interrupted=interrupted)
     if scheme in ("amqp", "amqps"):
-        return RabbitHints(url, wakeups, channel=channel)
+        return RabbitHints(url, wakeups, channel=channel, interrupted=interrupted)
     raise StartError(f"hints go by postgresql://, by amqp://, or (no URL) within one process; not by {scheme!r}")
+
+
+def try_link(url: str) -> None:
+    """Connect once, as hints do, and send one that nobody waits for. Raises `Unavailable` with the reason, `StartError`."""
+    scheme = urlsplit(url).scheme.partition("+")[0]
+    connect: Callable[[], _Link]
+    if scheme in ("postgresql", "postgres"):
+        _need("psycopg", "postgres")
+        connect = partial(_PostgresLink, url, CHANNEL)
+    elif scheme in ("amqp", "amqps"):
+        _need("pika", "rabbit")
+        connect = partial(_RabbitLink, url, CHANNEL)
+    else:
+        raise StartError(f"hints go by postgresql:// or by amqp://; not by {scheme!r}")
+    try:
+        with contextlib.closing(connect()) as link:
+            link.send("moorage-doctor")
+    except Exception as error:  # raised again as ours: two drivers, each with errors of its own
+        trouble = " ".join(str(error).split()) or type(error).__name__
+        raise Unavailable(f"the bus does not answer: {trouble}") from error
 
 
 class InProcessHints:
@@ -94,12 +121,13 @@ class _RemoteHints:
     connects when there is something to send, so a process that only listens has one connection.
     """
 
-    def __init__(self, name: str, wakeups: Wakeups, connect: Callable[[], _Link]) -> None:
+    def __init__(self, name: str, wakeups: Wakeups, connect: Callable[[], _Link], interrupted: Interrupted) -> None:
         #: Set while a hint would be heard.
         self.listening = threading.Event()
         self._name = name
         self._wakeups = wakeups
         self._connect = connect
+        self._interrupted = interrupted
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._pending: dict[str, None] = {}  # queues to send hints for, in order
@@ -186,6 +214,7 @@ class _RemoteHints:
                     use(link)
             except Exception as error:  # noqa: BLE001 - the top of a thread; a hint is never worth more than a line
                 if not self._stopping.is_set():
+                    self._interrupted(role)
                     trouble = str(error) or type(error).__name__
                     log.warning(
                         "no hints for now; polling goes on",
@@ -201,17 +230,21 @@ class PostgresHints(_RemoteHints):
     Behind PgBouncer this needs session pooling.
     """
 
-    def __init__(self, url: str, wakeups: Wakeups, *, channel: str = CHANNEL) -> None:
+    def __init__(
+        self, url: str, wakeups: Wakeups, *, channel: str = CHANNEL, interrupted: Interrupted = lambda _role: None
+    ) -> None:
         _need("psycopg", "postgres")
-        super().__init__("postgresql", wakeups, lambda: _PostgresLink(url, channel))
+        super().__init__("postgresql", wakeups, lambda: _PostgresLink(url, channel), interrupted)
 
 
 class RabbitHints(_RemoteHints):
     """A direct exchange; each process has an exclusive queue, bound to the job queues that it waits for."""
 
-    def __init__(self, url: str, wakeups: Wakeups, *, channel: str = CHANNEL) -> None:
+    def __init__(
+        self, url: str, wakeups: Wakeups, *, channel: str = CHANNEL, interrupted: Interrupted = lambda _role: None
+    ) -> None:
         _need("pika", "rabbit")
-        super().__init__("rabbitmq", wakeups, lambda: _RabbitLink(url, channel))
+        super().__init__("rabbitmq", wakeups, lambda: _RabbitLink(url, channel), interrupted)
 
 
 class _PostgresLink:

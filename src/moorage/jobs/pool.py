@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from moorage.core.clock import Clock
-from moorage.jobs.duties import LONGEST_WAIT_S, Duty, Wakeups, listens_to, rest_s, tick
+from moorage.jobs.duties import LONGEST_WAIT_S, Duty, Round, Wakeups, listens_to, rest_s, tick
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -41,9 +41,9 @@ class DutyPool:
     """Ticks of one duty never overlap. `topics` as with `DutyThreads`."""
 
     def __init__(
-        self, clock: Clock, wakeups: Wakeups, threads: int, ticked: Callable[[str, bool], None] | None = None
+        self, clock: Clock, wakeups: Wakeups, threads: int, ticked: Callable[[Round], None] | None = None
     ) -> None:
-        """`ticked` is told after each round: the duty's name, and whether it did not fail."""
+        """`ticked` is told after each round."""
         self._clock = clock
         self._wakeups = wakeups
         self._ticked = ticked
@@ -90,9 +90,10 @@ class DutyPool:
 
     def _work(self) -> None:
         while (row := self._next()) is not None:
-            due, succeeded = tick(row.duty, self._clock)
+            done = tick(row.duty, self._clock)
+            due = done.due
             if self._ticked is not None:
-                self._ticked(row.duty.name, succeeded)
+                self._ticked(done)
             with self._changed:
                 row.is_running = False
                 row.rested_at = self._clock.now() + timedelta(seconds=rest_s(row.duty))

@@ -24,6 +24,7 @@ class Looking:
         in_queue, first_of_key = _in_queue(table), _first_of_key(table)
         #: Has the queue any job that is not finished?
         self.any_open = select(job.position).where(in_queue).limit(1)
+        self.open_in = select(table).where(in_queue).order_by(job.position)
         self.by_id = select(table).where(job.id == bindparam("of_id"))
         self.by_key = select(table).where(job.serial_key == bindparam("of_key")).order_by(job.position)
         self.next_queue = (
@@ -62,6 +63,12 @@ class Claiming:
             .order_by(job.position)
             .limit(bindparam("limit"))
             .with_for_update(skip_locked=True)
+        )
+        #: Has the worker one from before? Without a lock: it sees also what somebody holds at this moment.
+        self.left_over = (
+            select(job.position)
+            .where(_in_queue(table), job.state == JobState.CLAIMED, job.worker == bindparam("by"))
+            .limit(1)
         )
         self.take = (
             update(table)
@@ -103,6 +110,11 @@ class Changing:
         self.revoke = (
             update(table)
             .where(job.serial_key == bindparam("of_key"), job.open_queue == bindparam("of_queue"))
+            .values(state=JobState.CANCELLED.value, epoch=job.epoch + 1, **ended)
+        )
+        self.revoke_one = (
+            update(table)
+            .where(job.id == bindparam("of_id"), job.open_queue.is_not(None))
             .values(state=JobState.CANCELLED.value, epoch=job.epoch + 1, **ended)
         )
         self.redact = (

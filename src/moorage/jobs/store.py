@@ -20,6 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from moorage.core.errors import Conflict, NotFound, RetryableConflict
 from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
 from moorage.jobs.statements import Changing, Claiming, Enqueueing, Looking
+from moorage.telemetry.tracing import carried
 
 #: What is done, in the claiming transaction, about a job that was given up after its last attempt.
 GivenUp = Callable[[Connection, Job], None]
@@ -51,7 +52,7 @@ class JobStore:
                 "open_queue": job.queue,
                 "kind": job.kind,
                 "serial_key": job.key,
-                "payload": job.payload,
+                "payload": carried(job.payload),
                 "state": JobState.READY,
                 "attempt": 0,
                 "epoch": 0,
@@ -78,12 +79,15 @@ class JobStore:
         READY ones, CLAIMED ones whose lease is over, and what `worker` had claimed before: one that asks again was
         restarted, or has not seen the answer to its last claim. So a worker's name must be nobody else's.
         `given_up` is told of each job that had its `max_attempts`, so that its owner can say why. Raises
-        `RetryableConflict` when another process was quicker with the same key: nothing is claimed then, and the
-        transaction is to be run again.
+        `RetryableConflict` when another process was quicker with the same key, or looks at what `worker` had at this
+        moment: nothing is claimed then, and the transaction is to be run again.
         """
         rows = connection.execute(
             self._claiming.claimable, {"of_queue": queue, "now": now, "limit": limit, "by": worker}
         ).all()
+        if not rows and connection.execute(self._claiming.left_over, {"of_queue": queue, "by": worker}).all():
+            # MariaDB locks each row it looks at, others' too. Who passed over its own would wait for its lease to end.
+            raise RetryableConflict(f"what {worker} had claimed is being looked at by another worker at this moment")
         until = now + timedelta(seconds=lease_s)
         claimed = []
         for row in rows:
@@ -161,6 +165,10 @@ class JobStore:
         """Cancel all that is open of `key` in `queue`, also what is claimed: its reports come too late from now on."""
         connection.execute(self._changing.revoke, {"of_key": key, "of_queue": queue, "now": now})
 
+    def revoke_one(self, connection: Connection, job_id: str, now: datetime) -> None:
+        """As `revoke`, of one job."""
+        connection.execute(self._changing.revoke_one, {"of_id": job_id, "now": now})
+
     def redact(self, connection: Connection, job_id: str, payload: Mapping[str, Any]) -> None:
         """Another payload for a job that is finished: what was in it is not to be kept."""
         connection.execute(self._changing.redact, {"of_id": job_id, "instead": dict(payload)})
@@ -184,6 +192,10 @@ class JobStore:
     def get(self, connection: Connection, job_id: str) -> Job | None:
         row = connection.execute(self._looking.by_id, {"of_id": job_id}).one_or_none()
         return None if row is None else _job(row)
+
+    def open_in(self, connection: Connection, queue: str) -> list[Job]:
+        """All jobs of `queue` that are not finished, oldest first."""
+        return [_job(row) for row in connection.execute(self._looking.open_in, {"of_queue": queue})]
 
     def story(self, connection: Connection, key: str) -> list[Job]:
         """All jobs of `key` that were not pruned, oldest first."""

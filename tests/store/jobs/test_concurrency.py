@@ -5,6 +5,7 @@ from collections import defaultdict
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
 from moorage.core.errors import Conflict, RetryableConflict
 from moorage.db.engine import dialect_name, open_engine
@@ -211,6 +212,23 @@ def test_workers_do_not_wait_for_each_others_rows(jobs):
         second.exec_driver_sql(impatient[dialect_name(jobs)])
         assert [job.id for job in STORE.claim(first, "compute-1", "w1", START, LEASE_S)] == ["a"]
         assert [job.id for job in STORE.claim(second, "compute-1", "w2", START, LEASE_S)] == ["b"]
+
+
+def test_a_worker_that_is_back_gets_what_it_had_also_while_others_look_at_it(jobs):
+    """Passed over, its job would wait for the end of its lease, since of the workers only one goes on looking."""
+    if jobs.dialect.name == "sqlite":
+        pytest.skip("one writer at a time")
+    with write(jobs) as connection:
+        STORE.enqueue(connection, NewJob("a", "compute-1", "build", "a", {}), START)
+        STORE.claim(connection, "compute-1", "w1", START, LEASE_S)
+    with write(jobs) as looking:
+        looking.execute(select(STORE.table).with_for_update()).all()
+        with write(jobs) as connection, pytest.raises(RetryableConflict, match="what w1 had claimed"):
+            STORE.claim(connection, "compute-1", "w1", START, LEASE_S)
+        with write(jobs) as connection:
+            assert STORE.claim(connection, "compute-1", "w2", START, LEASE_S) == []
+    with write(jobs) as connection:
+        assert [job.id for job in STORE.claim(connection, "compute-1", "w1", START, LEASE_S)] == ["a"]
 
 
 def test_an_empty_poll_reads_no_finished_jobs(jobs):

@@ -118,7 +118,7 @@ def test_a_wake_brings_the_next_turn_forward_and_takes_its_place(pool, wakeups):
 
 def test_a_tick_that_raises_is_logged_and_the_duty_goes_on(wakeups, caplog):
     told = []
-    pool = DutyPool(SystemClock(), wakeups, 1, lambda name, succeeded: told.append((name, succeeded)))
+    pool = DutyPool(SystemClock(), wakeups, 1, lambda done: told.append((done.duty, done.succeeded)))
     failing = Counting("bad", action=lambda: 1 / 0)
     good = Counting("good", period_s=0.01)
     pool.start([failing, good])
