@@ -9,6 +9,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.exc import IntegrityError
 
 from moorage.core.errors import RetryableConflict, Unavailable
+from moorage.db import words
 from moorage.db.prepared import Database
 from moorage.db.transactions import read, write
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, new_metadata
@@ -79,6 +80,20 @@ def test_a_list_may_have_any_length(boats, ids, found):
     for _ in range(2):
         assert [row["id"] for row in rows(boats, SOME, {"ids": ids, "below": 50})] == found
     assert rows(boats, SOME, {"ids": ids, "below": 0}) == []
+
+
+def test_lists_of_all_lengths_are_a_few_forms(boats, monkeypatch):
+    """Else each length is a statement of its own, kept by every connection and its database for as long as they live."""
+    monkeypatch.setattr(words, "LONGEST_KEPT", 64)
+    compiler = boats._sql
+    for length in [*range(1, 64), 64, 65, 66, 200]:
+        (row,) = rows(boats, SOME, {"ids": [*range(3, length + 2), 1], "below": 2})
+        assert row["id"] == 1
+    assert rows(boats, SOME, {"ids": [], "below": 2}) == []
+    (compiled,) = compiler._kept[SOME].values()
+    assert sorted(compiled.words) == [(0,), (1,), (2,), (4,), (8,), (16,), (32,), (64,)]
+    (link,) = boats._idle
+    assert len(getattr(link, "_prepared", ())) <= len(compiler._names) == 8 + 1  # and the INSERT of the fixture
 
 
 def test_statements_that_are_made_for_one_call_have_their_own_values(boats):

@@ -35,6 +35,11 @@ def custom(text: str) -> str:
     return CUSTOM_PREFIX + _OTHER.sub("_", text.upper())
 
 
+def reservation_provider(hypervisor_hostname: str) -> str:
+    """The resource provider below a host's own that has the slots of reservations there."""
+    return f"blazar_{hypervisor_hostname}"
+
+
 def reservation_class(reservation_id: str) -> str:
     """The class whose inventory is the capacity of one reservation.
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, Protocol, Self
 import orjson
 from sqlalchemy import Engine, event
 
+from moorage.core import waiting
 from moorage.core.errors import Unavailable
 from moorage.db.bounds import OUTCOME_UNKNOWN, has_ended
 from moorage.db.engine import dialect_name, is_near
@@ -184,7 +185,7 @@ class Batches:
 
     def _linked(self) -> "_Link":
         if self._link is None:
-            self._link = self._open_link(self._driver.connect())
+            self._link = self._driver.connect(self._open_link)
         return self._link
 
     def roll_back(self) -> None:
@@ -355,6 +356,7 @@ class _SqliteLink(SqliteLink):
         return functools.partial(self._run, sent, begin=begin, commit=commit)
 
     def _run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Rows]:
+        waiting.waits()  # for other writers, and for the disk
         if begin:
             self.driver_connection.execute("BEGIN IMMEDIATE")
         answers = [self._run_one(statement, parameter) for statement, parameter in sent]

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 
+from moorage.core import waiting
 from moorage.core.errors import Unavailable
 
 CONNECT_TIMEOUT_S = 5
@@ -120,6 +121,7 @@ def _bounded_postgresql() -> Callable[..., Any]:
         gate: _Gate | None = None  #: once it is connected
 
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+            waiting.waits()
             try:
                 return super().wait(gen, interval, timeout or self.answer_timeout_s)
             except psycopg.OperationalError:
@@ -155,6 +157,7 @@ def _bounded_mariadb() -> Callable[..., Any]:
         gate: _Gate | None = None
 
         def _read_bytes(self, num_bytes: int) -> Any:
+            waiting.waits()
             began = time.monotonic()
             try:
                 return super()._read_bytes(num_bytes)
@@ -188,6 +191,7 @@ class Answers:
         return self._pg.get_result()
 
     def _wait(self, for_what: int) -> None:
+        waiting.waits()
         self._poll.register(self._pg.socket, for_what)
         if not self._poll.poll(ANSWER_TIMEOUT_S * 1000):
             from psycopg import OperationalError

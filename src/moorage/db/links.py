@@ -2,9 +2,9 @@
 begin a transaction, and never given back. What is common to `moorage.db.questions` and `moorage.db.batches`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
@@ -13,6 +13,7 @@ from moorage.db.bounds import Answers
 from moorage.db.transactions import translate, translated
 
 Rows = Sequence[tuple[Any, ...]]
+L = TypeVar("L")
 
 
 class Driver:
@@ -22,12 +23,21 @@ class Driver:
         self._engine = engine
         self.errors: type[Exception] = engine.dialect.loaded_dbapi.Error
 
-    def connect(self) -> Any:
-        """A connection of the driver's, bounded and set up as the engine does it. Raises what a transaction raises."""
+    def connect(self, link: Callable[[Any], L]) -> L:
+        """A link on a connection of the driver's, bounded and set up as the engine does it. Raises what a transaction
+        raises, also where the connection is lost again before the link is set up.
+        """
         with translated():
-            connection = self._engine.connect()
-            connection.detach()
-        return connection.connection.dbapi_connection
+            pooled = self._engine.connect()
+            pooled.detach()
+        connection = pooled.connection.dbapi_connection
+        try:
+            return link(connection)
+        except self.errors as error:
+            lost = self.is_lost(connection, error)
+            with suppress(Exception):
+                cast(Any, connection).close()
+            raise self.translated("to set up a connection", error, lost=lost) from error
 
     def is_lost(self, connection: Any, error: Exception) -> bool:
         return self._engine.dialect.is_disconnect(cast(Any, error), connection, None)
@@ -90,7 +100,8 @@ class PostgresqlLink:
         self._pg.send_prepare(name, words)
         self._answers.flush()
         self._checked(self._result())
-        self._prepared.add(name)
+        if name:  # without one it is replaced by the next
+            self._prepared.add(name)
 
     def _result(self) -> Any:
         """The next one; raises only when the connection is lost."""

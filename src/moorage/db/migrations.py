@@ -2,8 +2,16 @@
 
 The files lie in ``moorage/<feature>/migrations/NNNN_what.py`` with ``revision = "NNNN"``, each following the one before
 it, and each feature has a version table of its own, ``<feature>_version``. Alembic is imported only when
-there is something to do: a start with an up-to-date schema reads one row. ``NNNN_gated_what.py`` is only run when it is
-asked for by its number: it takes something away that an operator must be done with, and the code works before and after it.
+there is something to do: a start with an up-to-date schema reads one row.
+
+``NNNN_gated_what.py`` is only run when it is asked for by its number: it takes something away that an operator must be
+done with, and the code works before and after it. It follows no other (``down_revision = None``) and is written down
+in a table of its own, ``<feature>_gated_version``, so that ordinary ones of later go on beside it. All ordinary ones
+that there are come before it when it is run; those of later must do without what it took away, and with it.
+
+A migration that only adds (tables, columns that may be NULL or have a default, indexes) or loosens says so: ``phase = "expand"``. Then
+programs of before go on beside it, and start on it again: ``<feature>_oldest_program`` names the revision that a program
+must know at least. One without that word is for programs that know it. `moorage.db.upgrades` plans by it.
 
 Not here: the migrations themselves. They stand still once released, so they repeat column types instead of
 importing tables; ``**TABLE_OPTIONS`` belongs on each table. MariaDB commits each DDL statement by itself, so a
@@ -12,9 +20,11 @@ migration that fails there half-way is finished by hand: keep one migration smal
 
 import hashlib
 import importlib
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +40,8 @@ from moorage.db.types import new_metadata
 #: How long a starting process waits for another one that is migrating the same database.
 LOCK_TIMEOUT_S = 120
 
+_EXPANDS = re.compile(r'^phase = "expand"$', re.MULTILINE)
+
 #: ``alembic.op`` and ``alembic.context`` are names of the process, not of a thread.
 _alembic_in_use = threading.Lock()
 
@@ -37,24 +49,35 @@ _alembic_in_use = threading.Lock()
 def upgrade(engine: Engine, feature: str, revision: str = "head") -> None:
     """Bring the schema of `feature` to `revision`; quick when it is there already. Any number of processes at once.
 
-    Raises `StartError` when the database is newer than this program.
+    A gated `revision` comes after all ordinary ones. Raises `StartError` when the database is newer than this program.
     """
-    wanted = head(feature) if revision == "head" else revision
-    if _passed(engine, feature, wanted):
+    gated = revision in gated_revisions(feature)
+    wanted = head(feature) if gated or revision == "head" else revision
+    if _passed(engine, feature, wanted) and not gated:
         return
     with _migrating(engine, feature) as connection:
+        _tell_apart(connection, feature)
         # Somebody else may have done it while we waited for the lock.
-        if _version(connection, feature) != wanted:
-            _run(connection, feature, lambda script, now: script._upgrade_revs(wanted, now))  # noqa: SLF001 - as Alembic's own command does
+        if wanted not in _rows(connection, version_table(feature)):
+            _lead(connection, feature, version_table(feature), wanted)
+            _write_oldest(connection, feature, wanted)
+        if gated and revision not in _rows(connection, gated_table(feature)):
+            _lead(connection, feature, gated_table(feature), revision)
 
 
 def downgrade(engine: Engine, feature: str, revision: str = "base") -> None:
-    """Undo migrations down to `revision`. After ``base`` nothing of the feature is left, data included."""
+    """Undo migrations down to `revision`, gated ones first. After ``base`` nothing of the feature is left, data included."""
     with _migrating(engine, feature) as connection:
-        if _version(connection, feature) is not None:
-            _run(connection, feature, lambda script, now: script._downgrade_revs(revision, now))  # noqa: SLF001 - as above
+        _tell_apart(connection, feature)
+        for table, target in ((gated_table(feature), "base"), (version_table(feature), revision)):
+            if _rows(connection, table):
+                _lead(connection, feature, table, target, up=False)
+            if target == "base":
+                table.drop(connection, checkfirst=True)
         if revision == "base":
-            version_table(feature).drop(connection, checkfirst=True)
+            oldest_table(feature).drop(connection, checkfirst=True)
+        else:
+            _write_oldest(connection, feature, revision)
 
 
 def current(engine: Engine, feature: str) -> str | None:
@@ -70,13 +93,37 @@ def current(engine: Engine, feature: str) -> str | None:
         raise
 
 
+class Standing(StrEnum):
+    """How far a database is, seen from this program."""
+
+    EMPTY = "empty"
+    BEHIND = "behind"
+    CURRENT = "current"
+    #: A newer program has added to it: this one runs on it.
+    AHEAD = "ahead"
+    #: A newer program has written it: this one does not start on it.
+    NEWER = "newer"
+
+
+def standing(engine: Engine, feature: str) -> Standing:
+    """Raises `Unavailable` where the database does not answer."""
+    now = current(engine, feature)
+    if now is None:
+        return Standing.EMPTY
+    if now == head(feature):
+        return Standing.CURRENT
+    if now in revisions(feature) or now in gated_revisions(feature):
+        return Standing.BEHIND
+    return Standing.AHEAD if _serves(engine, feature) else Standing.NEWER
+
+
 def is_current(engine: Engine, feature: str) -> bool:
     return _passed(engine, feature, head(feature))
 
 
 def head(feature: str) -> str:
-    """The newest revision that a start leads to: gated ones behind it are not."""
-    return _revisions(feature, gated=False)[-1]
+    """The newest revision that a start leads to: gated ones are not."""
+    return revisions(feature)[-1]
 
 
 def features() -> list[str]:
@@ -90,6 +137,32 @@ def version_table(feature: str) -> Table:
     return Table(f"{feature}_version", MetaData(), Column("version_num", String(32), primary_key=True))
 
 
+def gated_table(feature: str) -> Table:
+    """A row for each gated revision that was run; the table is there from the first on."""
+    return Table(f"{feature}_gated_version", MetaData(), Column("version_num", String(32), primary_key=True))
+
+
+def gated_done(engine: Engine, feature: str) -> frozenset[str]:
+    """The gated revisions that were run."""
+    with engine.connect() as connection, connection.begin():
+        done = set(_rows(connection, gated_table(feature))) | set(_rows(connection, version_table(feature)))
+    return frozenset(done & set(gated_revisions(feature)))
+
+
+def oldest_table(feature: str) -> Table:
+    """One row, since a migration was run that knows of it: the revision that a program must know to run on this schema."""
+    return Table(f"{feature}_oldest_program", MetaData(), Column("revision", String(32), primary_key=True))
+
+
+def version_file(feature: str, revision: str) -> Path:
+    return next(_directory(feature).glob(f"{revision}_*.py"))
+
+
+def is_additive(feature: str, revision: str) -> bool:
+    """Whether programs that do not know `revision` run on what it leaves. Read, not imported: that would take Alembic."""
+    return _EXPANDS.search(version_file(feature, revision).read_text(encoding="utf-8")) is not None
+
+
 def _is_missing_table(error: DBAPIError) -> bool:
     original: Any = error.orig
     return (
@@ -100,16 +173,42 @@ def _is_missing_table(error: DBAPIError) -> bool:
 
 
 def _passed(engine: Engine, feature: str, wanted: str) -> bool:
-    known = _revisions(feature)
+    known, gated = revisions(feature), gated_revisions(feature)
     if wanted not in known:
-        raise StartError(f"{feature} has no migration {wanted}; there are {', '.join(known)}")
+        raise StartError(f"{feature} has no migration {wanted}; there are {', '.join(known + gated)}")
     now = current(engine, feature)
+    if now in gated:  # see `_tell_apart`
+        return False
     if now is not None and now not in known:
+        if _serves(engine, feature):
+            return True
         raise StartError(
             f"the database of {feature} is at revision {now}, which this program does not know (it knows {known[-1]}): "
             "start the version of Moorage that wrote it, or a newer one"
         )
     return now is not None and now >= wanted
+
+
+def _serves(engine: Engine, feature: str) -> bool:
+    """Whether a newer program has left a schema that this one runs on."""
+    try:
+        with engine.connect() as connection, connection.begin():
+            oldest = connection.execute(select(oldest_table(feature).c.revision)).scalar()
+    except (OperationalError, ProgrammingError) as error:
+        if _is_missing_table(error):
+            return False
+        raise
+    return oldest is not None and oldest <= head(feature)
+
+
+def _write_oldest(connection: Connection, feature: str, revision: str) -> None:
+    """`revision` is what the schema is at now."""
+    passed = [each for each in revisions(feature) if each <= revision]
+    oldest = next(each for each in reversed(passed) if each == passed[0] or not is_additive(feature, each))
+    table = oldest_table(feature)
+    table.create(connection, checkfirst=True)
+    connection.execute(table.delete())
+    connection.execute(table.insert().values(revision=oldest))
 
 
 def _directory(feature: str) -> Path:
@@ -119,35 +218,63 @@ def _directory(feature: str) -> Path:
     raise StartError(f"moorage.{feature} has no migrations")
 
 
-def _revisions(feature: str, *, gated: bool = True) -> list[str]:
+def revisions(feature: str) -> list[str]:
     """``["0001", "0002"]``, from the names of the files: Alembic would have to import them all."""
-    names = sorted(path.name for path in _directory(feature).glob("[0-9]*_*.py"))
-    found = [name.partition("_")[0] for name in names if gated or "_gated_" not in name]
+    found = [name.partition("_")[0] for name in _version_files(feature) if "_gated_" not in name]
     if not found:
         raise StartError(f"moorage.{feature} has no migrations")
     return found
 
 
-def _version(connection: Connection, feature: str) -> str | None:
-    if not connection.dialect.has_table(connection, f"{feature}_version"):
-        return None
-    return connection.execute(select(version_table(feature).c.version_num)).scalar()
+def gated_revisions(feature: str) -> list[str]:
+    return [name.partition("_")[0] for name in _version_files(feature) if "_gated_" in name]
 
 
-def _run(connection: Connection, feature: str, steps: Callable[[Any, Any], Any]) -> None:
-    from alembic.config import Config
-    from alembic.runtime.environment import EnvironmentContext
+def _version_files(feature: str) -> list[str]:
+    return sorted(path.name for path in _directory(feature).glob("[0-9]*_*.py"))
+
+
+def _rows(connection: Connection, table: Table) -> list[str]:
+    if not connection.dialect.has_table(connection, table.name):
+        return []
+    return list(connection.execute(select(table.c.version_num)).scalars())
+
+
+def _tell_apart(connection: Connection, feature: str) -> None:
+    """Write down a gated migration beside the ordinary ones where it stands in their place.
+
+    Gated ones were once recorded as if they were the last. Such a database says nothing of the ordinary ones; the gated
+    migration's ``stood_at`` sees from the schema how far they are.
+    """
+    table, gated = version_table(feature), gated_table(feature)
+    for revision in set(_rows(connection, table)) & set(gated_revisions(feature)):
+        stood_at = _script(feature).get_revision(revision).module.stood_at(connection)
+        gated.create(connection, checkfirst=True)
+        connection.execute(gated.insert().values(version_num=revision))
+        connection.execute(table.update().values(version_num=stood_at))
+
+
+def _script(feature: str) -> Any:
     from alembic.script import ScriptDirectory
 
     place = str(_directory(feature))
-    script = ScriptDirectory(place, version_locations=[place])
+    return ScriptDirectory(place, version_locations=[place])
+
+
+def _lead(connection: Connection, feature: str, version: Table, target: str, *, up: bool = True) -> None:
+    """Run the migrations from where `version` says that the schema is to `target`."""
+    from alembic.config import Config
+    from alembic.runtime.environment import EnvironmentContext
+
+    script = _script(feature)
+    steps = script._upgrade_revs if up else script._downgrade_revs  # noqa: SLF001 - as Alembic's own commands do
     with (
         _alembic_in_use,
-        EnvironmentContext(Config(), script, fn=lambda revision, _context: steps(script, revision)) as environment,
+        EnvironmentContext(Config(), script, fn=lambda now, _context: steps(target, now)) as environment,
     ):
         environment.configure(
             connection=connection,
-            version_table=f"{feature}_version",
+            version_table=version.name,
             render_as_batch=dialect_name(connection) == "sqlite",
             # Names the constraints that a migration leaves unnamed, as in the tables.
             target_metadata=new_metadata(),

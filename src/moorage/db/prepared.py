@@ -10,39 +10,34 @@ were: a connection of this module is as much of an SQLAlchemy `Connection` as th
 each call is understood too, and compiled each time.
 
 The connections are of their own (`moorage.db.links`); one that was lost while idle is noticed before it is used.
-Not here: single questions (`moorage.db.questions`), many rows at once (`moorage.db.batches`).
+Not here: how they are worded (`moorage.db.words`), single questions (`moorage.db.questions`), many rows at once (`moorage.db.batches`).
 """
 
-import threading
 import time
-from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar, cast
-from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Dialect, Engine, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.sql import Executable
 
+from moorage.core import waiting
 from moorage.core.errors import RetryableConflict, Unavailable
 from moorage.db.bounds import OUTCOME_UNKNOWN, has_ended
 from moorage.db.engine import dialect_name
 from moorage.db.links import Driver, MariadbLink, PostgresqlLink, Rows, SqliteLink
 from moorage.db.transactions import is_over
+from moorage.db.words import Compiler, Values, Words
 
 T = TypeVar("T")
-
-Values = Mapping[str, Any]
-
-_STYLES = {"postgresql": "numeric_dollar", "mariadb": "format", "sqlite": "qmark"}
 
 
 class Database:
     """Thread-safe. Raises what `moorage.db.transactions` raises."""
 
     def __init__(self, engine: Engine) -> None:
-        self._sql = _Compiler(engine)
+        self._sql = Compiler(engine)
         self._open_link = _LINKS[dialect_name(engine)]
         self._driver = Driver(engine)
         #: Idle ones, the last used last.
@@ -91,12 +86,12 @@ class Database:
         try:
             link = self._idle.pop()
         except IndexError:
-            return self._open_link(self._driver.connect())
+            return self._driver.connect(self._open_link)
         if not link.has_ended():
             return link
         link.close()
         self.close()  # the others are of the same age
-        return self._open_link(self._driver.connect())
+        return self._driver.connect(self._open_link)
 
     def close(self) -> None:
         """Those in use are kept."""
@@ -136,7 +131,7 @@ class Result:
 class _Session:
     """One transaction on one link."""
 
-    def __init__(self, database: Database, link: "_Link", sql: "_Compiler", driver: Driver) -> None:
+    def __init__(self, database: Database, link: "_Link", sql: Compiler, driver: Driver) -> None:
         self.link = link
         self.is_sound = True
         self.dialect = sql.dialect
@@ -201,95 +196,6 @@ class _Session:
             self.link.close()
 
 
-class _Compiler:
-    """Statements in the words of one driver, kept as long as they are."""
-
-    def __init__(self, engine: Engine) -> None:
-        name = dialect_name(engine)
-        self.dialect: Dialect = cast(Any, type(engine.dialect))(paramstyle=_STYLES[name])
-        self._kept: WeakKeyDictionary[Executable, dict[tuple[str, ...], _Compiled]] = WeakKeyDictionary()
-        self._names: dict[str, bytes] = {}
-        self._compiling = threading.Lock()
-
-    def words(self, statement: Executable, values: Values) -> "_Words":
-        """What it says depends on which columns are written, and on how many values a list of ``IN`` has."""
-        names = tuple(values)
-        compiled = self._kept.get(statement, {}).get(names)
-        words = compiled.words.get(compiled.lengths(values)) if compiled is not None else None
-        return words or self._worded(statement, names, values)
-
-    def _worded(self, statement: Executable, names: tuple[str, ...], values: Values) -> "_Words":
-        with self._compiling:  # the number in a name must be nobody else's
-            kept = self._kept.setdefault(statement, {})
-            if names not in kept:
-                kept[names] = _Compiled(statement, names, self.dialect)
-            compiled = kept[names]
-            return compiled.words.setdefault(
-                compiled.lengths(values), _Words(compiled, values, self._names, self.dialect)
-            )
-
-
-class _Compiled:
-    def __init__(self, statement: Executable, names: Sequence[str], dialect: Dialect) -> None:
-        said = cast(Any, statement)
-        self.sql = said.compile(dialect=dialect, column_keys=list(names) if said.is_dml else None)
-        #: Parameters that are lists.
-        self.lists = sorted(self.sql.bind_names[parameter] for parameter in self.sql.post_compile_params)
-        #: By how many values each of them has.
-        self.words: dict[tuple[int, ...], _Words] = {}
-
-    def lengths(self, values: Values) -> tuple[int, ...]:
-        given = (values[name] if name in values else self.sql.params[name] for name in self.lists)
-        return tuple(len(some) for some in given)
-
-
-class _Words:
-    def __init__(self, compiled: _Compiled, values: Values, names: dict[str, bytes], dialect: Dialect) -> None:
-        sql = compiled.sql
-        expanded = sql.construct_expanded_state({**sql.params, **values})
-        self.text = expanded.statement
-        self.encoded = self.text.encode()
-        # The same words again are the same prepared statement, whoever made them.
-        self.name = names.setdefault(self.text, f"prepared_{len(names)}".encode())
-        in_list = {
-            place: (name, index)
-            for name, places in expanded.parameter_expansion.items()
-            for index, place in enumerate(places)
-        }
-        processors = {**sql._bind_processors, **expanded.processors}  # noqa: SLF001 - by which the engine converts values
-        #: Per place: name, index in a list (-1: no list), the statement's own value, conversion.
-        self._places = [
-            (*in_list.get(place, (place, -1)), sql.params.get(in_list.get(place, (place,))[0]), processors.get(place))
-            for place in expanded.positiontup or ()
-        ]
-        columns = sql._result_columns or ()  # noqa: SLF001 - shown nowhere else for a statement that was not run
-        self._row = namedtuple("_row", [column.keyname for column in columns]) if columns else None  # noqa: PYI024 - not known before
-        conversions = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
-        self._conversions = [(index, convert) for index, convert in enumerate(conversions) if convert is not None]
-
-    def placed(self, values: Values) -> list[object]:
-        placed = []
-        for name, index, own, convert in self._places:
-            value = values.get(name, own)
-            if index >= 0:
-                value = value[index]
-            placed.append(value if convert is None else convert(value))
-        return placed
-
-    def named(self, rows: Rows) -> Sequence[Any]:
-        if self._row is None:
-            return ()
-        return [self._row(*self._converted(row)) for row in rows]
-
-    def _converted(self, row: Sequence[Any]) -> Sequence[Any]:
-        if not self._conversions:
-            return row
-        values = list(row)
-        for index, convert in self._conversions:
-            values[index] = convert(values[index])
-        return values
-
-
 class _Link(Protocol):
     """One connection. Errors are the driver's."""
 
@@ -301,7 +207,7 @@ class _Link(Protocol):
 
     def begin(self, *, writes: bool) -> None: ...
 
-    def run(self, words: _Words, values: Sequence[object]) -> tuple[Rows, int]:
+    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
         """Rows that it found; how many it wrote."""
         ...
 
@@ -329,7 +235,7 @@ class _PostgresqlLink(PostgresqlLink):
         self.replan_now_and_then()
         self._begun = True  # with the first statement: no round trip of its own
 
-    def run(self, words: _Words, values: Sequence[object]) -> tuple[Rows, int]:
+    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
         self._prepare(words.name, words.encoded)
         given = [None if value is None else str(value).encode() for value in values]
         if not self._begun:
@@ -376,7 +282,7 @@ class _MariadbLink(MariadbLink):
     def begin(self, *, writes: bool) -> None:
         self._cursor.execute("START TRANSACTION")
 
-    def run(self, words: _Words, values: Sequence[object]) -> tuple[Rows, int]:
+    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
         self._cursor.execute(words.text, tuple(values) or None)
         return list(self._cursor.fetchall()), self._cursor.rowcount
 
@@ -396,9 +302,11 @@ class _SqliteLink(SqliteLink):
         return True
 
     def begin(self, *, writes: bool) -> None:
+        if writes:
+            waiting.waits()  # for other writers, and for the disk
         self.driver_connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
-    def run(self, words: _Words, values: Sequence[object]) -> tuple[Rows, int]:
+    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
         cursor = self.driver_connection.execute(words.text, values)
         rows: Rows = cursor.fetchall()
         return rows, cursor.rowcount

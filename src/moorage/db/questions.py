@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from sqlalchemy import CompoundSelect, Engine, Select, event
 
+from moorage.core import waiting
 from moorage.db.engine import dialect_name
 from moorage.db.links import Driver, MariadbLink, PostgresqlLink, Rows, SqliteLink
 
@@ -66,7 +67,7 @@ class Asker:
         return rows
 
     def _open(self) -> "_Link":
-        return self._link(self._driver.connect())
+        return self._driver.connect(self._link)
 
     def close(self) -> None:
         """Those that are asking now are kept."""
@@ -136,6 +137,7 @@ class Together(Generic[T]):
         self._next = _Round[T]()
 
     def __call__(self) -> T:
+        waiting.waits()
         mine = self._next
         with mine.lock:
             if mine.answers:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from moorage.core import waiting
 from moorage.core.errors import RetryableConflict, Unavailable
 from moorage.db import bounds
 from moorage.db.engine import WRITE_OPTION
@@ -73,6 +74,7 @@ def read_one_state(engine: Engine) -> Iterator[Connection]:
 @contextmanager
 def write(engine: Engine) -> Iterator[Connection]:
     """A transaction that may write. Raises `RetryableConflict` when the database gave it up."""
+    waiting.waits()
     with translated(), engine.connect().execution_options(**{WRITE_OPTION: True}) as connection, connection.begin():
         yield connection
 

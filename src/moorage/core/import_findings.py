@@ -1,0 +1,55 @@
+"""What an import finds odd in another system's database, and what becomes of it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+
+class Outcome(StrEnum):
+    LEFT_OUT = "left out"
+    MENDED = "mended"
+    KEPT = "kept as it is"
+
+
+class FindingKind(StrEnum):
+    """What can be odd about a row. Members, in the order in which people are told: value, outcome, meaning."""
+
+    outcome: Outcome
+    meaning: str
+
+    def __new__(cls, value: str, outcome: Outcome, meaning: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.outcome = outcome
+        member.meaning = meaning
+        return member
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    kind: FindingKind
+    subject: str  #: the row: its uuid or name, or the peer's table and id
+    text: str
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.kind.outcome
+
+
+#: Findings of each kind that are remembered; all are counted, and all go into the file where one is asked for.
+REMEMBERED = 1000
+
+
+@dataclass
+class Findings:
+    counts: dict[FindingKind, int] = field(default_factory=dict)
+    first: dict[FindingKind, list[Finding]] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> None:
+        self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
+        remembered = self.first.setdefault(finding.kind, [])
+        if len(remembered) < REMEMBERED:
+            remembered.append(finding)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)

@@ -1,0 +1,163 @@
+"""Taking over another system's database: how it is read, and the receipt of what was taken.
+
+Which tables there are and what becomes of each row is the feature's own: `importing_peer` and `importing_rules` there.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Column, Connection, MetaData, Row, String, Table, func, inspect, select
+from sqlalchemy.exc import DBAPIError
+
+from moorage.core.errors import StartError, Unavailable
+from moorage.core.import_findings import Finding, Findings
+from moorage.db.engine import open_to_read
+from moorage.db.transactions import translate
+
+T = TypeVar("T")
+
+#: Rows per insert.
+BATCH = 5_000
+
+#: Rows that are fetched at a time.
+PAGE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    source: int
+    taken: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """`counts` is by table of the peer."""
+
+    counts: Mapping[str, Count]
+    findings: Findings
+
+
+#: Called with a table of the peer, how many of its rows are done and how many there are.
+Progress = Callable[[str, int, int], object]
+#: Called with each finding, for whoever wants all of them: there may be millions.
+Noted = Callable[[Finding], object]
+
+
+class Ledger:
+    """What was taken of each table of the peer, and what was found; becomes the receipt."""
+
+    def __init__(self, there: Mapping[str, int], noted: Noted, progress: Progress) -> None:
+        """`there`: rows of each table of the peer, in the order of the receipt."""
+        self._there = there
+        self._taken = dict.fromkeys(there, 0)
+        self._noted = noted
+        self._progress = progress
+        self._findings = Findings()
+
+    def note(self, finding: Finding) -> None:
+        self._findings.add(finding)
+        self._noted(finding)
+
+    def count(self, table: str, rows: int = 1) -> None:
+        self._taken[table] += rows
+        self._progress(table, self._taken[table], self._there[table])
+
+    def receipt(self) -> Receipt:
+        return Receipt({table: Count(self._there[table], self._taken[table]) for table in self._there}, self._findings)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSchema:
+    """What tells the peer's database from others, and its releases apart."""
+
+    metadata: MetaData
+    needed: str  #: a table without which it is not the peer's
+    revisions: Collection[str]  #: of the peer's Alembic, oldest first; the last one is understood
+    no_database: str  #: said of another database: "WHERE is no database of ..."
+    older: str  #: said of an older one: "WHERE has schema REVISION of an older ...; run ..."
+    newest: str  #: the release of the last revision
+
+
+class PeerDatabase:
+    """An existing database of another system: nothing but SELECT, in one transaction that sees one state.
+
+    `now` stands in for times that a row does not have.
+    """
+
+    def __init__(self, connection: Connection, schema: PeerSchema, now: datetime) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._now = now
+        self.url: URL = connection.engine.url
+
+    def check_revision(self, where: str) -> None:
+        found: set[str] = set()
+        if inspect(self._connection).has_table("alembic_version"):
+            versions = Table("alembic_version", MetaData(), Column("version_num", String))
+            found = set(self._connection.execute(select(versions.c.version_num)).scalars())
+        known = list(self._schema.revisions)
+        if found == {known[-1]}:
+            return
+        if not found or not inspect(self._connection).has_table(self._schema.needed):
+            raise StartError(f"{where} is no database of {self._schema.no_database}")
+        revision = ", ".join(sorted(found))
+        if found < set(known):
+            raise StartError(f"{where} has schema {revision} of an older {self._schema.older}")
+        raise StartError(
+            f"{where} has schema {revision}, which this release of Moorage does not know (it knows {known[-1]}, "
+            f"that of {self._schema.newest}); use a newer Moorage"
+        )
+
+    def counts(self) -> dict[str, int]:
+        """{table: rows}"""
+        return {table.name: self._count(table) for table in self._schema.metadata.tables.values()}
+
+    def created_at(self, row: Row[Any]) -> datetime:
+        return self._now if row.created_at is None else row.created_at.replace(tzinfo=UTC)
+
+    def updated_at(self, row: Row[Any]) -> datetime:
+        return self.created_at(row) if row.updated_at is None else row.updated_at.replace(tzinfo=UTC)
+
+    def _count(self, table: Table) -> int:
+        return int(self._connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+    def _all(self, table: Table) -> list[Row[Any]]:
+        return list(self._connection.execute(select(table).order_by(table.c.id)).all())
+
+    def _stream(self, statement: Any) -> Iterator[Row[Any]]:
+        yield from self._connection.execute(statement.execution_options(yield_per=PAGE))
+
+
+D = TypeVar("D", bound=PeerDatabase)
+
+
+@contextmanager
+def reading(url: str, opened: Callable[[Connection], D]) -> Iterator[D]:
+    """Raises `StartError` for a database that cannot be read or is not the peer's, naming the remedy."""
+    engine = open_to_read(url)
+    where = engine.url.render_as_string(hide_password=True)
+    try:
+        with engine.connect() as connection, connection.begin():
+            database = opened(connection)
+            database.check_revision(where)
+            yield database
+    except DBAPIError as error:
+        if isinstance(translate(error), Unavailable):
+            raise Unavailable(f"{where} does not answer: {_first_line(error.orig)}") from error
+        raise StartError(f"{where} cannot be read: {_first_line(error.orig)}") from error
+    finally:
+        engine.dispose()
+
+
+def batches(rows: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
+    iterator = iter(rows)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def _first_line(error: BaseException | None) -> str:
+    return str(error).strip().splitlines()[0] if error and str(error).strip() else type(error).__name__

@@ -1,0 +1,63 @@
+"""What the release before says to its databases has the same answers on today's schema: old and new go on side by side.
+
+Its databases are those of that release, upgraded. Recorded by `record.py`, which says from which commit.
+"""
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moorage.db import migrations
+from moorage.db.engine import open_engine
+
+HERE = Path(__file__).parent
+HEADS = json.loads((HERE / "release.json").read_text())["heads"]
+
+
+def made(feature: str, path: Path) -> Path:
+    """The database as that release left it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript("\n".join(recorded(feature)["before"]))
+    connection.close()
+    return path
+
+
+def recorded(feature: str) -> dict:
+    with gzip.open(HERE / f"{feature}.json.gz") as file:
+        return json.load(file)
+
+
+def answers(path: Path, day: list) -> Iterator[tuple[str, object]]:
+    """(statement, its rows, or how many rows it changed) of each, by as many connections as there were."""
+    connections: dict[int, sqlite3.Connection] = {}
+    for number, text in day:
+        if number not in connections:
+            connections[number] = sqlite3.connect(path, isolation_level=None, timeout=30)
+        cursor = connections[number].execute(text)
+        rows = cursor.fetchall()
+        yield text, sorted(rows, key=repr) if cursor.description else cursor.rowcount
+    for connection in connections.values():
+        connection.close()
+
+
+@pytest.mark.parametrize("feature", sorted(HEADS))
+def test_every_statement_of_the_release_before_has_the_same_answer_on_todays_schema(feature, tmp_path):
+    day = recorded(feature)["day"]
+    assert sum(text.lstrip()[:6].upper() in ("INSERT", "UPDATE", "SELECT") for _, text in day) > 10
+    old, new = made(feature, tmp_path / "old.db"), made(feature, tmp_path / "new.db")
+    engine = open_engine(f"sqlite:///{new}")
+    assert migrations.current(engine, feature) == HEADS[feature]
+    migrations.upgrade(engine, feature)
+    engine.dispose()
+    for (text, then), (_, now) in zip(answers(old, day), answers(new, day), strict=True):
+        assert now == then, text
+
+
+@pytest.mark.parametrize("feature", sorted(HEADS))
+def test_what_came_since_says_that_it_only_adds(feature):
+    since = [revision for revision in migrations.revisions(feature) if revision > HEADS[feature]]
+    assert [revision for revision in since if not migrations.is_additive(feature, revision)] == []

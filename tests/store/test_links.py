@@ -1,0 +1,43 @@
+"""Connections of the driver's own: lost again while they are set up, as when the database is killed just then."""
+
+import pytest
+from sqlalchemy import event, literal, select
+
+from moorage.core.errors import Unavailable
+from moorage.db.batches import Batches, Statement
+from moorage.db.engine import open_engine
+from moorage.db.prepared import Database
+from moorage.db.questions import Asker
+from tests.store.test_questions import cut
+
+ONE = Statement("SELECT 1", answers=True)
+
+
+def by_batches(engine):
+    with Batches(engine).transaction() as transaction:
+        return transaction.send((ONE, None))
+
+
+def by_questions(engine):
+    return Asker(engine).question(select(literal(1)))()
+
+
+def by_prepared(engine):
+    with Database(engine).read() as connection:
+        return connection.execute(select(literal(1))).all()
+
+
+@pytest.mark.parametrize("way", [by_batches, by_questions, by_prepared])
+def test_a_connection_that_is_lost_while_it_is_set_up_is_unavailable(engine, way):
+    killer = open_engine(engine.url.render_as_string(hide_password=False))
+
+    def cut_it(connection, _record):
+        cut(killer, connection)
+
+    with engine.connect():  # so that there is none in the pool to be taken
+        event.listen(engine, "connect", cut_it)
+        with pytest.raises(Unavailable):
+            way(engine)
+        event.remove(engine, "connect", cut_it)
+        assert way(engine)
+    killer.dispose()

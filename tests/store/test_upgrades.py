@@ -1,0 +1,124 @@
+"""`moorage db upgrade`: the plan, and the three phases, over a feature made for it; and what compute brings up to date."""
+
+import sys
+
+import pytest
+import sqlalchemy as sa
+
+from moorage.compute import backfills
+from moorage.compute.tables import servers
+from moorage.core.errors import Unavailable
+from moorage.db import migrations, upgrades
+from moorage.db.migrations import Standing
+from moorage.db.transactions import read, write
+from moorage.db.upgrades import Backfill, Phase, plan, run
+from tests.conftest import START
+from tests.store.test_migrations import GATED, SECOND, harbour  # noqa: F401 - the last one is a fixture
+from tests.system.planes import VirtualPlane
+
+LONGER = """
+LEFT = [5]
+def some(engine):
+    done = min(2, LEFT[0])
+    LEFT[0] -= done
+    return done
+from moorage.db.upgrades import Backfill
+BACKFILLS = [Backfill("lengths", "Every boat has a length.", lambda engine: LEFT[0], some)]
+"""
+
+
+@pytest.fixture
+def newer(engine, harbour):  # noqa: F811 - the fixture
+    """A database at 0001; there are an additive 0002, a breaking 0003, a backfill and a gated 0099 now."""
+    migrations.upgrade(engine, "harbour")
+    (harbour / "0002_length.py").write_text('"""Boats have lengths."""' + SECOND + 'phase = "expand"\n')
+    third = SECOND.replace('"0002", "0001"', '"0003", "0002"').replace("length_m", "width_m").replace("20", "40")
+    (harbour / "0003_width.py").write_text('"""Boats have widths."""' + third)
+    (harbour / "0099_gated_no_ropes.py").write_text('"""Ropes are gone."""' + GATED)
+    (harbour.parent / "backfills.py").write_text(LONGER)
+    yield engine
+    sys.modules.pop("moorage.harbour.backfills", None)
+
+
+def names(steps):
+    return [(step.phase.value, step.name, step.is_done, step.rows, step.needs_restart) for step in steps]
+
+
+def test_the_plan_says_what_is_left_and_for_what_somebody_must_stop(newer):
+    assert names(plan(newer, "harbour")) == [
+        ("expand", "0001", True, 0, True),
+        ("expand", "0002", False, 0, False),
+        ("expand", "0003", False, 0, True),
+        ("migrate", "lengths", False, 0, False),
+        ("contract", "0099", False, 0, False),
+    ]
+    assert [step.what for step in plan(newer, "harbour")][1:] == [
+        "Boats have lengths.", "Boats have widths.", "Every boat has a length.", "Ropes are gone.",
+    ]  # fmt: skip
+    assert migrations.current(newer, "harbour") == "0001", "a plan changes nothing"
+
+
+def test_the_phases_do_theirs_and_tell_how_far_they_are(newer):
+    told = []
+    done = run(newer, "harbour", [Phase.MIGRATE, Phase.EXPAND], lambda *row: told.append(row))
+    assert [step.name for step in done] == ["0002", "0003", "lengths"], "in their order, not in that of the words"
+    assert told[-4:] == [("harbour lengths", n, 5) for n in (0, 2, 4, 5)]
+    assert migrations.standing(newer, "harbour") is Standing.CURRENT
+    assert names(plan(newer, "harbour"))[-2:] == [
+        ("migrate", "lengths", True, 0, False), ("contract", "0099", False, 0, False),
+    ]  # fmt: skip
+    assert "rope" in sa.inspect(newer).get_table_names()
+    assert [step.name for step in run(newer, "harbour", [Phase.CONTRACT], lambda *_: None)] == ["0099"]
+    assert "rope" not in sa.inspect(newer).get_table_names()
+    assert run(newer, "harbour", list(Phase), lambda *_: None) == []
+
+
+def test_a_program_of_before_starts_on_what_was_only_added_to(newer, harbour):  # noqa: F811 - the fixture
+    migrations.upgrade(newer, "harbour", "0002")
+    second = harbour / "0002_length.py"
+    text = second.read_text()
+    for name in ("0002_length.py", "0003_width.py"):
+        (harbour / name).unlink()
+    assert migrations.standing(newer, "harbour") is Standing.AHEAD
+    migrations.upgrade(newer, "harbour")
+    assert migrations.current(newer, "harbour") == "0002"
+    second.write_text(text.replace('phase = "expand"', ""))
+    migrations.downgrade(newer, "harbour", "0001")
+    migrations.upgrade(newer, "harbour")
+    second.unlink()
+    assert migrations.standing(newer, "harbour") is Standing.NEWER
+
+
+def test_rows_that_others_hold_are_no_endless_loop(newer, monkeypatch):
+    held = Backfill("held", "", lambda _: 3, lambda _: 0)
+    monkeypatch.setattr(upgrades, "backfills", lambda _: (held,))
+    migrations.upgrade(newer, "harbour")
+    with pytest.raises(Unavailable, match="harbour held: 3 rows are held by others"):
+        run(newer, "harbour", [Phase.MIGRATE], lambda *_: None)
+
+
+def test_servers_of_before_are_counted(tmp_path):
+    """As a program before 0006 left them: not counted, and nothing known of what their project uses."""
+    with VirtualPlane(tmp_path / "plane", START) as plane:
+        plane.create_flavor("small")
+        for number in range(3):
+            plane.create_server(flavor="small", name=f"server-{number}")
+        plane.settle()
+        engine = compute_engine(tmp_path / "plane")
+        with write(engine) as connection:
+            connection.execute(servers.update().values(is_counted=False, counted=None))
+            connection.execute(sa.text("UPDATE quota_locks SET used = NULL"))
+        (step,) = (one for one in plan(engine, "compute") if one.phase is Phase.MIGRATE)
+        assert (step.rows, step.is_done) == (3, False)
+        assert [one.name for one in run(engine, "compute", [Phase.MIGRATE], lambda *_: None)] == ["counted-servers"]
+        with read(engine) as connection:
+            assert backfills.BACKFILLS[0].left(engine) == 0
+            used = connection.execute(sa.text("SELECT used FROM quota_locks WHERE used IS NOT NULL")).scalar_one()
+        assert '"instances":3' in str(used).replace(" ", "").replace("'", '"')
+        engine.dispose()
+
+
+def compute_engine(directory):
+    from moorage.db.engine import open_engine
+
+    return open_engine(f"sqlite:///{directory}/compute.db")
