@@ -1,4 +1,4 @@
-"""One JSON object per line: time, level, service, request id, event, and the fields of ``extra``."""
+"""One JSON object per line: time, level, service, request id, project, user, trace, event, and the fields of ``extra``."""
 
 import logging
 import sys
@@ -8,8 +8,13 @@ from typing import IO
 
 import orjson
 
+from moorage.telemetry import tracing
+
 #: (service, request id) of the request or job that this thread works for.
 request_context: ContextVar[tuple[str, str]] = ContextVar("request_context", default=("", ""))
+
+#: (project id, user id) of who called, where that is known; empty in background work.
+caller_context: ContextVar[tuple[str, str]] = ContextVar("caller_context", default=("", ""))
 
 _STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -27,6 +32,13 @@ class JsonLines(logging.Formatter):
             line["service"] = service
         if request_id:
             line["request_id"] = request_id
+        project, user = caller_context.get()
+        if project:
+            line["project"] = project
+        if user:
+            line["user"] = user
+        if trace := tracing.trace_id():
+            line["trace_id"] = trace
         line |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

@@ -6,6 +6,7 @@ metrics of one service are beside it (`moorage.placement.meters`).
 Requests are counted by `moorage.telemetry.requests`.
 """
 
+import math
 from collections.abc import Callable, Iterator
 
 from prometheus_client import (
@@ -13,6 +14,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     GCCollector,
+    Histogram,
     PlatformCollector,
     ProcessCollector,
     generate_latest,
@@ -30,6 +32,9 @@ from moorage.db.transactions import translate
 from moorage.telemetry.requests import DURATIONS_S, RequestMeter
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_1_0_0
+
+#: From a simulated host to the programming of a large FPGA.
+_JOB_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 
 
 class Metrics:
@@ -60,6 +65,28 @@ class Metrics:
             ["duty"],
             registry=self.registry,
         )
+        self._rounds = Counter("moorage_duty_rounds", "Rounds of a background duty.", ["duty"], registry=self.registry)
+        self._busy = Counter(
+            "moorage_duty_busy_seconds", "How long its rounds took together.", ["duty"], registry=self.registry
+        )
+        self._due = Gauge(
+            "moorage_duty_due_timestamp_seconds",
+            "When a background duty is due, or was and has not come back since; infinity: only when it is woken.",
+            ["duty"],
+            registry=self.registry,
+        )
+        self.threads = Gauge(
+            "moorage_http_threads", "Requests that can be worked on at the same time.", registry=self.registry
+        )
+        self.hint_losses = Counter(
+            "moorage_hints_interruptions",
+            "Connections for hints that broke or did not come about: what is sent meanwhile costs a poll period.",
+            ["role"],
+            registry=self.registry,
+        )
+        for role in ("listener", "sender"):
+            self.hint_losses.labels(role)
+        self.agent_jobs = JobMeter(self.registry)
         self.registry.register(_AtScrape(self._families))
 
     def requests_of(self, service: str) -> RequestMeter:
@@ -68,6 +95,8 @@ class Metrics:
     def watch_engine(self, service: str, engine: Engine) -> None:
         """Count its errors, and show its connections."""
         self._engines[service] = engine
+        for kind in ("retryable", "unavailable", "other"):  # a rate needs a zero to begin with
+            self._database_errors.labels(service, kind)
 
         @event.listens_for(engine, "handle_error")
         def count(context: ExceptionContext) -> None:
@@ -76,12 +105,15 @@ class Metrics:
             kind = "other" if ours is None else "retryable" if isinstance(ours, RetryableConflict) else "unavailable"
             self._database_errors.labels(service, kind).inc()
 
-    def ticked(self, duty: str, succeeded_at: float | None) -> None:
-        """A duty did its round: when it succeeded (seconds since 1970), None where it failed."""
-        if succeeded_at is None:
-            self._failed.labels(duty).inc()
+    def ticked(self, duty: str, now: float, *, succeeded: bool, took_s: float = 0.0, due: float = math.inf) -> None:
+        """A duty did its round at `now` (seconds since 1970); `due` is its next one, infinity: when woken."""
+        self._rounds.labels(duty).inc()
+        self._busy.labels(duty).inc(took_s)
+        self._due.labels(duty).set(due)
+        if succeeded:
+            self._succeeded.labels(duty).set(now)
         else:
-            self._succeeded.labels(duty).set(succeeded_at)
+            self._failed.labels(duty).inc()
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
@@ -113,6 +145,22 @@ class Metrics:
                 most.add_metric([service], engine.pool.size() + engine.pool._max_overflow)  # noqa: SLF001 - no public name
         yield used
         yield most
+
+
+class JobMeter:
+    """Jobs that an agent worked on. `ended` is given to its `JobsDuty`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "moorage_agent_job_duration_seconds",
+            "Jobs of hosts that an agent of this process worked on, by kind and how they ended: done, failed, lost.",
+            ["kind", "outcome"],
+            registry=registry,
+            buckets=_JOB_S,
+        )
+
+    def ended(self, kind: str, outcome: str, seconds: float) -> None:
+        self._seconds.labels(kind, outcome).observe(seconds)
 
 
 class _AtScrape(Collector):

@@ -1,0 +1,74 @@
+"""Spans by OpenTelemetry, exported by OTLP over HTTP. The only module that imports it, and only where it is switched on.
+
+Exporting has a thread of its own and a bounded queue: a collector that is away costs spans, never a request.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from moorage.telemetry.tracing import HEADER, Kind
+
+_KINDS = {
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+    "consumer": SpanKind.CONSUMER,
+    "internal": SpanKind.INTERNAL,
+}
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+class OtlpTracer:
+    """`endpoint`: URL of a receiver, without ``/v1/traces``. `sample`: the part of all traces that is kept."""
+
+    def __init__(
+        self, endpoint: str, *, service: str, instance: str, sample: float = 1.0, timeout_s: float = 5.0
+    ) -> None:
+        resource = Resource.create({"service.name": service, "service.instance.id": instance})
+        self._provider = TracerProvider(resource=resource, sampler=ParentBased(TraceIdRatioBased(sample)))
+        exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=timeout_s)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=1000))
+        self._tracer = self._provider.get_tracer("moorage")
+
+    @contextlib.contextmanager
+    def span(
+        self, name: str, kind: Kind, parent: str | None, attributes: Mapping[str, str | int]
+    ) -> "Iterator[_OpenSpan]":
+        context = None if parent is None else _PROPAGATOR.extract({HEADER: parent})
+        with self._tracer.start_as_current_span(
+            name, context=context, kind=_KINDS[kind], attributes=dict(attributes)
+        ) as opened:
+            yield _OpenSpan(opened)
+
+    def traceparent(self) -> str | None:
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier)
+        return carrier.get(HEADER)
+
+    def trace_id(self) -> str | None:
+        context = trace.get_current_span().get_span_context()
+        return f"{context.trace_id:032x}" if context.is_valid else None
+
+    def close(self) -> None:
+        """What is not exported yet is, for some seconds."""
+        self._provider.shutdown()
+
+
+class _OpenSpan:
+    def __init__(self, opened: trace.Span) -> None:
+        self._opened = opened
+
+    def note(self, **attributes: str | int) -> None:
+        for name, value in attributes.items():
+            self._opened.set_attribute(name.replace("__", "."), value)
+
+    def failed(self, why: str) -> None:
+        self._opened.set_status(Status(StatusCode.ERROR, why))

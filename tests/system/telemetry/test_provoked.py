@@ -1,0 +1,206 @@
+"""Alerts on a whole plane: the trouble is made, the plane is scraped, and Prometheus' own rules say who is woken.
+
+What was shown before is taken for an hour, and what is shown then for the next: quiet before, firing after.
+"""
+
+import contextlib
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+
+import pytest
+
+from moorage.core.clock import VirtualClock
+from moorage.core.errors import Unavailable
+from moorage.jobs.duties import DutyThreads, Wakeups, tick
+from moorage.jobs.hints import RabbitHints
+from moorage.telemetry.metrics import Metrics
+from tests.processes import free_port
+from tests.system.planes import VirtualPlane, until
+from tests.system.telemetry.judged import Case, from_scrapes, judge
+
+pytestmark = pytest.mark.slow
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def plane(tmp_path):
+    with VirtualPlane(tmp_path, START) as plane:
+        yield plane
+
+
+def scrape(plane):
+    return plane.plane.metrics.exposition().decode()
+
+
+def woken(alert, before, after, directory, *, began=0.0):
+    """`alert` is quiet on what was before, and fires on what is."""
+    judge(
+        [
+            Case(alert, from_scrapes([before], alert, began=began), fires=False),
+            Case(alert, from_scrapes([before, after], alert, began=began), fires=True),
+        ],
+        directory,
+    )
+
+
+def test_a_host_that_is_said_to_be_down(plane, tmp_path):
+    before = scrape(plane)
+    service = plane.compute.get("/os-services?binary=nova-compute")["services"][0]["id"]
+    plane.compute.request("PUT", f"/os-services/{service}", json={"forced_down": True})
+    woken("MoorageHostsDown", before, scrape(plane), tmp_path)
+
+
+def test_servers_that_are_too_large_for_every_host(plane, tmp_path):
+    plane.create_flavor("huge", **{"trait:HW_CPU_X86_AVX512F": "required"})
+    image = plane.create_image()
+    before = scrape(plane)
+    for number in range(7):
+        plane.create_server(flavor="huge", name=f"huge-{number}", image=image)
+    plane.settle()
+    after = scrape(plane)
+    assert 'moorage_compute_scheduled_total{outcome="no_capacity"} 7.0' in after
+    woken("MoorageNoValidHost", before, after, tmp_path)
+
+
+def test_builds_that_fail_on_their_host(plane, tmp_path):
+    before = scrape(plane)
+    faults = {"faults": [{"operation": "spawn", "message": "no room on the disk"}]}
+    (tmp_path / "host" / "control.json").write_text(json.dumps(faults))
+    plane.create_server(flavor=plane.create_flavor("tiny"))
+    plane.settle()
+    after = scrape(plane)
+    assert 'moorage_agent_job_duration_seconds_count{kind="build",outcome="failed"} 1.0' in after
+    woken("MoorageAgentJobsFail", before, after, tmp_path)
+
+
+def test_a_job_that_no_host_takes(plane, tmp_path):
+    before = scrape(plane)
+    plane.create_server(flavor=plane.create_flavor("tiny"))
+    plane.clock.advance_to(START + timedelta(hours=1))  # nothing runs meanwhile, as where all agents are gone
+    woken("MoorageJobsStuck", before, scrape(plane), tmp_path)
+
+
+def test_a_lease_whose_start_nobody_works_on(plane, tmp_path):
+    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+    plane.create_lease(start=START + timedelta(hours=1), end=START + timedelta(hours=3), amount=1)
+    before = scrape(plane)
+    plane.clock.advance_to(START + timedelta(hours=2))
+    woken("MoorageLeaseEventsLate", before, scrape(plane), tmp_path)
+
+
+def test_a_class_that_is_nearly_used_up(plane, tmp_path):
+    before = scrape(plane)
+    ram_mb = 30_000
+    plane.create_server(flavor=plane.create_flavor("wide", ram_mb=ram_mb))
+    plane.settle()
+    woken("MoorageCapacityLow", before, scrape(plane), tmp_path)
+
+
+def test_devices_that_fail_their_test(plane, tmp_path):
+    before = scrape(plane)
+    faults = {"faults": [{"verb": "health", "kind": "sick"}]}
+    (tmp_path / "accelerators" / "simulated" / "control.json").write_text(json.dumps(faults))
+    plane.run_until(START + timedelta(days=2))  # reports are a day apart here
+    woken("MoorageDevicesFailed", before, scrape(plane), tmp_path)
+
+
+def test_a_device_that_cannot_be_cleaned(plane, tmp_path):
+    server = plane.create_server(flavor=plane.create_fpga_flavor())
+    plane.settle()
+    before = scrape(plane)
+    assert plane.server(server)["status"] == "ACTIVE"
+    faults = {"faults": [{"verb": "clean", "kind": "fails"}]}
+    (tmp_path / "accelerators" / "simulated" / "control.json").write_text(json.dumps(faults))
+    plane.compute.request("DELETE", f"/servers/{server}")
+    plane.run_until(START + timedelta(days=2))
+    woken("MoorageDevicesWithheld", before, scrape(plane), tmp_path)
+
+
+def test_a_database_that_is_away(plane, tmp_path):
+    for _ in range(3):
+        plane.compute.get("/servers")
+    before = scrape(plane)
+    plane.plane.metrics._engines["compute"].dispose()
+    for path in tmp_path.glob("compute.db*"):
+        path.rename(tmp_path / f"away-{path.name}")
+    (tmp_path / "compute.db").mkdir()
+    for _ in range(3):
+        with contextlib.suppress(Unavailable):
+            plane.compute.get("/servers")
+    after = scrape(plane)
+    assert f'status="{int(HTTPStatus.SERVICE_UNAVAILABLE)}"' in after
+    woken("MoorageDatabaseAway", before, after, tmp_path)
+    woken("MoorageRequestsFail", before, after, tmp_path)
+
+
+def test_a_duty_that_does_not_come_back(tmp_path):
+    metrics, wakeups, clock = Metrics(), Wakeups(), VirtualClock(START)
+    stuck, let_go = threading.Event(), threading.Event()
+
+    class Stuck:
+        name = "stuck"
+        rounds = 0
+
+        def tick(self):
+            self.rounds += 1
+            if self.rounds > 1:
+                stuck.set()
+                let_go.wait(60)
+            return clock.now()
+
+    def ticked(done):
+        metrics.ticked(done.duty, clock.now().timestamp(), succeeded=done.succeeded, due=done.due.timestamp())
+
+    before = metrics.exposition().decode()
+    threads = DutyThreads(clock, wakeups, ticked)
+    threads.start([Stuck()])
+    try:
+        assert stuck.wait(60)
+        after = metrics.exposition().decode()
+    finally:
+        let_go.set()
+        threads.stop()
+    assert "moorage_duty_due_timestamp_seconds{" not in before
+    alert = "MoorageDutyLate"
+    series = from_scrapes([after], alert, began=START.timestamp() - 60)
+    judge([Case(alert, series, fires=True)], tmp_path)
+
+
+def test_a_duty_that_fails_each_time(tmp_path):
+    class Broken:
+        name = "broken"
+
+        def tick(self):
+            raise ValueError("as ordered")
+
+    metrics, clock = Metrics(), VirtualClock(START)
+    metrics.ticked("broken", clock.now().timestamp(), succeeded=False)  # once is no trouble
+    before = metrics.exposition().decode()
+    for _ in range(30):
+        done = tick(Broken(), clock)
+        metrics.ticked(done.duty, clock.now().timestamp(), succeeded=done.succeeded)
+    woken("MoorageDutyFails", before, metrics.exposition().decode(), tmp_path)
+
+
+def test_a_broker_that_is_not_there(tmp_path):
+    metrics = Metrics()
+    before = metrics.exposition().decode()
+    lost = threading.Event()
+
+    def interrupted(role):
+        metrics.hint_losses.labels(role).inc(3)  # as after some more of its pauses
+        if role == "sender":
+            lost.set()
+
+    hints = RabbitHints(f"amqp://guest:guest@127.0.0.1:{free_port()}/", Wakeups(), interrupted=interrupted)
+    hints.send("somewhere")
+    try:
+        assert lost.wait(60)
+        until(lambda: metrics.registry.get_sample_value("moorage_hints_interruptions_total", {"role": "listener"}))
+        after = metrics.exposition().decode()
+    finally:
+        hints.close()
+    woken("MoorageHintsLost", before, after, tmp_path)
