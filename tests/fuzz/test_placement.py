@@ -1,15 +1,10 @@
-"""Whatever fits the published document, and whatever does not: no answer is a 5xx, none breaks the document.
+"""Whatever fits the published document, and whatever does not: no answer is a 5xx, none breaks the document."""
 
-``MOORAGE_FUZZ`` is the number of requests of each test (1,000 unless set); set, requests differ from run to run.
-"""
-
-import os
-import time
 from collections import Counter
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -20,12 +15,10 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from moorage.placement.handlers.root import VERSIONS
+from tests.fuzz.walks import CPU_S, timed, walk_of
 from tests.fuzz.world import World, fed_document, trouble_with
 
-REQUESTS = int(os.environ.get("MOORAGE_FUZZ", "1000"))
 RESTOCK_EVERY = 20
-#: CPU that one request of this size may take, an order of magnitude above what the slowest takes.
-CPU_S = 0.5
 
 #: What does not fit may be in another microversion than the document is of: then only `trouble_with` knows.
 CHECKS = {
@@ -33,15 +26,7 @@ CHECKS = {
     GenerationMode.NEGATIVE: [not_a_server_error],
 }
 MINORS = [VERSIONS.maximum.minor, *range(VERSIONS.maximum.minor)]
-EXAMPLES = settings(
-    max_examples=REQUESTS,
-    deadline=None,
-    # What a request meets depends on those before it: a found one is printed, not made smaller.
-    phases=[Phase.generate],
-    derandomize="MOORAGE_FUZZ" not in os.environ,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+EXAMPLES = walk_of(1000)
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +66,7 @@ def test_no_request_breaks_the_document(world, operations, mode):
         asked.add(operation.label)
         if len(statuses) % RESTOCK_EVERY == 0:
             world.stock()
-        started = time.process_time()
-        answer = case.call()
-        took = time.process_time() - started
+        answer, took = timed(case.call)
         statuses.append(answer.status_code)
         case.validate_response(answer, checks=CHECKS[mode])
         trouble = trouble_with(answer.status_code, answer.headers.get("content-type", [""])[0], answer.content)

@@ -1,11 +1,22 @@
-"""What other features need of the reservation service, over its public API."""
+"""What other features need of the reservation service, over its public API, and all that they import of it."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from moorage.core.errors import NotFound
+from moorage.reservation.providers import offer_slots
 from moorage.wire.client import ServiceClient
+
+__all__ = [
+    "HostView",
+    "LeaseView",
+    "OffersView",
+    "ReservationClient",
+    "ReservationView",
+    "offer_slots",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +26,7 @@ class ReservationView:
     status: str
     amount: int
     flavor_id: str | None
+    aggregate_id: int | None = None  #: of reservations that an older system made
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,14 @@ class HostView:
     reservable: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OffersView:
+    """`periods` are (start, end) as the wire has them; `reason` says why the first is not at once."""
+
+    periods: tuple[tuple[str, str], ...]
+    reason: str | None
+
+
 class ReservationClient:
     def __init__(self, http: ServiceClient) -> None:
         self._http = http
@@ -50,11 +70,38 @@ class ReservationClient:
         except NotFound:
             return None
 
+    def offers(
+        self,
+        reservations: Sequence[Mapping[str, Any]],
+        *,
+        duration_minutes: int,
+        earliest: str = "now",
+        latest: str | None = None,
+        limit: int = 1,
+    ) -> OffersView:
+        """The next times at which these fit; dates are ``YYYY-MM-DD HH:MM``."""
+        body = {
+            "duration_minutes": duration_minutes,
+            "reservations": list(reservations),
+            "earliest_start": earliest,
+            "limit": limit,
+        } | ({} if latest is None else {"latest_start": latest})
+        answer = self._http.request("POST", "/v1/offers", json=body, version="1.1", repeatable=True)
+        periods = tuple((each["start_date"], each["end_date"]) for each in answer["offers"])
+        return OffersView(periods, answer.get("earliest_start", {}).get("reason"))
+
     def hosts(self) -> list[HostView]:
         return [
             HostView(each["id"], each["hypervisor_hostname"], each["reservable"])
             for each in self._http.get("/v1/os-hosts")["hosts"]
         ]
+
+    def slots(self) -> dict[str, Counter[str]]:
+        """{host id: {reservation: its slots there}} of all reservations that are not over."""
+        return {
+            each["resource_id"]: Counter(one["id"] for one in each["reservations"])
+            for each in self._http.get("/v1/os-hosts/allocations")["allocations"]
+        }
 
 
 def _lease(body: Mapping[str, Any]) -> LeaseView:
@@ -67,7 +114,12 @@ def _lease(body: Mapping[str, Any]) -> LeaseView:
         body["end_date"],
         tuple(
             ReservationView(
-                each["id"], each["resource_type"], each["status"], each.get("amount", 0), each.get("flavor_id")
+                each["id"],
+                each["resource_type"],
+                each["status"],
+                each.get("amount", 0),
+                each.get("flavor_id"),
+                each.get("aggregate_id"),
             )
             for each in body["reservations"]
         ),

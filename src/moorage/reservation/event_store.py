@@ -6,18 +6,22 @@ the lease was deleted under it) raises `Fenced` instead of writing.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, Update, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Update, bindparam, case, delete, func, insert, select, update
 
 from moorage.core.errors import Conflict
 from moorage.reservation.events import Unfinished
 from moorage.reservation.model import EVENT_STATES, Event, EventStatus, EventType, LeaseStatus
+from moorage.reservation.steps import StepKind
 from moorage.reservation.tables import computehost_allocations, events, leases, reservations, steps
+
+#: So many failures of one event are named.
+MOST_REASONS = 3
 
 
 class Fenced(Conflict):
@@ -29,6 +33,7 @@ class Fenced(Conflict):
 class StepState(StrEnum):
     UNDONE = "UNDONE"
     DONE = "DONE"
+    FAILED = "FAILED"  # given up; the others go on without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,20 @@ class StepRow:
     last_error: str | None
 
 
-_OPEN = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
+@dataclass(frozen=True, slots=True)
+class StepCount:
+    """The steps of one kind of an event: `attempts` in vain of the one that has most, `changed_at` of the last."""
+
+    kind: str
+    total: int
+    done: int
+    failed: int
+    attempts: int
+    changed_at: datetime | None
+    error: str | None  #: of one that is not done
+
+
+OPEN = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
 
 _ORDERED = select(events).order_by(events.c.lease_id, events.c.time, events.c.event_type)
 _OF_LEASE = _ORDERED.where(events.c.lease_id == bindparam("lease_id"))
@@ -54,18 +72,19 @@ _OF_PROJECT = _ORDERED.join(leases, leases.c.id == events.c.lease_id).where(
 _UNFINISHED = (
     select(events, leases.c.status.label("lease_status"), leases.c.start_date, leases.c.end_date)
     .join(leases, leases.c.id == events.c.lease_id)
-    .where(events.c.status.in_(_OPEN))
+    .where(events.c.status.in_(OPEN))
     .order_by(events.c.time)
 )
 _DUE = _UNFINISHED.where(events.c.time <= bindparam("now"))
-_COMING = _UNFINISHED.where(events.c.time > bindparam("now")).limit(50)
+# Nobody has begun what is still to come: of one status, so that the index has them in their order.
+_COMING = _UNFINISHED.where(events.c.status == EventStatus.UNDONE, events.c.time > bindparam("now")).limit(50)
 
 _CLAIM = (
     update(events)
     .where(
         events.c.id == bindparam("event_id"),
         events.c.epoch == bindparam("seen_epoch"),
-        events.c.status.in_(_OPEN),
+        events.c.status.in_(OPEN),
     )
     .values(epoch=events.c.epoch + 1, attempt=events.c.attempt + 1)
 )
@@ -76,12 +95,31 @@ _FENCE_OTHERS = (
     .values(epoch=events.c.epoch + 1)
 )
 _STEPS = select(steps).where(steps.c.event_id == bindparam("event_id")).order_by(steps.c.seq)
+_STEP_COUNTS = (
+    select(
+        steps.c.event_id,
+        steps.c.kind,
+        func.count().label("total"),
+        func.sum(case((steps.c.state == StepState.DONE, 1), else_=0)).label("done"),
+        func.sum(case((steps.c.state == StepState.FAILED, 1), else_=0)).label("failed"),
+        func.max(steps.c.attempt).label("attempts"),
+        func.max(steps.c.updated_at).label("changed_at"),
+        func.max(case((steps.c.state != StepState.DONE, steps.c.last_error))).label("error"),
+    )
+    .join(events, events.c.id == steps.c.event_id)
+    .where(events.c.lease_id == bindparam("lease_id"))
+    .group_by(steps.c.event_id, steps.c.kind)
+    .order_by(func.min(steps.c.seq))
+)
 _STEP = update(steps).where(steps.c.event_id == bindparam("of_event"), steps.c.seq == bindparam("number"))
 
 
 def insert_event(connection: Connection, event: Event) -> None:
-    connection.execute(
-        insert(events),
+    insert_events(connection, [event])
+
+
+def insert_events(connection: Connection, new: Collection[Event]) -> None:
+    rows = [
         {
             "id": event.id,
             "lease_id": event.lease_id,
@@ -94,12 +132,24 @@ def insert_event(connection: Connection, event: Event) -> None:
             "claim_until": event.claim_until,
             "retry_at": event.retry_at,
             "created_at": event.created_at,
-        },
-    )
+            "updated_at": event.updated_at,
+        }
+        for event in new
+    ]
+    if rows:
+        connection.execute(insert(events), rows)
 
 
 def of_lease(connection: Connection, lease_id: str) -> list[Event]:
     return [_event(row) for row in connection.execute(_OF_LEASE, {"lease_id": lease_id})]
+
+
+def of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Event]]:
+    """{lease id: its events}"""
+    found: dict[str, list[Event]] = defaultdict(list)
+    for row in connection.execute(_ORDERED.where(events.c.lease_id.in_(ids))):
+        found[row.lease_id].append(_event(row))
+    return found
 
 
 def by_lease(connection: Connection, project_id: str | None = None) -> dict[str, list[Event]]:
@@ -204,9 +254,9 @@ def delete_of_lease(connection: Connection, lease_id: str) -> None:
 
 
 def insert_steps(
-    connection: Connection, event_id: str, plan: Sequence[tuple[str, Mapping[str, Any]]], now: datetime
+    connection: Connection, event_id: str, plan: Sequence[tuple[str, Mapping[str, Any]]], now: datetime, after: int = 0
 ) -> None:
-    """`plan` is (kind, args) of each step, in order."""
+    """`plan` is (kind, args) of each step, in order; there are `after` steps already."""
     if plan:
         connection.execute(
             insert(steps),
@@ -220,16 +270,63 @@ def insert_steps(
                     "attempt": 0,
                     "created_at": now,
                 }
-                for seq, (kind, args) in enumerate(plan, 1)
+                for seq, (kind, args) in enumerate(plan, after + 1)
             ],
         )
 
 
 def steps_of(connection: Connection, event_id: str) -> list[StepRow]:
-    return [
-        StepRow(row.seq, row.kind, row.args, StepState(row.state), row.attempt, row.last_error)
-        for row in connection.execute(_STEPS, {"event_id": event_id})
-    ]
+    return [_step(row) for row in connection.execute(_STEPS, {"event_id": event_id})]
+
+
+def failures(connection: Connection, event_id: str) -> str | None:
+    """Why steps of the event were given up, a few of them named; None when none was."""
+    failed = [row for row in steps_of(connection, event_id) if row.state is StepState.FAILED]
+    reasons = list(dict.fromkeys(row.last_error or row.kind for row in failed))
+    more = [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
+    return "; ".join(reasons[:MOST_REASONS] + more) or None
+
+
+def step_counts(connection: Connection, lease_id: str) -> dict[str, list[StepCount]]:
+    """{event id: its steps, those of one kind together, in their order}"""
+    found: dict[str, list[StepCount]] = defaultdict(list)
+    for row in connection.execute(_STEP_COUNTS, {"lease_id": lease_id}):
+        found[row.event_id].append(
+            StepCount(row.kind, row.total, row.done or 0, row.failed or 0, row.attempts, row.changed_at, row.error)
+        )
+    return found
+
+
+def steps_before_end(connection: Connection, lease_ids: Collection[str]) -> dict[str, list[StepRow]]:
+    """{lease id: the steps of its before_end event}"""
+    statement = (
+        select(steps, events.c.lease_id)
+        .join(events, events.c.id == steps.c.event_id)
+        .where(events.c.lease_id.in_(lease_ids), events.c.event_type == EventType.BEFORE_END)
+        .order_by(steps.c.event_id, steps.c.seq)
+    )
+    found: dict[str, list[StepRow]] = defaultdict(list)
+    for row in connection.execute(statement):
+        found[row.lease_id].append(_step(row))
+    return found
+
+
+def forget_steps(connection: Connection, event_id: str) -> None:
+    """The event will happen anew."""
+    connection.execute(delete(steps).where(steps.c.event_id == event_id))
+
+
+def retired_hosts(connection: Connection, lease_id: str) -> dict[str, set[str]]:
+    """{reservation id: hypervisor hostnames that failed and whose slots are elsewhere since}"""
+    statement = (
+        select(steps.c.args)
+        .join(events, events.c.id == steps.c.event_id)
+        .where(events.c.lease_id == lease_id, steps.c.kind == StepKind.RETIRE_INVENTORY)
+    )
+    found: dict[str, set[str]] = defaultdict(set)
+    for args in connection.execute(statement).scalars():
+        found[args["reservation_id"]].add(args["host"])
+    return found
 
 
 def step_done(connection: Connection, event_id: str, seq: int, now: datetime) -> None:
@@ -237,8 +334,16 @@ def step_done(connection: Connection, event_id: str, seq: int, now: datetime) ->
     connection.execute(_STEP, {"of_event": event_id, "number": seq, **values})
 
 
-def step_not_done(connection: Connection, event_id: str, seq: int, attempt: int, error: str, now: datetime) -> None:
-    values = {"attempt": attempt, "last_error": error, "updated_at": now}
+def step_not_done(
+    connection: Connection,
+    event_id: str,
+    seq: int,
+    attempt: int,
+    error: str,
+    now: datetime,
+    state: StepState = StepState.UNDONE,
+) -> None:
+    values = {"attempt": attempt, "last_error": error, "updated_at": now, "state": state}
     connection.execute(_STEP, {"of_event": event_id, "number": seq, **values})
 
 
@@ -246,6 +351,10 @@ def _write(connection: Connection, event_id: str, epoch: int, values: Mapping[st
     written = connection.execute(held, {"event_id": event_id, "my_epoch": epoch, **values})
     if written.rowcount != 1:
         raise Fenced(f"event {event_id} is not held in epoch {epoch} any more")
+
+
+def _step(row: Row[Any]) -> StepRow:
+    return StepRow(row.seq, row.kind, row.args, StepState(row.state), row.attempt, row.last_error)
 
 
 def _hosts(connection: Connection, lease_ids: set[str]) -> dict[str, frozenset[int]]:

@@ -6,15 +6,19 @@ only, and only per host: a start waits for the end of an earlier lease on a host
 the one are gone before those of the other come. A slow end therefore delays its successors and nobody else.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from moorage.reservation.model import RUNS_IN, EventType, LeaseStatus
+from moorage.reservation.model import MAX_AHEAD, RUNS_IN, EventType, LeaseStatus, is_claimed
 
 #: How long a start waits for the end of an earlier lease. After that it goes ahead: its capacity is its own, only
 #: its first servers may still find the host occupied.
 PATIENCE = timedelta(minutes=10)
+
+#: No step is put off for longer: what says so was written before this clock was set back.
+LONGEST_PAUSE = timedelta(seconds=60) + MAX_AHEAD
 
 _RANK = {
     EventType.DELETE: 0,
@@ -43,11 +47,16 @@ class Unfinished:
     claim_until: datetime | None = None  #: somebody works on it until then, or died before
 
     def claimed(self, now: datetime) -> bool:
-        return self.claim_until is not None and self.claim_until > now
+        return is_claimed(self.claim_until, now)
 
-    def due(self) -> datetime:
+    def due(self, now: datetime) -> datetime:
         """The first moment at which it could run, other events aside."""
-        return max(moment for moment in (self.time, self.retry_at, self.claim_until) if moment is not None)
+        moments = [self.time]
+        if self.claim_until is not None and self.claimed(now):
+            moments.append(self.claim_until)
+        if self.retry_at is not None and self.retry_at <= now + LONGEST_PAUSE:
+            moments.append(self.retry_at)
+        return max(moments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,11 @@ class Turn:
 
 def turn(unfinished: Sequence[Unfinished], now: datetime) -> Turn:
     """What to run at `now`. `unfinished` must hold every unfinished event whose time has come."""
-    ends = [event for event in unfinished if event.type is EventType.END]
+    ends_on: dict[int, list[Unfinished]] = defaultdict(list)
+    for event in unfinished:
+        if event.type is EventType.END:
+            for host in event.hosts:
+                ends_on[host].append(event)
     busy = {event.lease_id for event in unfinished if event.claimed(now)}
     heads: dict[str, Unfinished] = {}
     for event in sorted(unfinished, key=_within_lease):
@@ -71,9 +84,9 @@ def turn(unfinished: Sequence[Unfinished], now: datetime) -> Turn:
     for event in sorted(heads.values(), key=_between_leases):
         if event.lease_id in busy:
             wait[event.event_id] = "another worker holds an event of this lease"
-        elif event.due() > now:
-            wait[event.event_id] = f"tried again at {event.due().isoformat()}"
-        elif reason := _predecessor(event, ends, now):
+        elif (due := event.due(now)) > now:
+            wait[event.event_id] = f"tried again at {due.isoformat()}"
+        elif reason := _predecessor(event, ends_on, now):
             wait[event.event_id] = reason
         else:
             run.append(event)
@@ -94,10 +107,12 @@ def _between_leases(event: Unfinished) -> tuple[datetime, bool, str]:
     return event.time, event.type is EventType.START, event.event_id
 
 
-def _predecessor(event: Unfinished, ends: Iterable[Unfinished], now: datetime) -> str | None:
+def _predecessor(event: Unfinished, ends_on: Mapping[int, Sequence[Unfinished]], now: datetime) -> str | None:
+    """`ends_on`: {host: unfinished ends of leases there}"""
     if event.type is not EventType.START or now >= event.time + PATIENCE:
         return None
-    for end in ends:
-        if end.lease_id != event.lease_id and end.lease_end <= event.lease_start and end.hosts & event.hosts:
-            return f"lease {end.lease_id} has not ended on a host of this one"
+    for host in sorted(event.hosts & ends_on.keys()):
+        for end in ends_on[host]:
+            if end.lease_id != event.lease_id and end.lease_end <= event.lease_start:
+                return f"lease {end.lease_id} has not ended on a host of this one"
     return None

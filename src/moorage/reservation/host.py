@@ -9,6 +9,7 @@ it stopped, because the row is marked `ready` only at the end.
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from sqlalchemy import Connection, Engine
@@ -18,12 +19,15 @@ from moorage.compute.client import ComputeClient, Hypervisor
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, MoorageError, NotFound
 from moorage.core.ids import Ids
-from moorage.core.names import RESERVED_HOST_TRAIT
+from moorage.core.names import RESERVED_HOST_TRAIT, reservation_provider
 from moorage.db.transactions import in_transaction, read
 from moorage.placement.client import PlacementClient, Provider
 from moorage.reservation import host_store as store
+from moorage.reservation import property_store
 from moorage.reservation.calendar import HostCapacity
+from moorage.reservation.demand import label
 from moorage.reservation.model import HOST_PROPERTIES, Allocation, Host
+from moorage.reservation.providers import ensure_reservation_provider
 
 log = logging.getLogger(__name__)
 
@@ -31,29 +35,6 @@ MAX_KEY_LENGTH = 64
 
 #: Columns of the host: an extra capability of that name could never be asked for.
 TAKEN_KEYS = HOST_PROPERTIES | {"status", "trust_id", "reservable", "created_at", "updated_at", "hypervisor_id"}
-
-
-def provider_name(hypervisor_hostname: str) -> str:
-    return f"blazar_{hypervisor_hostname}"
-
-
-def ensure_reservation_provider(placement: PlacementClient, hypervisor_hostname: str) -> Provider:
-    """The reservation provider of a host, below the host's own provider; made where it is missing (R2, R3)."""
-    root = placement.provider_by_name(hypervisor_hostname)
-    if root is None:
-        raise NotFound(
-            f"Placement has no resource provider named {hypervisor_hostname}; is the host's compute service up?"
-        )
-    name = provider_name(hypervisor_hostname)
-    found = placement.provider_by_name(name)
-    if found is None:
-        try:
-            return placement.create_provider(name, parent_uuid=root.uuid)
-        except Conflict:
-            found = placement.provider_by_name(name)  # somebody else was quicker (A8)
-    if found is None or found.parent_uuid != root.uuid:
-        raise Conflict(f"Conflict on creating resource provider {name}: it exists and is not below {root.uuid}")
-    return found
 
 
 class ReservedHosts:
@@ -71,15 +52,27 @@ class ReservedHosts:
         return found
 
     def capacity(self, host_id: int, hypervisor_hostname: str) -> HostCapacity:
-        """What may be given out: ``(total - reserved) * allocation_ratio`` of the host's own provider (A14)."""
+        """What may be given out: ``(total - reserved) * allocation_ratio`` of all providers of the host's tree (A14)."""
         root = self._placement.provider_by_name(hypervisor_hostname)
         if root is None:
             raise NotFound(f"Placement has no resource provider named {hypervisor_hostname}")
-        _, inventories = self._placement.inventories(root.uuid)
-        capacity = {
-            name: math.floor((each.total - each.reserved) * each.allocation_ratio) for name, each in inventories.items()
-        }
-        return HostCapacity(host_id, capacity, {name: each.max_unit for name, each in inventories.items()})
+        tree = {each.uuid: each for each in self._placement.tree(root.uuid)}
+        ours = reservation_provider(hypervisor_hostname)
+        capacity: dict[str, int] = {}
+        largest: dict[str, int] = {}
+        providers: dict[str, str] = {}
+        above: dict[str, list[str]] = {}
+        places: Counter[str] = Counter()
+        for provider in sorted(tree.values(), key=lambda each: (each.uuid != root.uuid, each.name)):
+            if provider.name == ours:
+                continue
+            for name, each in self._placement.inventories(provider.uuid)[1].items():
+                key = label(name, places[name])
+                places[name] += 1
+                capacity[key] = math.floor((each.total - each.reserved) * each.allocation_ratio)
+                largest[key], providers[key] = each.max_unit, provider.name
+                above[provider.name] = _above(provider, tree)
+        return HostCapacity(host_id, capacity, largest, providers, above)
 
     def reserve(self, host: Host) -> None:
         """Provider, freepool, trait; on failure what this call has done is undone (R5)."""
@@ -106,7 +99,7 @@ class ReservedHosts:
     def _drop_provider(self, host: Host) -> None:
         """One of that name elsewhere is not ours: see `ensure_reservation_provider`."""
         root = self._placement.provider_by_name(host.hypervisor_hostname)
-        provider = self._placement.provider_by_name(provider_name(host.hypervisor_hostname))
+        provider = self._placement.provider_by_name(reservation_provider(host.hypervisor_hostname))
         if root is not None and provider is not None and provider.parent_uuid == root.uuid:
             self._placement.delete_provider(provider.uuid)
 
@@ -131,15 +124,11 @@ class ReservedHosts:
 class Hosts:
     """The use cases of ``/os-hosts``."""
 
-    def __init__(
-        self, engine: Engine, clock: Clock, ids: Ids, reserved: ReservedHosts, *, on_change: Callable[[], None]
-    ) -> None:
-        """`on_change` is called when what may be given out has changed."""
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, reserved: ReservedHosts) -> None:
         self._engine = engine
         self._clock = clock
         self._ids = ids
         self._reserved = reserved
-        self._on_change = on_change
 
     def index(self) -> list[Host]:
         with read(self._engine) as connection:
@@ -172,7 +161,6 @@ class Hosts:
             store.set_ready(connection, host_id, ready=True)
 
         in_transaction(self._engine, finish)
-        self._on_change()
         return self.show(str(host_id))
 
     def update(self, host_id: str, values: Mapping[str, str | None]) -> Host:
@@ -186,14 +174,12 @@ class Hosts:
 
         def work(connection: Connection) -> Host:
             store.lock_hosts(connection, [host.id])
-            store.set_extra(connection, host.id, values, ids, self._clock.now())
+            property_store.set_extra(connection, host.id, values, ids, self._clock.now())
             store.set_capacity(connection, host.id, capacity)
             store.update_host(connection, self._found(connection, host_id), self._clock.now())
             return self._found(connection, host_id)
 
-        changed = in_transaction(self._engine, work)
-        self._on_change()
-        return changed
+        return in_transaction(self._engine, work)
 
     def delete(self, host_id: str) -> None:
         def withdraw(connection: Connection) -> Host:
@@ -205,15 +191,14 @@ class Hosts:
             return host
 
         host = in_transaction(self._engine, withdraw)
-        self._on_change()
         self._reserved.release(host)
         in_transaction(self._engine, lambda connection: store.delete_host(connection, host.id))
 
     def properties(self, *, everything: bool) -> list[tuple[str, bool, list[str]]]:
         """(name, private, values) of each extra capability; private ones only with `everything`."""
         with read(self._engine) as connection:
-            values = store.property_values(connection)
-            rows = store.properties(connection)
+            values = property_store.property_values(connection)
+            rows = property_store.properties(connection)
         return [
             (row.property_name, row.private, values.get(row.property_name, []))
             for row in rows
@@ -224,9 +209,9 @@ class Hosts:
         """The changed row of resource_properties as {column: value}."""
 
         def work(connection: Connection) -> dict[str, object]:
-            if not store.set_private(connection, name, private, self._clock.now()):
-                raise NotFound(f"Resource property {name} does not exist for resource type {store.HOST_TYPE}.")
-            row = next(row for row in store.properties(connection) if row.property_name == name)
+            if not property_store.set_private(connection, name, private, self._clock.now()):
+                raise NotFound(f"Resource property {name} does not exist for resource type {property_store.HOST_TYPE}.")
+            row = next(row for row in property_store.properties(connection) if row.property_name == name)
             return dict(row._mapping)
 
         return in_transaction(self._engine, work)
@@ -236,7 +221,13 @@ class Hosts:
         with read(self._engine) as connection:
             rows = store.allocations_by_lease(connection)
             hosts = [host for host in store.all_hosts(connection) if host.ready]
-        return [(host, [row for row in rows if row[1].host_id == host.id]) for host in hosts]
+        return [(host, rows.get(host.id, [])) for host in hosts]
+
+    def allocation(self, host_id: str) -> tuple[Host, list[tuple[str, Allocation]]]:
+        """(the host, [(lease id, slot), ...])"""
+        with read(self._engine) as connection:
+            host = self._found(connection, host_id)
+            return host, store.allocations_by_lease(connection, [host.id]).get(host.id, [])
 
     def _register(self, hypervisor: Hypervisor, extra: Mapping[str, str]) -> int:
         """The row, not yet ready (R1). One that a crash left half registered is taken up again."""
@@ -268,7 +259,7 @@ class Hosts:
             if known is not None:
                 store.update_host(connection, host, now)
             host_id = known.id if known else store.insert_host(connection, host)
-            store.set_extra(connection, host_id, dict(extra), ids, now)
+            property_store.set_extra(connection, host_id, dict(extra), ids, now)
             return host_id
 
         try:
@@ -299,3 +290,13 @@ def _try(step: Callable[[], None], host: Host) -> None:
         step()
     except MoorageError:
         log.exception("could not undo; registering or deleting the host again will", extra={"host": host.id})
+
+
+def _above(provider: Provider, tree: Mapping[str, Provider]) -> list[str]:
+    """Names of its ancestors, the nearest first."""
+    names = []
+    parent = tree.get(provider.parent_uuid or "")
+    while parent is not None:
+        names.append(parent.name)
+        parent = tree.get(parent.parent_uuid or "")
+    return names

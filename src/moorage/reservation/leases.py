@@ -4,42 +4,50 @@ What changes Placement or Nova is an event that this request claims as it writes
 at once the answer already shows the result; when a step has to wait, or this process dies, a runner takes over.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NoReturn
 
 from sqlalchemy import Connection, Engine
 
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from moorage.core.errors import Conflict, Forbidden, NotFound, Unavailable
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
-from moorage.reservation import event_store, host_store, pick, query, store
-from moorage.reservation.admission import Admission
-from moorage.reservation.instance import Slots, Step, plan_hosts, plan_resize
+from moorage.reservation import event_batches, event_store, host_store, pick, request_store, store
+from moorage.reservation.admission import Admission, Booking
+from moorage.reservation.asking import Asking, held_of
+from moorage.reservation.before_end import Allowed
+from moorage.reservation.demand import Amounts
+from moorage.reservation.drafts import Change, Draft, Taking
+from moorage.reservation.enforcement import Enforcement
 from moorage.reservation.model import (
-    HOST_PROPERTIES,
-    VIRTUAL_INSTANCE,
     Allocation,
     Event,
     EventStatus,
     EventType,
-    InstanceRequest,
     Lease,
     LeaseStatus,
     Reservation,
     ReservationStatus,
 )
-from moorage.reservation.operations import Claim, Operations, Outcome, services_of, slots_of
-from moorage.reservation.update import Decision, LeaseChange, NewLease, check_before_end, decide, period_of
+from moorage.reservation.operations import Claim, Operations, Outcome
+from moorage.reservation.planning import services_of, slots_of
+from moorage.reservation.plans import SlotsOfAll, plan_change, plan_hosts
+from moorage.reservation.requests import Request
+from moorage.reservation.resource_types.registry import type_named
+from moorage.reservation.sources import Sources
+from moorage.reservation.steps import Step
+from moorage.reservation.update import Decision, LeaseChange, NewLease, check_before_end, decide, period_of, rearmed
 
 #: How often an update is decided anew because the lease changed under it.
 ATTEMPTS = 3
 
 
-class _Changed(Exception):
+class LeaseChanged(Exception):
     """The lease is not the one that was decided on."""
 
 
@@ -51,7 +59,11 @@ class Leases:
         ids: Ids,
         admission: Admission,
         operations: Operations,
+        enforcement: Enforcement,
+        sources: Sources,
+        asking: Asking,
         *,
+        allowed: Allowed,
         minutes_before_end: int,
         cleaning_time_s: int,
         on_change: Callable[[], None],
@@ -61,6 +73,10 @@ class Leases:
         self._ids = ids
         self._admission = admission
         self._operations = operations
+        self._enforcement = enforcement
+        self._sources = sources
+        self._asking = asking
+        self._allowed = allowed
         self._minutes_before_end = minutes_before_end
         self._cleaning_time = timedelta(seconds=cleaning_time_s)
         self._on_change = on_change
@@ -79,36 +95,78 @@ class Leases:
             raise Forbidden(f"Policy doesn't allow {rule} to be performed", rule=rule)
         return lease
 
-    def create(self, caller: Caller, new: NewLease) -> Lease:
-        """R6-R13: search, allocations, class, flavor, in this order; a failure leaves nothing of them."""
+    def draft(self, caller: Caller, new: NewLease) -> Draft:
+        """The lease that `create` would make. Raises as that does for what cannot be right."""
         start, end = period_of(new, self._clock.now())
+        for action in new.before_end_actions:
+            self._allowed.check(action)
         before_end = check_before_end(new.before_end_date, start, end, self._minutes_before_end)
         lease = self._new_lease(caller, new, start, end, before_end)
-        creation = self._operations.born_claimed(lease.id, EventType.CREATE)
-        lease = replace(lease, events=(*lease.events, creation))
+        return Draft(lease, Booking(self._asking.of(lease.reservations, {}, keep=False), start, self.padded(end)))
 
-        def commit(connection: Connection, plan: pick.Plan) -> None:
-            store.insert_lease(connection, lease)
-            for reservation in lease.reservations:
-                self._allocate(connection, reservation.id, reservation.request, plan[reservation.id], start, end)
+    def create(self, caller: Caller, new: NewLease, taking: Taking | None = None) -> Lease:
+        """R6-R13: search, allocations, class, flavor, in this order; a failure leaves nothing of them."""
+        draft = self.draft(caller, new)
+        if taking is not None:
+            draft = replace(draft, booking=taking.kept(draft.booking))
+        return self._create([draft], taking)[0]
 
-        self._admission.admit(self._asks(lease.reservations, {}, keep=False), start, self._padded(end), commit=commit)
-        result = self._operations.carry_out(Claim(creation.id, lease.id, EventType.CREATE, creation.epoch))
+    def create_series(self, caller: Caller, news: Sequence[NewLease]) -> list[Lease]:
+        """All of them or none: a refusal names the first for which there is no room."""
+        return self._create([self.draft(caller, new) for new in news])
+
+    def _create(self, drafts: Sequence[Draft], taking: Taking | None = None) -> list[Lease]:
+        for draft in drafts:
+            self._enforcement.before_create(draft.lease, partial(self._planned, draft.booking))
+        creations = [self._operations.born_claimed(draft.lease.id, EventType.CREATE) for draft in drafts]
+        leases = [
+            replace(draft.lease, events=(*draft.lease.events, creation))
+            for draft, creation in zip(drafts, creations, strict=True)
+        ]
+
+        journals = {
+            creation.id: self._operations.planning.creation(lease)
+            for lease, creation in zip(leases, creations, strict=True)
+        }
+
+        def commit(connection: Connection, plans: Sequence[pick.Plan]) -> None:
+            for lease, plan in zip(leases, plans, strict=True):
+                store.insert_lease(connection, lease)
+                for reservation in lease.reservations:
+                    slots = _listed(plan[reservation.id])
+                    self.allocate(connection, reservation.id, slots, lease.start_date, lease.end_date)
+                self._enforcement.created(connection, lease, plan)
+            event_batches.insert_steps(connection, journals, self._clock.now())
+
+        bookings = [draft.booking for draft in drafts]
+        if taking is None:
+            self._admission.admit_all(bookings, commit=commit)
+        else:
+            self._admission.admit_all(bookings, before=taking.give_up, commit=commit, but=taking.but)
+        for creation in creations:
+            claim = Claim(creation.id, creation.lease_id, EventType.CREATE, creation.epoch)
+            result = self._operations.create(claim, journals[creation.id])
+            if result.outcome is Outcome.FAILED:
+                self._undo_creation(creation.lease_id)
+                for other in creations:
+                    if other is not creation:
+                        self._delete(other.lease_id)
+                self._on_change()
+                raise Unavailable(f"The lease could not be created and has been undone: {result.reason}")
         self._on_change()
-        if result.outcome is Outcome.FAILED:
-            self._undo_creation(lease.id)
-            raise Unavailable(f"The lease could not be created and has been undone: {result.reason}")
-        return self._current(lease.id)
+        return [self._current(lease.id) for lease in leases]
+
+    def _planned(self, booking: Booking) -> pick.Plan:
+        return self._admission.plan_all([booking])[0]
 
     def update(self, caller: Caller, lease_id: str, change: LeaseChange) -> Lease:
         for _ in range(ATTEMPTS):
             lease = self.show(caller, lease_id, rule="blazar:leases:put")
             if self._operations.tell_apart(lease):
                 lease = self._current(lease_id)
-            decision = decide(lease, change, self._clock.now())
             try:
-                claim = self._apply(lease, decision)
-            except _Changed:
+                claim = self._apply(self._changed(lease, change))
+            except LeaseChanged:
                 continue
             if claim is not None:
                 self._operations.carry_out(claim)
@@ -119,6 +177,10 @@ class Leases:
     def delete(self, caller: Caller, lease_id: str) -> None:
         """Accepted in every state. What cannot be done at once (servers that are being deleted) goes on behind it."""
         self.show(caller, lease_id, rule="blazar:leases:delete")
+        self._delete(lease_id)
+        self._on_change()
+
+    def _delete(self, lease_id: str) -> None:
         deletion = self._operations.born_claimed(lease_id, EventType.DELETE)
 
         def work(connection: Connection) -> bool:
@@ -130,7 +192,7 @@ class Leases:
                 return False
             store.move(connection, lease, LeaseStatus.DELETING, self._clock.now())
             now = self._clock.now()
-            busy = any(event.claim_until is not None and event.claim_until > now for event in lease.events)
+            busy = any(event.claimed(now) for event in lease.events)
             mine = replace(deletion, claimed_by=None, claim_until=None, status=EventStatus.UNDONE)
             event_store.insert_event(connection, mine if busy else deletion)
             event_store.fence_others(connection, lease_id, deletion.id)
@@ -139,7 +201,6 @@ class Leases:
         if in_transaction(self._engine, work):
             self._operations.carry_out(Claim(deletion.id, lease_id, EventType.DELETE, deletion.epoch))
             self._admission.forget()
-        self._on_change()
 
     def _new_lease(self, caller: Caller, new: NewLease, start: datetime, end: datetime, before_end: datetime) -> Lease:
         now = self._clock.now()
@@ -160,26 +221,29 @@ class Leases:
             degraded=False,
             created_at=now,
             updated_at=None,
-            reservations=tuple(self._new_reservation(lease_id, request, now) for request in new.reservations),
+            reservations=tuple(
+                self._new_reservation(lease_id, self._sources.request(caller, wish), now) for wish in new.reservations
+            ),
             events=(
                 event(EventType.START, start),
                 event(EventType.BEFORE_END, before_end),
                 event(EventType.END, end),
             ),
+            before_end_actions=new.before_end_actions,
         )
 
-    def _new_reservation(self, lease_id: str, request: InstanceRequest, now: datetime) -> Reservation:
+    def _new_reservation(self, lease_id: str, request: Request, now: datetime) -> Reservation:
         reservation_id = self._ids.uuid()
         return Reservation(
             id=reservation_id,
             lease_id=lease_id,
             resource_id=self._ids.uuid(),
-            resource_type=VIRTUAL_INSTANCE,
+            resource_type=request.resource_type,
             status=ReservationStatus.PENDING,
             missing_resources=False,
             resources_changed=False,
             request=request,
-            flavor_id=reservation_id,
+            flavor_id=reservation_id if type_named(request.resource_type).has_flavor else None,
             aggregate_id=None,
             server_group_id=None,
             created_at=now,
@@ -195,92 +259,90 @@ class Leases:
                 self._operations.carry_out(claim)
         self._admission.forget()
 
-    def _apply(self, lease: Lease, decision: Decision) -> Claim | None:
-        """Commit the decision; the claim on what is left to do outside, if anything is."""
+    def change(self, caller: Caller, lease_id: str, change: LeaseChange) -> Change:
+        """What `update` would do. Raises as that does for what cannot be right."""
+        return self._changed(self.show(caller, lease_id, rule="blazar:leases:put"), change)
+
+    def _changed(self, lease: Lease, change: LeaseChange) -> Change:
+        decision = decide(lease, change, self._clock.now())
+        if decision.before_end_actions != lease.before_end_actions:
+            for action in decision.before_end_actions:
+                self._allowed.check(action)
         requests = {each.id: decision.requests.get(each.id, each.request) for each in lease.reservations}
         planned = [each for each in lease.reservations if decision.grows or each.id in decision.requests]
-        resized = {each.id: requests[each.id].size for each in planned if requests[each.id].size != each.request.size}
         with read(self._engine) as connection:
-            held = _held(host_store.allocations_of(connection, [each.id for each in planned]))
+            held = held_of(host_store.allocations_of(connection, [each.id for each in planned]))
         keep = lease.status is not LeaseStatus.PENDING
+        asks = self._asking.of([replace(each, request=requests[each.id]) for each in planned], held, keep=keep)
+        booking = Booking(asks, decision.start_date, self.padded(decision.end_date))
+        return Change(lease, decision, planned, requests, held, booking)
+
+    def _apply(self, change: Change) -> Claim | None:
+        """Commit the decision; the claim on what is left to do outside, if anything is."""
+        lease, decision = change.lease, change.decision
+        self._enforcement.before_update(change, lambda: self._admission.plan_all([change.booking], change.but)[0])
 
         def before(connection: Connection) -> None:
             if store.lock(connection, lease.id) != lease:
-                raise _Changed
+                raise LeaseChanged
 
         def commit(connection: Connection, plan: pick.Plan) -> Claim | None:
             now = self._clock.now()
             slots_before = slots_of(connection, lease)
             self._write(connection, lease, decision)
-            for reservation in planned:
-                request = requests[reservation.id]
-                picked = plan[reservation.id]
-                self._reallocate(connection, reservation, request, picked, decision)
+            for reservation in change.planned:
+                self._reallocate(connection, reservation, plan[reservation.id], decision)
                 if reservation.id in decision.requests:
-                    store.change_request(connection, reservation.id, request, now)
-            return self._begin_steps(connection, lease, decision, resized, slots_before)
+                    request_store.change_request(connection, reservation.id, change.requests[reservation.id], now)
+            self._enforcement.updated(connection, change, plan)
+            return self._begin_steps(connection, lease, decision, slots_before)
 
-        asks = self._asks([replace(each, request=requests[each.id]) for each in planned], held, keep=keep)
-        return self._admission.admit(
-            asks,
-            decision.start_date,
-            self._padded(decision.end_date),
-            before=before,
-            commit=commit,
-            without=[each.id for each in planned],
-        )
+        return self._admission.admit(change.booking, before=before, commit=commit, but=change.but)
 
     def _write(self, connection: Connection, lease: Lease, decision: Decision) -> None:
         """The lease's own columns, its events, and the period of slots that stay where they are."""
         now = self._clock.now()
         start, end = decision.start_date, decision.end_date
         store.change(connection, lease.id, now, name=decision.name, start_date=start, end_date=end)
+        if decision.before_end_actions != lease.before_end_actions:
+            store.change_actions(connection, lease.id, decision.before_end_actions, now)
         if decision.moved:
             ids = [reservation.id for reservation in lease.reservations]
-            host_store.move_allocations(connection, ids, start, self._padded(end), now)
+            host_store.move_allocations(connection, ids, start, self.padded(end), now)
         due = {EventType.START: start, EventType.END: end, EventType.BEFORE_END: decision.before_end}
         for event in lease.events:
             if event.type in due and event.time != due[event.type]:
-                rearmed = event.type is EventType.BEFORE_END and due[event.type] > now
-                status = EventStatus.UNDONE if rearmed else event.status
+                again = rearmed(event, due[event.type], now)
+                status = EventStatus.UNDONE if again else event.status
                 event_store.move_event(connection, event, due[event.type], now, status)
+                if again:
+                    event_store.forget_steps(connection, event.id)
 
     def _reallocate(
-        self,
-        connection: Connection,
-        reservation: Reservation,
-        request: InstanceRequest,
-        picked: pick.Picked,
-        decision: Decision,
+        self, connection: Connection, reservation: Reservation, placing: pick.Placing, decision: Decision
     ) -> None:
         """R18: an increase adds rows, a decrease removes the surplus; another size means other rows."""
         rows = host_store.allocations_of(connection, [reservation.id])
-        kept = [row for row in rows if row.resources == request.size.resources()]
-        added, removed = pick.difference(_held(kept).get(reservation.id, {}), picked)
-        surplus = [row.id for row in rows if row not in kept]
-        for host, count in removed.items():
-            surplus += [row.id for row in kept if row.host_id == host][:count]
-        host_store.delete_allocations(connection, surplus)
-        self._allocate(connection, reservation.id, request, added, decision.start_date, decision.end_date)
+        surplus, missing = pick.difference([(row.host_id, row.resources) for row in rows], placing)
+        host_store.delete_allocations(connection, [rows[position].id for position in surplus])
+        self.allocate(connection, reservation.id, missing, decision.start_date, decision.end_date)
 
     def _begin_steps(
-        self,
-        connection: Connection,
-        lease: Lease,
-        decision: Decision,
-        resized: Mapping[str, object],
-        slots_before: Slots,
+        self, connection: Connection, lease: Lease, decision: Decision, slots_before: SlotsOfAll
     ) -> Claim | None:
         """What the update means for Placement and Nova, as an event with its steps; None when it means nothing."""
         steps: list[Step] = []
-        if lease.status is LeaseStatus.ACTIVE:
-            slots, services = slots_of(connection, lease), services_of(connection)
-            for reservation in lease.reservations:
-                if reservation.id in decision.requests:
-                    steps += plan_hosts(reservation, slots, services, slots_before[reservation.id])
-        else:
-            for reservation_id in resized:
-                steps += plan_resize(reservation_id, decision.requests[reservation_id].size)
+        slots = slots_of(connection, lease)
+        services = services_of(connection, slots_before, slots)
+        for reservation in lease.reservations:
+            if reservation.id not in decision.requests:
+                continue
+            if lease.status is LeaseStatus.ACTIVE:
+                steps += plan_hosts(reservation, slots, services, slots_before[reservation.id])
+            else:
+                request = decision.requests[reservation.id]
+                steps += plan_change(reservation, request)
+                steps += self._operations.planning.group(reservation, request)
         if not steps:
             return None
         now = self._clock.now()
@@ -290,52 +352,21 @@ class Leases:
         event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], now)
         return Claim(event.id, lease.id, EventType.UPDATE, event.epoch)
 
-    def _allocate(
+    def allocate(
         self,
         connection: Connection,
         reservation_id: str,
-        request: InstanceRequest,
-        picked: pick.Picked,
+        slots: Iterable[tuple[int, Amounts]],
         start: datetime,
         end: datetime,
     ) -> None:
-        resources = request.size.resources()
         rows = [
-            Allocation(self._ids.uuid(), host, reservation_id, start, self._padded(end), resources)
-            for host, count in picked.items()
-            for _ in range(count)
+            Allocation(self._ids.uuid(), host, reservation_id, start, self.padded(end), amounts)
+            for host, amounts in slots
         ]
         host_store.insert_allocations(connection, rows, self._clock.now())
 
-    def _asks(
-        self, reservations: Iterable[Reservation], held: Mapping[str, pick.Picked], *, keep: bool
-    ) -> list[pick.Ask]:
-        return [
-            pick.Ask(
-                reservation.id,
-                reservation.request.size.resources(),
-                reservation.request.amount,
-                reservation.request.affinity,
-                self._eligible(reservation.request.resource_properties),
-                held.get(reservation.id, {}),
-                keep,
-            )
-            for reservation in reservations
-        ]
-
-    def _eligible(self, text: str) -> frozenset[int] | None:
-        """The hosts that a reservation's properties admit; None = all."""
-        wanted = query.parse(text)
-        if wanted == query.EVERYTHING:
-            return None
-        with read(self._engine) as connection:
-            hosts = host_store.all_hosts(connection)
-            known = HOST_PROPERTIES | {row.property_name for row in host_store.properties(connection)}
-        if unknown := sorted(query.properties_of(wanted) - known):
-            raise Invalid(f"Malformed requirements {text}: no host has a property {', '.join(unknown)}")
-        return frozenset(host.id for host in hosts if query.matches(wanted, host.properties()))
-
-    def _padded(self, end: datetime) -> datetime:
+    def padded(self, end: datetime) -> datetime:
         """Allocations last until the host is clean again (A16)."""
         return end + self._cleaning_time
 
@@ -345,13 +376,8 @@ class Leases:
         return lease or _gone(lease_id)
 
 
-def _held(allocations: Iterable[Allocation]) -> dict[str, dict[int, int]]:
-    """{reservation id: {host id: slots}}"""
-    held: dict[str, dict[int, int]] = {}
-    for each in allocations:
-        mine = held.setdefault(each.reservation_id, {})
-        mine[each.host_id] = mine.get(each.host_id, 0) + 1
-    return held
+def _listed(placing: pick.Placing) -> Iterator[tuple[int, Amounts]]:
+    return ((host, amounts) for host, slots in placing.items() for amounts in slots)
 
 
 def _not_found(lease_id: str) -> NotFound:

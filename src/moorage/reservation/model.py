@@ -6,16 +6,16 @@ no wire. Times are aware UTC, periods half-open ``[start, end)``.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from moorage.core.names import reservation_class
 from moorage.core.states import Transitions, table
-
-VIRTUAL_INSTANCE = "virtual:instance"
+from moorage.reservation.before_end import EndAction
+from moorage.reservation.requests import Request
 
 #: What the peer also reserves and this service does not yet: refused with a sentence that says so.
-TYPES_NOT_BUILT = ("physical:host", "flavor:instance", "virtual:floatingip")
+TYPES_NOT_BUILT = ("virtual:floatingip",)
 
 
 class LeaseStatus(StrEnum):
@@ -146,33 +146,6 @@ RUNS_IN: Mapping[EventType, tuple[frozenset[LeaseStatus], LeaseStatus | None]] =
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """One instance slot."""
-
-    vcpus: int
-    memory_mb: int
-    disk_gb: int
-
-    def resources(self) -> dict[str, int]:
-        """The slot as a vector over resource classes; classes of which it needs nothing are left out."""
-        vector = {"VCPU": self.vcpus, "MEMORY_MB": self.memory_mb, "DISK_GB": self.disk_gb}
-        return {name: amount for name, amount in vector.items() if amount}
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceRequest:
-    """What a lease asks of one ``virtual:instance`` reservation.
-
-    `affinity`: None = spread at will, True = all on one host, False = each on another host (R14).
-    """
-
-    size: Size
-    amount: int
-    affinity: bool | None = None
-    resource_properties: str = ""  #: a query in the language of `query`; empty = any host
-
-
-@dataclass(frozen=True, slots=True)
 class Reservation:
     id: str
     lease_id: str
@@ -181,7 +154,7 @@ class Reservation:
     status: ReservationStatus
     missing_resources: bool
     resources_changed: bool
-    request: InstanceRequest
+    request: Request
     flavor_id: str | None
     aggregate_id: int | None
     server_group_id: str | None
@@ -214,6 +187,9 @@ class Event:
     retry_at: datetime | None = None  #: not before this, after a step that waits or failed
     last_error: str | None = None
 
+    def claimed(self, now: datetime) -> bool:
+        return is_claimed(self.claim_until, now)
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -230,6 +206,7 @@ class Lease:
     updated_at: datetime | None
     reservations: tuple[Reservation, ...] = ()
     events: tuple[Event, ...] = ()
+    before_end_actions: tuple[EndAction, ...] = ()
 
     def event(self, kind: EventType) -> Event | None:
         return next((event for event in self.events if event.type is kind), None)
@@ -301,6 +278,22 @@ class Allocation:
     start_date: datetime
     end_date: datetime
     resources: Mapping[str, int]
+
+
+#: A claim lasts that long without a step being done; then its holder counts as dead. One that is merely slow (a client
+#: may repeat a request for minutes) is fenced, and its late effect is one that the next worker makes anyway.
+CLAIM = timedelta(seconds=60)
+
+#: How far ahead of ours another clock may be. What says that it was written later than that was written before this
+#: clock was set back: nobody waits for it.
+MAX_AHEAD = timedelta(seconds=60)
+
+#: When an event is due that is of no particular time: creating, updating and deleting, whatever clocks do meanwhile.
+AT_ONCE = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def is_claimed(claim_until: datetime | None, now: datetime) -> bool:
+    return claim_until is not None and now < claim_until <= now + CLAIM + MAX_AHEAD
 
 
 def floor_minute(moment: datetime) -> datetime:

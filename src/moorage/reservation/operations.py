@@ -9,6 +9,7 @@ gives control back.
 """
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -19,11 +20,13 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
-from moorage.reservation import event_store, host_store, store
+from moorage.reservation import event_batches, event_store, host_store, limit_store, store
+from moorage.reservation.effects import Effects
 from moorage.reservation.event_store import Fenced, StepRow, StepState
 from moorage.reservation.events import Unfinished
-from moorage.reservation.instance import InstanceSteps, Slots, Step, Waiting, plan_create, plan_end, plan_start
 from moorage.reservation.model import (
+    AT_ONCE,
+    CLAIM,
     RUNS_IN,
     WIRE_EVENTS,
     Event,
@@ -36,16 +39,18 @@ from moorage.reservation.model import (
     ReservationStatus,
     status_after_update,
 )
+from moorage.reservation.planning import Planning
+from moorage.reservation.steps import Further, Step, Waiting
 
 log = logging.getLogger(__name__)
-
-#: A claim lasts that long without a step being done; then its holder counts as dead. One that is merely slow (a client
-#: may repeat a request for minutes) is fenced, and its late effect is one that the next worker makes anyway.
-CLAIM = timedelta(seconds=60)
 
 #: A step that waits is looked at again after 1, 2, 4 ... s, one that failed after 2, 4, 8 ... s; at most these.
 MAX_WAIT_S = 8
 MAX_BACKOFF_S = 60
+
+#: What a lease asks for before its end is tried so often; the end waits no longer than this for what is under way.
+ACTION_TRIES = 5
+ACTION_GRACE = timedelta(seconds=60)
 
 
 class Outcome(StrEnum):
@@ -75,13 +80,25 @@ class Operations:
     """Thread-safe; several in one process and any number of processes work on one database."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, ids: Ids, steps: InstanceSteps, *, worker: str, start_deadline_s: int
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        effects: Effects,
+        planning: Planning,
+        generation: Callable[[Reservation], Generation],
+        *,
+        worker: str,
+        start_deadline_s: int,
     ) -> None:
+        """`generation` tells what a reservation of an older system is; it may ask other services."""
         self._engine = engine
         self._clock = clock
         self._ids = ids
-        self._steps = steps
+        self._effects = effects
+        self._generation = generation
         self._start_deadline = timedelta(seconds=start_deadline_s)
+        self.planning = planning
         self.worker = worker
 
     def claim(self, event: Unfinished) -> Claim | None:
@@ -93,7 +110,7 @@ class Operations:
             admitted, running = RUNS_IN[event.type]
             if lease is None or lease.status not in admitted:
                 return None
-            if any(other.claim_until is not None and other.claim_until > now for other in lease.events):
+            if any(other.claimed(now) for other in lease.events):
                 return None
             epoch = event_store.claim(connection, event.event_id, event.epoch, self.worker, now + CLAIM, now)
             if epoch is None:
@@ -111,7 +128,7 @@ class Operations:
             id=self._ids.uuid(),
             lease_id=lease_id,
             type=kind,
-            time=now,
+            time=AT_ONCE,
             status=EventStatus.IN_PROGRESS,
             created_at=now,
             updated_at=None,
@@ -126,23 +143,70 @@ class Operations:
         try:
             with read(self._engine) as connection:
                 lease = store.find_lease(connection, claim.lease_id)
-            if late := self._too_late(claim, lease):
+            # What leases ask for before their end, if anything, is told one by one: see below.
+            if claim.type is not EventType.BEFORE_END and (late := self._too_late(claim, lease)):
                 self._give_up(claim, late)
                 return Result(Outcome.FAILED, late)
             if lease is not None and (unknown := self._tell_apart_for(claim, lease)):
                 return unknown
             for row in self._journal(claim):
-                if row.state is StepState.UNDONE and (trouble := self._step(claim, row)):
+                if row.state is not StepState.UNDONE:
+                    continue
+                if claim.type is EventType.BEFORE_END and (late := self._too_late(claim, lease, ACTION_GRACE)):
+                    self._give_up(claim, late)
+                    return Result(Outcome.FAILED, late)
+                if trouble := self._step(claim, row):
                     return trouble
             self._finish(claim)
         except Fenced as error:
-            log.warning("lost the claim on an event", extra={"event_id": claim.event_id, "reason": error.message})
-            in_transaction(
-                self._engine, lambda connection: event_store.drop_claim(connection, claim.event_id, self.worker)
-            )
-            return Result(Outcome.FENCED, error.message)
+            return self.lost(claim, error)
         log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
         return Result(Outcome.FINISHED)
+
+    def create(self, claim: Claim, steps: Sequence[Step]) -> Result:
+        """As `carry_out` of a creation whose journal, these steps, the caller has just written.
+
+        They are written down as done when all are, in the transaction that ends it; one that takes long, or finds more
+        to do, is begun anew the long way: whatever was done may be done again.
+        """
+        renewal = self._clock.now() + CLAIM / 4
+        for seq, step in enumerate(steps, 1):
+            try:
+                found = self._effects.run(step)
+            except MoorageError as error:
+                return self.stopped(claim, seq, step, error)
+            if found is not None or self._clock.now() >= renewal:
+                return self.carry_out(claim)
+
+        def finish(connection: Connection) -> None:
+            now = self._clock.now()
+            store.lock_rows(connection, [claim.lease_id])
+            event_batches.finish(connection, {claim.event_id: claim.epoch}, now)
+            store.move_all(connection, [claim.lease_id], LeaseStatus.CREATING, LeaseStatus.PENDING, now)
+
+        try:
+            in_transaction(self._engine, finish)
+        except Fenced as error:
+            return self.lost(claim, error)
+        log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
+        return Result(Outcome.FINISHED)
+
+    def lost(self, claim: Claim, error: Fenced | None = None) -> Result:
+        """Somebody else has it now. Say that we have stopped."""
+        log.warning("lost the claim on an event", extra={"event_id": claim.event_id, "lease_id": claim.lease_id})
+        in_transaction(self._engine, lambda connection: event_store.drop_claim(connection, claim.event_id, self.worker))
+        return Result(Outcome.FENCED, error.message if error else "")
+
+    def stopped(self, claim: Claim, seq: int, step: Step, why: MoorageError | Waiting) -> Result:
+        """A step of an event that was claimed for the first time could not be done, or waits: the event is given back,
+        a creation undone.
+        """
+        row = StepRow(seq, step.kind, step.args(), StepState.UNDONE, 0, None)
+        try:
+            stop = self._waits(claim, row, why) if isinstance(why, Waiting) else self._failed(claim, row, why)
+        except Fenced as error:
+            return self.lost(claim, error)
+        return stop or Result(Outcome.WAITING)
 
     def tell_apart(self, lease: Lease) -> bool:
         """Find out what the lease's reservations of an older system are, once each (A1). True when any was not known.
@@ -151,7 +215,7 @@ class Operations:
         """
         unknown = [reservation for reservation in lease.reservations if reservation.generation is None]
         for reservation in unknown:
-            generation = self._steps.generation(reservation)
+            generation = self._generation(reservation)
 
             def work(
                 connection: Connection, reservation: Reservation = reservation, generation: Generation = generation
@@ -184,7 +248,8 @@ class Operations:
             event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
             rows = event_store.steps_of(connection, claim.event_id)
             if not rows:
-                steps = _plan(connection, claim)
+                lease = store.find_lease(connection, claim.lease_id)
+                steps = [] if lease is None else self.planning.steps(connection, lease, claim.type)
                 event_store.insert_steps(connection, claim.event_id, [(step.kind, step.args()) for step in steps], now)
                 rows = event_store.steps_of(connection, claim.event_id)
             return rows
@@ -194,24 +259,55 @@ class Operations:
     def _step(self, claim: Claim, row: StepRow) -> Result | None:
         """None when the step is done, else why the event stops here for now or for good."""
         try:
-            waiting = self._steps.run(Step.from_journal(row.kind, row.args))
+            found = self._effects.run(Step.from_journal(row.kind, row.args))
         except MoorageError as error:
-            reason = f"{row.kind}: {error.message}"
-            log.warning("a step of a lease failed", extra={"lease_id": claim.lease_id, "reason": reason})
-            if claim.type is EventType.CREATE:
-                self._give_up(claim, reason)  # somebody waits for the answer: undone at once, see `leases`
-                return Result(Outcome.FAILED, error.message)
-            return self._again(claim, row, reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)))
-        if isinstance(waiting, Waiting):
-            return self._again(claim, row, f"{row.kind}: {waiting.reason}", min(MAX_WAIT_S, 2 ** min(row.attempt, 10)))
+            return self._failed(claim, row, error)
+        if isinstance(found, Waiting):
+            return self._waits(claim, row, found)
+        further = found.steps if isinstance(found, Further) else ()
 
-        def done(connection: Connection) -> None:
+        def done(connection: Connection) -> Result | None:
             now = self._clock.now()
             event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
             event_store.step_done(connection, claim.event_id, row.seq, now)
+            if not further:
+                return None
+            there = len(event_store.steps_of(connection, claim.event_id))
+            rows = [(step.kind, step.args()) for step in further]
+            event_store.insert_steps(connection, claim.event_id, rows, now, there)
+            reason = f"{row.kind}: {len(further)} more to do"
+            event_store.release(connection, claim.event_id, claim.epoch, retry_at=now, error=reason, now=now)
+            return Result(Outcome.WAITING, reason)
 
-        in_transaction(self._engine, done)
-        return None
+        return in_transaction(self._engine, done)
+
+    def _failed(self, claim: Claim, row: StepRow, error: MoorageError) -> Result | None:
+        reason = f"{row.kind}: {error.message}"
+        log.warning("a step of a lease failed", extra={"lease_id": claim.lease_id, "reason": reason})
+        if claim.type is EventType.CREATE:
+            self._give_up(claim, reason)  # somebody waits for the answer: undone at once, see `leases`
+            return Result(Outcome.FAILED, error.message)
+        if claim.type is EventType.BEFORE_END and self._abandoned(claim, row, reason):
+            return None
+        return self._again(claim, row, reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)))
+
+    def _waits(self, claim: Claim, row: StepRow, found: Waiting) -> Result:
+        return self._again(claim, row, f"{row.kind}: {found.reason}", min(MAX_WAIT_S, 2 ** min(row.attempt, 10)))
+
+    def _abandoned(self, claim: Claim, row: StepRow, reason: str) -> bool:
+        """An action before the end that failed often enough, or has no more time, is left: the others go on."""
+
+        def work(connection: Connection) -> bool:
+            now = self._clock.now()
+            lease = store.find_lease(connection, claim.lease_id)
+            if lease is None or (row.attempt + 1 < ACTION_TRIES and now < lease.end_date):
+                return False
+            event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
+            tries, failed = row.attempt + 1, StepState.FAILED
+            event_store.step_not_done(connection, claim.event_id, row.seq, tries, reason, now, failed)
+            return True
+
+        return in_transaction(self._engine, work)
 
     def _again(self, claim: Claim, row: StepRow, reason: str, pause_s: int) -> Result:
         """Give the event back until the pause is over, or until its deadline, when it is given up."""
@@ -219,7 +315,8 @@ class Operations:
         def work(connection: Connection) -> None:
             now = self._clock.now()
             retry_at = now + timedelta(seconds=pause_s)
-            if deadline := self._deadline(claim, store.find_lease(connection, claim.lease_id)):
+            lease = store.find_lease(connection, claim.lease_id)
+            if lease is not None and (deadline := self._deadline(lease, claim.type)):
                 retry_at = min(retry_at, max(deadline, now))
             event_store.release(connection, claim.event_id, claim.epoch, retry_at=retry_at, error=reason, now=now)
             event_store.step_not_done(connection, claim.event_id, row.seq, row.attempt + 1, reason, now)
@@ -227,20 +324,23 @@ class Operations:
         in_transaction(self._engine, work)
         return Result(Outcome.WAITING, reason)
 
-    def _too_late(self, claim: Claim, lease: Lease | None) -> str | None:
-        deadline = self._deadline(claim, lease)
-        if lease is None or deadline is None or self._clock.now() < deadline:
+    def _too_late(self, claim: Claim, lease: Lease | None, grace: timedelta = timedelta(0)) -> str | None:
+        if lease is None or not self.is_late(lease, claim.type, grace):
             return None
+        deadline = self._deadline(lease, claim.type)
         last = next((event.last_error for event in lease.events if event.id == claim.event_id), None)
         return f"not done by {deadline:%Y-%m-%d %H:%M}" + (f"; {last}" if last else "")
 
-    def _deadline(self, claim: Claim, lease: Lease | None) -> datetime | None:
+    def is_late(self, lease: Lease, kind: EventType, grace: timedelta = timedelta(0)) -> bool:
+        """Has the time passed by which an event of this kind must be done?"""
+        deadline = self._deadline(lease, kind)
+        return deadline is not None and self._clock.now() >= deadline + grace
+
+    def _deadline(self, lease: Lease, kind: EventType) -> datetime | None:
         """When the event is given up; None: never (what ends or deletes a lease must come to its end)."""
-        if lease is None:
-            return None
-        if claim.type is EventType.START:
+        if kind is EventType.START:
             return min(lease.end_date, lease.start_date + self._start_deadline)
-        return lease.end_date if claim.type is EventType.UPDATE else None
+        return lease.end_date if kind in (EventType.UPDATE, EventType.BEFORE_END) else None
 
     def _give_up(self, claim: Claim, reason: str) -> None:
         def work(connection: Connection) -> None:
@@ -253,9 +353,9 @@ class Operations:
                 self._turn_into_delete(connection, lease, claim)
             elif claim.type is EventType.UPDATE:
                 store.move(connection, lease, status_after_update(lease), now)
-            else:
+            elif claim.type is EventType.START:
                 store.move(connection, lease, LeaseStatus.ERROR, now)
-                store.move_reservations(connection, lease.id, ReservationStatus.ERROR, now)
+                store.move_reservations(connection, [lease.id], ReservationStatus.ERROR, now)
 
         log.error("gave up an event of a lease", extra={"lease_id": claim.lease_id, "reason": reason})
         in_transaction(self._engine, work)
@@ -266,14 +366,16 @@ class Operations:
         store.move(connection, lease, LeaseStatus.DELETING, now)
         event_store.insert_event(
             connection,
-            Event(self._ids.uuid(), lease.id, EventType.DELETE, now, EventStatus.UNDONE, now, None),
+            Event(self._ids.uuid(), lease.id, EventType.DELETE, AT_ONCE, EventStatus.UNDONE, now, None),
         )
 
     def _finish(self, claim: Claim) -> None:
         def work(connection: Connection) -> None:
             now = self._clock.now()
             lease = store.lock(connection, claim.lease_id)
-            event_store.finish(connection, claim.event_id, claim.epoch, EventStatus.DONE, now)
+            error = event_store.failures(connection, claim.event_id) if claim.type is EventType.BEFORE_END else None
+            status = EventStatus.ERROR if error else EventStatus.DONE
+            event_store.finish(connection, claim.event_id, claim.epoch, status, now, error)
             if lease is not None:
                 self._after(connection, claim, lease)
 
@@ -288,49 +390,21 @@ class Operations:
                 store.move(connection, lease, LeaseStatus.PENDING, now)
             case EventType.START:
                 store.move(connection, lease, LeaseStatus.ACTIVE, now)
-                store.move_reservations(connection, lease.id, ReservationStatus.ACTIVE, now)
+                store.move_reservations(connection, [lease.id], ReservationStatus.ACTIVE, now)
             case EventType.UPDATE:
                 store.move(connection, lease, status_after_update(lease), now)
             case EventType.END:
                 store.move(connection, lease, LeaseStatus.TERMINATED, now)
-                store.move_reservations(connection, lease.id, ReservationStatus.DELETED, now)
+                store.move_reservations(connection, [lease.id], ReservationStatus.DELETED, now)
                 host_store.delete_allocations_of(connection, ids)
+                limit_store.close(connection, lease.id, now)
                 _close(connection, lease, claim.event_id, now)
             case EventType.DELETE:
                 host_store.delete_allocations_of(connection, ids)
+                limit_store.close(connection, lease.id, now)
                 store.delete_lease(connection, lease.id)
             case EventType.BEFORE_END:
-                pass  # instance reservations do nothing then; the event is there for those who watch
-
-
-def slots_of(connection: Connection, lease: Lease) -> Slots:
-    """{reservation id: {hypervisor hostname: slots}} as the host allocations say (R20)."""
-    names = {host.id: host.hypervisor_hostname for host in host_store.all_hosts(connection)}
-    slots: dict[str, dict[str, int]] = {reservation.id: {} for reservation in lease.reservations}
-    for each in host_store.allocations_of(connection, list(slots)):
-        mine = slots[each.reservation_id]
-        mine[names[each.host_id]] = mine.get(names[each.host_id], 0) + 1
-    return slots
-
-
-def services_of(connection: Connection) -> dict[str, str]:
-    """{hypervisor hostname: the name of its compute service}"""
-    return {host.hypervisor_hostname: host.service_name for host in host_store.all_hosts(connection)}
-
-
-def _plan(connection: Connection, claim: Claim) -> list[Step]:
-    lease = store.find_lease(connection, claim.lease_id)
-    if lease is None:
-        return []
-    match claim.type:
-        case EventType.CREATE:
-            return plan_create(lease.reservations)
-        case EventType.START:
-            slots = slots_of(connection, lease)
-            return plan_start(lease.reservations, slots, services_of(connection), lease.project_id)
-        case EventType.END | EventType.DELETE:
-            return plan_end(lease.reservations, slots_of(connection, lease), lease.project_id)
-    return []  # an update's steps are written down with the update itself
+                pass  # the lease goes on as it is
 
 
 def _close(connection: Connection, lease: Lease, event_id: str, now: datetime) -> None:

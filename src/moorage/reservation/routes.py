@@ -5,16 +5,21 @@ from collections.abc import Callable
 from moorage.core import errors as e
 from moorage.identity.policy import RuleTable, admin, reader
 from moorage.identity.policy import member as member_role
-from moorage.reservation.handlers import hosts, leases, root
+from moorage.reservation.handlers import calendar, hosts, leases, limits, lists, offers, root, series
+from moorage.reservation.openapi import ABOUT, DOCUMENT_PATH
 from moorage.reservation.schemas import host as host_schema
 from moorage.reservation.schemas import lease as lease_schema
+from moorage.reservation.schemas import limit as limit_schema
+from moorage.reservation.schemas import offer as offer_schema
+from moorage.reservation.schemas import series as series_schema
 from moorage.reservation.schemas.common import word
 from moorage.reservation.service import ReservationService
 from moorage.wire.app import ServiceApi
-from moorage.wire.body import Schema
+from moorage.wire.body import Schema, Versioned
 from moorage.wire.call import Reply, Route
 from moorage.wire.errors import Problem
-from moorage.wire.microversion import Version, VersionRange
+from moorage.wire.microversion import Version
+from moorage.wire.openapi import publish
 
 RULES = RuleTable(
     {
@@ -27,6 +32,8 @@ RULES = RuleTable(
         "blazar:oshosts:put": admin,
         "blazar:oshosts:delete": admin,
         "blazar:oshosts:get_allocations": admin,
+        "moorage:limits:get": admin,
+        "moorage:limits:put": admin,
         "blazar:floatingips:get": reader,
         "blazar:floatingips:post": admin,
         "blazar:floatingips:delete": admin,
@@ -37,25 +44,73 @@ RULES = RuleTable(
 Handler = Callable[..., Reply]
 
 
+#: The peer's version, and the one that the rest came with.
+_PEERS, _OURS = Version(1, 0), Version(1, 1)
+
+
 def _both(
-    method: str, path: str, handler: Handler, rule: str | None, schema: Schema | None = None
+    method: str,
+    path: str,
+    handler: Handler,
+    rule: str | None,
+    schema: Schema | Versioned | None = None,
+    *,
+    since: Version | None = None,
+    until: Version | None = None,
 ) -> list[Route[ReservationService]]:
-    return [Route(method, path + suffix, handler, rule, schema) for suffix in ("", ".json")]
+    return [Route(method, path + suffix, handler, rule, schema, since, until) for suffix in ("", ".json")]
 
 
-_ROUTES: list[Route[ReservationService]] = [
+ROUTES: list[Route[ReservationService]] = [
     Route("GET", "/", root.versions, None),
     Route("GET", "/versions", root.versions, None),
     *_both("GET", "/v1", root.version, None),
     Route("GET", "/v1/", root.version, None),
-    *_both("GET", "/v1/leases", leases.index, "blazar:leases:get"),
-    *_both("POST", "/v1/leases", leases.create, "blazar:leases:post", lease_schema.CREATE),
+    *_both("GET", "/v1/leases", leases.index, "blazar:leases:get", until=_PEERS),
+    *_both("GET", "/v1/leases", lists.leases, "blazar:leases:get", since=_OURS),
+    *_both("POST", "/v1/leases", leases.create, "blazar:leases:post", lease_schema.CREATE, until=_PEERS),
+    *_both("POST", "/v1/leases", offers.create_lease, "blazar:leases:post", offer_schema.CREATE, since=_OURS),
+    Route(
+        "POST",
+        "/v1/leases/dry-run",
+        offers.rehearse_create,
+        "blazar:leases:post",
+        lease_schema.CREATE_OURS,
+        since=_OURS,
+    ),
     *_both("GET", "/v1/leases/{lease_id}", leases.show, "blazar:leases:get"),
-    *_both("PUT", "/v1/leases/{lease_id}", leases.update, "blazar:leases:put", lease_schema.UPDATE),
+    *_both("PUT", "/v1/leases/{lease_id}", leases.update, "blazar:leases:put", lease_schema.UPDATE_BY_VERSION),
     *_both("DELETE", "/v1/leases/{lease_id}", leases.delete, "blazar:leases:delete"),
-    *_both("GET", "/v1/os-hosts", hosts.index, "blazar:oshosts:get"),
+    Route(
+        "POST",
+        "/v1/leases/{lease_id}/dry-run",
+        offers.rehearse_update,
+        "blazar:leases:put",
+        lease_schema.UPDATE_OURS,
+        since=_OURS,
+    ),
+    Route("GET", "/v1/leases/{lease_id}/prolongation", offers.prolongation, "blazar:leases:get", since=_OURS),
+    Route("GET", "/v1/leases/{lease_id}/timeline", lists.timeline, "blazar:leases:get", since=_OURS),
+    Route("POST", "/v1/leases/series", series.create, "blazar:leases:post", series_schema.CREATE, since=_OURS),
+    Route("POST", "/v1/maintenance", series.maintain, "blazar:oshosts:put", series_schema.MAINTENANCE, since=_OURS),
+    Route(
+        "POST", "/v1/maintenance/dry-run", series.touched, "blazar:oshosts:get", series_schema.MAINTENANCE, since=_OURS
+    ),
+    Route("POST", "/v1/offers", offers.find, "blazar:leases:get", offer_schema.SEARCH, since=_OURS),
+    Route("GET", "/v1/holds", offers.holds, "blazar:leases:get", since=_OURS),
+    Route("POST", "/v1/holds", offers.hold, "blazar:leases:post", offer_schema.HOLD, since=_OURS),
+    Route("GET", "/v1/holds/{hold_id}", offers.show_hold, "blazar:leases:get", since=_OURS),
+    Route("DELETE", "/v1/holds/{hold_id}", offers.release, "blazar:leases:post", since=_OURS),
+    Route("GET", "/v1/calendar", calendar.show, "blazar:leases:get", since=_OURS),
+    Route("GET", "/v1/calendar.ics", calendar.feed, "blazar:leases:get", since=_OURS),
+    Route("GET", "/v1/limits", limits.own, "blazar:leases:get", since=_OURS),
+    Route("GET", "/v1/limits/{project_id}", limits.show, "moorage:limits:get", since=_OURS),
+    Route("PUT", "/v1/limits/{project_id}", limits.update, "moorage:limits:put", limit_schema.UPDATE, since=_OURS),
+    *_both("GET", "/v1/os-hosts", hosts.index, "blazar:oshosts:get", until=_PEERS),
+    *_both("GET", "/v1/os-hosts", lists.hosts, "blazar:oshosts:get", since=_OURS),
     *_both("POST", "/v1/os-hosts", hosts.create, "blazar:oshosts:post", host_schema.ANY_OBJECT),
-    *_both("GET", "/v1/os-hosts/allocations", hosts.allocations, "blazar:oshosts:get_allocations"),
+    *_both("GET", "/v1/os-hosts/allocations", hosts.allocations, "blazar:oshosts:get_allocations", until=_PEERS),
+    *_both("GET", "/v1/os-hosts/allocations", lists.allocations, "blazar:oshosts:get_allocations", since=_OURS),
     *_both("GET", "/v1/os-hosts/properties", hosts.properties, "blazar:oshosts:get"),
     *_both("PATCH", "/v1/os-hosts/properties/{name}", hosts.set_private, "blazar:oshosts:put", host_schema.PRIVATE),
     *_both("GET", "/v1/os-hosts/{host_id}", hosts.show, "blazar:oshosts:get"),
@@ -67,6 +122,11 @@ _ROUTES: list[Route[ReservationService]] = [
     *_both("GET", "/v1/floatingips/{floatingip_id}", root.floating_ips, "blazar:floatingips:get"),
     *_both("DELETE", "/v1/floatingips/{floatingip_id}", root.floating_ips, "blazar:floatingips:delete"),
 ]
+
+#: All but those that are the same with ``.json`` behind them.
+DOCUMENTED = [route for route in ROUTES if not route.path.endswith(".json")]
+DOCUMENTED.append(publish(DOCUMENT_PATH, DOCUMENTED, ABOUT, root.VERSIONS))
+ROUTES.append(DOCUMENTED[-1])
 
 #: What the peer refuses before it knows which resource is meant: another shape.
 _HTTP_LEVEL = (e.Unauthorized, e.MethodNotAllowed, e.NotAcceptable, e.TooLarge, e.UnsupportedMedia)
@@ -84,9 +144,9 @@ def error_shape(problem: Problem) -> Reply:
 
 API: ServiceApi[ReservationService] = ServiceApi(
     name="reservation",
-    routes=_ROUTES,
+    routes=ROUTES,
     error_shape=error_shape,
-    versions=VersionRange("reservation", Version(1, 0), Version(1, 0)),
+    versions=root.VERSIONS,
     word_schema_error=word,
     max_json_bytes=1 << 20,
 )

@@ -2,9 +2,11 @@
 
 Each tick takes up, one after another, the events whose turn it is, and says when it wants to be called again: when
 the next event is due, or the next retry, or when somebody else's claim runs out.
+
+Starts that follow one another in it are carried out together as far as they can.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
@@ -13,7 +15,9 @@ from moorage.core.clock import Clock
 from moorage.db.transactions import read
 from moorage.reservation import event_store
 from moorage.reservation.events import Unfinished, runnable, turn
+from moorage.reservation.model import EventType, LeaseStatus
 from moorage.reservation.operations import Operations
+from moorage.reservation.together import MOST, Shared, StartsTogether
 
 #: The topic that is woken when leases were created, changed or deleted, and the name of the duty.
 TOPIC = "reservation.runner"
@@ -33,38 +37,74 @@ class ReservationRunner:
 
     name = TOPIC
 
-    def __init__(self, engine: Engine, clock: Clock, operations: Operations, *, poll_s: float | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        operations: Operations,
+        together: StartsTogether,
+        *,
+        poll_s: float | None = None,
+    ) -> None:
         self._engine = engine
         self._clock = clock
         self._operations = operations
+        self._together = together
         self._poll_s = poll_s
 
     def tick(self) -> datetime | None:
         lost: set[str] = set()  # somebody else was quicker
-        for _ in range(MAX_EVENTS):
-            event = self._next(lost)
-            if event is None:
+        done = 0
+        while done < MAX_EVENTS:
+            turns = self._turns(lost)
+            if not turns:
                 return self._next_look()
-            claim = self._operations.claim(event)
-            if claim is None:
-                lost.add(event.event_id)
-            else:
-                self._operations.carry_out(claim)
+            for group in _groups(turns[: MAX_EVENTS - done]):
+                shared = self._together.start(group) if _is_start(group[0]) else Shared()
+                done += len(shared.done)
+                lost |= shared.gone
+                for event in group:
+                    if event.event_id in shared.done | shared.gone:
+                        continue
+                    claim = self._operations.claim(event)
+                    if claim is None:
+                        lost.add(event.event_id)
+                    else:
+                        self._operations.carry_out(claim)
+                        done += 1
         return self._clock.now()
 
-    def _next(self, lost: Collection[str]) -> Unfinished | None:
+    def _turns(self, lost: Collection[str]) -> list[Unfinished]:
+        """What may run now, in this order; what became of one does not bring another's turn forward."""
+        now = self._clock.now()
         with read(self._engine) as connection:
-            unfinished = event_store.unfinished(connection, self._clock.now())
-        run = turn(unfinished, self._clock.now()).run
-        return next((event for event in run if event.event_id not in lost), None)
+            unfinished = event_store.unfinished(connection, now)
+        return [event for event in turn(unfinished, now).run if event.event_id not in lost]
 
     def _next_look(self) -> datetime | None:
         now = self._clock.now()
         with read(self._engine) as connection:
             waiting = [event for event in event_store.unfinished(connection, now) if runnable(event)]
             coming = event_store.coming(connection, now)
-        moments = [event.due() if event.due() > now else now + RECHECK for event in waiting]
+        moments = [due if (due := event.due(now)) > now else now + RECHECK for event in waiting]
         moments += [event.time for event in coming[:1]]
         if self._poll_s is not None:
             moments.append(now + timedelta(seconds=self._poll_s))
         return min(moments, default=None)
+
+
+def _groups(turns: Sequence[Unfinished]) -> Iterator[list[Unfinished]]:
+    """In their order: starts that follow one another together, `MOST` at once, everything else by itself."""
+    group: list[Unfinished] = []
+    for event in turns:
+        if group and (not _is_start(event) or not _is_start(group[0]) or len(group) == MOST):
+            yield group
+            group = []
+        group.append(event)
+    if group:
+        yield group
+
+
+def _is_start(event: Unfinished) -> bool:
+    """One that nobody has begun."""
+    return event.type is EventType.START and event.lease_status is LeaseStatus.PENDING

@@ -1,7 +1,10 @@
 """The reservation service: its parts put together. The use cases are in `leases` and `host`."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
 
 from sqlalchemy import Engine
 
@@ -12,11 +15,30 @@ from moorage.core.ids import Ids
 from moorage.jobs.duties import Wakeups
 from moorage.placement.client import PlacementClient
 from moorage.reservation.admission import Admission
+from moorage.reservation.agenda import Agenda
+from moorage.reservation.asking import Asking
+from moorage.reservation.before_end import Allowed
+from moorage.reservation.effects import Effects
+from moorage.reservation.enforcement import Enforcement, Rules
+from moorage.reservation.external import ExternalService
+from moorage.reservation.groups import GroupSteps
+from moorage.reservation.healing import Healing
 from moorage.reservation.host import Hosts, ReservedHosts
 from moorage.reservation.instance import InstanceSteps
 from moorage.reservation.leases import Leases
+from moorage.reservation.lending import LendingSteps
+from moorage.reservation.lists import Lists
+from moorage.reservation.maintenance import Maintenance
+from moorage.reservation.notices import MailServer, NoticeSteps
+from moorage.reservation.offers import Offers
 from moorage.reservation.operations import Operations
+from moorage.reservation.planning import Planning
+from moorage.reservation.regions import Programming, RegionSteps
 from moorage.reservation.runner import TOPIC, ReservationRunner
+from moorage.reservation.snapshots import SnapshotSteps
+from moorage.reservation.sources import ProfileLookup, Sources
+from moorage.reservation.together import StartsTogether
+from moorage.reservation.watch import HostWatch
 from moorage.wire.microversion import Version, parse
 
 log = logging.getLogger(__name__)
@@ -31,10 +53,22 @@ class ReservationSettings:
     minutes_before_end: int = 60  #: when before_end_lease is due, where a lease gives no time
     cleaning_time_s: int = 0  #: a host stays taken for so long after each lease
     start_deadline_s: int = 3600  #: a start that fails is repeated for so long, and never beyond the lease's end
+    healing_interval_s: int = 3600  #: leases that start within it are moved off a host that failed
+    hold_s: int = 600  #: a hold lasts so long
+    max_holds: int = 10  #: of one project, at one time
+    compat_server_groups: bool = False  #: reservations with affinity or anti-affinity get a server group, see `groups`
+    before_end_of_hosts: str = ""  #: what before_end ``default`` means where whole hosts are lent: this or ``snapshot``
+    allowed: Allowed = field(default_factory=Allowed)  #: what leases may ask for before their end
+    mail: MailServer | None = None
+    requests_at_once: int = 1  #: of leases that start together; one after the other keeps the same order every time
+
+
+class Accelerators(ProfileLookup, Programming, Protocol):
+    """What reservations need of the accelerator service."""
 
 
 class ReservationService:
-    """`leases` and `hosts` are what the API offers; `operations` is what the runner works with."""
+    """`leases`, `lists`, `offers` and `hosts` are what the API offers; `operations` is what the runner works with."""
 
     def __init__(
         self,
@@ -46,39 +80,113 @@ class ReservationService:
         wakeups: Wakeups,
         *,
         settings: ReservationSettings | None = None,
+        rules: Rules | None = None,
+        external: ExternalService | None = None,
         worker: str | None = None,
+        accelerators: Accelerators | None = None,
     ) -> None:
-        """`worker` names this process in claims; it must differ from every other's."""
+        """`worker` names this process in claims; it must differ from every other's. `accelerators`: None in a cloud
+        without any, where nobody can name a device profile or a bitstream.
+        """
         settings = settings or ReservationSettings()
         self._placement = placement
         self._engine = engine
         self._clock = clock
         self._admission = Admission(engine, clock)
-        self.operations = Operations(
+        self._compute = compute
+        self.enforcement = Enforcement(engine, rules or Rules(), external)
+        self.operations, self._together = self._operations(settings, ids, worker, accelerators)
+
+        sources = Sources(placement, compute, accelerators)
+        asking = Asking(engine, sources)
+
+        def tell_runner() -> None:
+            wakeups.wake(TOPIC)
+
+        self.leases = self._leases(settings, ids, sources, asking, tell_runner)
+        self.lists = Lists(engine)
+        self._healing = Healing(
             engine,
             clock,
-            ids,
-            InstanceSteps(placement, compute),
-            worker=worker or ids.uuid(),
-            start_deadline_s=settings.start_deadline_s,
+            self._admission,
+            self.operations,
+            self.leases,
+            asking,
+            ahead_s=settings.healing_interval_s,
+            on_change=tell_runner,
         )
-        self.leases = Leases(
-            engine,
-            clock,
+        self.offers = self._offers(settings, ids)
+        self.agenda = Agenda(engine, clock, self._admission, asking)
+        self.maintenance = Maintenance(engine, clock, self.leases)
+        self.hosts = Hosts(engine, clock, ids, ReservedHosts(placement, compute, settings.freepool))
+
+    def _leases(
+        self,
+        settings: ReservationSettings,
+        ids: Ids,
+        sources: Sources,
+        asking: Asking,
+        on_change: Callable[[], None],
+    ) -> Leases:
+        return Leases(
+            self._engine,
+            self._clock,
             ids,
             self._admission,
             self.operations,
+            self.enforcement,
+            sources,
+            asking,
+            allowed=settings.allowed,
             minutes_before_end=settings.minutes_before_end,
             cleaning_time_s=settings.cleaning_time_s,
-            on_change=lambda: wakeups.wake(TOPIC),
+            on_change=on_change,
         )
-        self.hosts = Hosts(
-            engine,
-            clock,
+
+    def _offers(self, settings: ReservationSettings, ids: Ids) -> Offers:
+        return Offers(
+            self._engine,
+            self._clock,
             ids,
-            ReservedHosts(placement, compute, settings.freepool),
-            on_change=self._admission.forget,
+            self._admission,
+            self.leases,
+            self.enforcement,
+            cleaning_time_s=settings.cleaning_time_s,
+            hold_s=settings.hold_s,
+            max_holds=settings.max_holds,
         )
+
+    def _operations(
+        self, settings: ReservationSettings, ids: Ids, worker: str | None, accelerators: Accelerators | None
+    ) -> tuple[Operations, StartsTogether]:
+        instances = InstanceSteps(self._placement, self._compute)
+        steps = (
+            instances,
+            GroupSteps(self._engine, self._compute),
+            LendingSteps(self._compute, settings.freepool),
+            RegionSteps(accelerators),
+            self.enforcement,
+            SnapshotSteps(self._compute),
+            NoticeSteps(self._engine, settings.allowed, settings.mail),
+        )
+        effects = Effects([each.actions for each in steps], instances.joint)
+        operations = Operations(
+            self._engine,
+            self._clock,
+            ids,
+            effects,
+            Planning(self.enforcement.tells_ends, settings.compat_server_groups, settings.before_end_of_hosts),
+            instances.generation,
+            worker=worker or ids.uuid(),
+            start_deadline_s=settings.start_deadline_s,
+        )
+        return operations, StartsTogether(
+            self._engine, self._clock, effects, operations, requests_at_once=settings.requests_at_once
+        )
+
+    def now(self) -> datetime:
+        """For what requests say of time."""
+        return self._clock.now()
 
     def check_placement(self) -> None:
         """Raises `StartError` when Placement is too old for nested providers in candidates (R36).
@@ -97,4 +205,8 @@ class ReservationService:
 
     def runner(self, *, poll_s: float | None = None) -> ReservationRunner:
         """The duty that belongs to this service, see `ReservationRunner` for `poll_s`."""
-        return ReservationRunner(self._engine, self._clock, self.operations, poll_s=poll_s)
+        return ReservationRunner(self._engine, self._clock, self.operations, self._together, poll_s=poll_s)
+
+    def watch(self, *, period_s: float) -> HostWatch:
+        """The duty that notices when hosts fail and when they are back."""
+        return HostWatch(self._engine, self._clock, self._compute, self._admission, self._healing, period_s=period_s)

@@ -1,56 +1,47 @@
-"""SQL of leases and their reservations. Events and steps are in `event_store`, hosts in `host_store`.
+"""SQL of leases and their reservations. What is asked for is in `request_store`, events and steps in `event_store`,
+hosts in `host_store`.
 
 Whoever changes a lease locks its row first (`lock`), hosts after it and in the order of their ids: one order for
 everybody, so that no two transactions wait for each other.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from moorage.core.errors import Conflict
-from moorage.reservation import event_store
+from moorage.reservation import event_store, request_store
+from moorage.reservation.before_end import EndAction, EndActionKind
 from moorage.reservation.model import (
     LEASE_STATES,
     RESERVATION_STATES,
     Event,
     Generation,
-    InstanceRequest,
     Lease,
     LeaseStatus,
     Reservation,
     ReservationStatus,
-    Size,
 )
-from moorage.reservation.tables import instance_reservations, leases, older_reservations, reservations
+from moorage.reservation.tables import leases, older_reservations, reservations
 
 _ALL = select(leases).order_by(leases.c.created_at, leases.c.id)
 _OF_PROJECT = _ALL.where(leases.c.project_id == bindparam("project_id"))
 _ONE = select(leases).where(leases.c.id == bindparam("lease_id"))
 _LOCK = select(leases.c.id).where(leases.c.id == bindparam("lease_id")).with_for_update()
 
-_DETAILS = (
-    "vcpus",
-    "memory_mb",
-    "disk_gb",
-    "amount",
-    "affinity",
-    "resource_properties",
-    "flavor_id",
-)
+_LOCK_MANY = select(leases.c.id).order_by(leases.c.id).with_for_update()
+
 _RESERVATIONS = (
-    select(
+    request_store.joined(
         reservations,
-        *(instance_reservations.c[name] for name in _DETAILS),
         older_reservations.c.reservation_id.label("older_id"),
         older_reservations.c.generation,
         older_reservations.c.aggregate_id,
         older_reservations.c.server_group_id,
     )
-    .join(instance_reservations, instance_reservations.c.reservation_id == reservations.c.id)
     .outerjoin(older_reservations, older_reservations.c.reservation_id == reservations.c.id)
     .order_by(reservations.c.lease_id, reservations.c.position)
 )
@@ -78,12 +69,13 @@ def insert_lease(connection: Connection, lease: Lease) -> None:
             "status": lease.status,
             "degraded": lease.degraded,
             "created_at": lease.created_at,
+            "updated_at": lease.updated_at,
+            **({"before_end_actions": _listed(lease.before_end_actions)} if lease.before_end_actions else {}),
         },
     )
     for position, reservation in enumerate(lease.reservations):
         _insert_reservation(connection, reservation, position)
-    for event in lease.events:
-        event_store.insert_event(connection, event)
+    event_store.insert_events(connection, lease.events)
 
 
 def all_leases(connection: Connection, project_id: str | None = None) -> list[Lease]:
@@ -94,9 +86,17 @@ def all_leases(connection: Connection, project_id: str | None = None) -> list[Le
         found[row.lease_id].append(_reservation(row))
     events = event_store.by_lease(connection, project_id)
     return [
-        _lease(row, found[row.id], events[row.id])
+        lease_of(row, found[row.id], events[row.id])
         for row in connection.execute(_OF_PROJECT if wanted else _ALL, wanted)
     ]
+
+
+def reservations_of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Reservation]]:
+    """{lease id: its reservations}; none for those that have none."""
+    found: dict[str, list[Reservation]] = defaultdict(list)
+    for row in connection.execute(_RESERVATIONS.where(reservations.c.lease_id.in_(ids))):
+        found[row.lease_id].append(_reservation(row))
+    return found
 
 
 def find_lease(connection: Connection, lease_id: str) -> Lease | None:
@@ -104,13 +104,45 @@ def find_lease(connection: Connection, lease_id: str) -> Lease | None:
     if row is None:
         return None
     found = [_reservation(each) for each in connection.execute(_RESERVATIONS_OF, {"lease_id": lease_id})]
-    return _lease(row, found, event_store.of_lease(connection, lease_id))
+    return lease_of(row, found, event_store.of_lease(connection, lease_id))
+
+
+def lease_with(connection: Connection, reservation_id: str) -> Lease | None:
+    """The lease that has this reservation."""
+    statement = select(reservations.c.lease_id).where(reservations.c.id == reservation_id)
+    lease_id = connection.execute(statement).scalar_one_or_none()
+    return None if lease_id is None else find_lease(connection, lease_id)
 
 
 def lock(connection: Connection, lease_id: str) -> Lease | None:
     """The lease as it is now; nobody else changes it before this transaction ends."""
     connection.execute(_LOCK, {"lease_id": lease_id})
     return find_lease(connection, lease_id)
+
+
+def lock_all(connection: Connection, ids: Collection[str]) -> dict[str, Lease]:
+    """{lease id: the lease as it is now} of those that are there, locked; five statements whatever their number."""
+    if not ids:
+        return {}
+    lock_rows(connection, ids)
+    rows = connection.execute(select(leases).where(leases.c.id.in_(ids))).all()
+    found, events = reservations_of_leases(connection, ids), event_store.of_leases(connection, ids)
+    return {row.id: lease_of(row, found[row.id], events[row.id]) for row in rows}
+
+
+def lock_rows(connection: Connection, ids: Collection[str]) -> None:
+    """In the order of their ids, as whoever locks several does."""
+    connection.execute(_LOCK_MANY.where(leases.c.id.in_(ids)))
+
+
+def move_all(
+    connection: Connection, ids: Collection[str], before: LeaseStatus, after: LeaseStatus, now: datetime
+) -> None:
+    """All these leases from one state into another. Raises `Conflict` where one is not in it, and none is to move."""
+    LEASE_STATES.check(before, after)
+    moving = update(leases).where(leases.c.id.in_(ids), leases.c.status == before)
+    if connection.execute(moving.values(status=after, updated_at=now)).rowcount != len(ids):
+        raise Conflict(f"lease {' or '.join(ids)} was changed by another request", code="reservation.lease_changed")
 
 
 def move(connection: Connection, lease: Lease, after: LeaseStatus, now: datetime) -> None:
@@ -129,23 +161,20 @@ def change(connection: Connection, lease_id: str, now: datetime, **values: str |
     connection.execute(_UPDATE, {"lease_id": lease_id, "updated_at": now, **values})
 
 
-def move_reservations(connection: Connection, lease_id: str, status: ReservationStatus, now: datetime) -> None:
-    """All reservations of the lease from whose state that is a step (`RESERVATION_STATES`); others stay."""
+def change_actions(connection: Connection, lease_id: str, actions: Iterable[EndAction], now: datetime) -> None:
+    connection.execute(_UPDATE, {"lease_id": lease_id, "before_end_actions": _listed(actions), "updated_at": now})
+
+
+def move_reservations(
+    connection: Connection, lease_ids: Collection[str], status: ReservationStatus, now: datetime
+) -> None:
+    """All reservations of the leases from whose state that is a step (`RESERVATION_STATES`); others stay."""
     before = RESERVATION_STATES.before(status)
     connection.execute(
         update(reservations)
-        .where(reservations.c.lease_id == lease_id, reservations.c.status.in_(before))
+        .where(reservations.c.lease_id.in_(lease_ids), reservations.c.status.in_(before))
         .values(status=status, updated_at=now)
     )
-
-
-def change_request(connection: Connection, reservation_id: str, request: InstanceRequest, now: datetime) -> None:
-    connection.execute(
-        update(instance_reservations)
-        .where(instance_reservations.c.reservation_id == reservation_id)
-        .values(**_request_values(request), updated_at=now)
-    )
-    connection.execute(update(reservations).where(reservations.c.id == reservation_id).values(updated_at=now))
 
 
 def tell_apart(connection: Connection, reservation_id: str, generation: Generation) -> None:
@@ -157,13 +186,43 @@ def tell_apart(connection: Connection, reservation_id: str, generation: Generati
     )
 
 
+def set_server_group(connection: Connection, reservation_id: str, group_id: str | None) -> bool:
+    """Of a reservation that is no older system's, but has a group as one of those. False where it is gone."""
+    if connection.execute(select(reservations.c.id).where(reservations.c.id == reservation_id)).first() is None:
+        return False
+    values = {"generation": Generation.PURE, "server_group_id": group_id}
+    own = update(older_reservations).where(older_reservations.c.reservation_id == reservation_id)
+    if connection.execute(own.values(values)).rowcount == 0:
+        connection.execute(insert(older_reservations), {"reservation_id": reservation_id} | values)
+    return True
+
+
+def mark(
+    connection: Connection, lease_id: str, degraded: bool, flags: Mapping[str, tuple[bool, bool]], now: datetime
+) -> None:
+    """`flags`: {reservation id: (missing_resources, resources_changed)}"""
+    connection.execute(_UPDATE, {"lease_id": lease_id, "degraded": degraded, "updated_at": now})
+    for reservation_id, (missing, changed) in flags.items():
+        connection.execute(
+            update(reservations)
+            .where(reservations.c.id == reservation_id)
+            .values(missing_resources=missing, resources_changed=changed, updated_at=now)
+        )
+
+
+def degraded_leases(connection: Connection) -> list[str]:
+    """Ids of those that are not over."""
+    statement = select(leases.c.id).where(leases.c.degraded.is_(True), leases.c.status != LeaseStatus.TERMINATED)
+    return list(connection.execute(statement.order_by(leases.c.id)).scalars())
+
+
 def delete_lease(connection: Connection, lease_id: str) -> None:
     """The lease and everything below it. The host allocations must be gone already."""
     ids = list(connection.execute(_IDS_OF, {"lease_id": lease_id}).scalars())
     event_store.delete_of_lease(connection, lease_id)
     if ids:
         connection.execute(delete(older_reservations).where(older_reservations.c.reservation_id.in_(ids)))
-        connection.execute(delete(instance_reservations).where(instance_reservations.c.reservation_id.in_(ids)))
+        request_store.delete_requests(connection, ids)
     connection.execute(delete(reservations).where(reservations.c.lease_id == lease_id))
     connection.execute(delete(leases).where(leases.c.id == lease_id))
 
@@ -181,18 +240,10 @@ def _insert_reservation(connection: Connection, reservation: Reservation, positi
             "missing_resources": reservation.missing_resources,
             "resources_changed": reservation.resources_changed,
             "created_at": reservation.created_at,
+            "updated_at": reservation.updated_at,
         },
     )
-    connection.execute(
-        insert(instance_reservations),
-        {
-            "id": reservation.resource_id,
-            "reservation_id": reservation.id,
-            "flavor_id": reservation.flavor_id,
-            "created_at": reservation.created_at,
-            **_request_values(reservation.request),
-        },
-    )
+    request_store.insert_request(connection, reservation)
     if reservation.generation is not Generation.PURE:
         connection.execute(
             insert(older_reservations),
@@ -205,18 +256,7 @@ def _insert_reservation(connection: Connection, reservation: Reservation, positi
         )
 
 
-def _request_values(request: InstanceRequest) -> dict[str, Any]:
-    return {
-        "vcpus": request.size.vcpus,
-        "memory_mb": request.size.memory_mb,
-        "disk_gb": request.size.disk_gb,
-        "amount": request.amount,
-        "affinity": request.affinity,
-        "resource_properties": request.resource_properties,
-    }
-
-
-def _lease(row: Row[Any], found: Iterable[Reservation], events: Iterable[Event]) -> Lease:
+def lease_of(row: Row[Any], found: Iterable[Reservation], events: Iterable[Event]) -> Lease:
     return Lease(
         id=row.id,
         name=row.name,
@@ -231,7 +271,12 @@ def _lease(row: Row[Any], found: Iterable[Reservation], events: Iterable[Event])
         updated_at=row.updated_at,
         reservations=tuple(found),
         events=tuple(events),
+        before_end_actions=tuple(EndAction(EndActionKind(kind), of) for kind, of in row.before_end_actions or ()),
     )
+
+
+def _listed(actions: Iterable[EndAction]) -> list[tuple[str, str]] | None:
+    return [(each.kind, each.target) for each in actions] or None
 
 
 def _reservation(row: Row[Any]) -> Reservation:
@@ -243,9 +288,7 @@ def _reservation(row: Row[Any]) -> Reservation:
         status=ReservationStatus(row.status),
         missing_resources=row.missing_resources,
         resources_changed=row.resources_changed,
-        request=InstanceRequest(
-            Size(row.vcpus, row.memory_mb, row.disk_gb), row.amount, row.affinity, row.resource_properties
-        ),
+        request=request_store.request_of(row),
         flavor_id=row.flavor_id,
         aggregate_id=row.aggregate_id,
         server_group_id=row.server_group_id,

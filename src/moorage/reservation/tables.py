@@ -17,13 +17,18 @@ leases = Table(
     Column("id", Uuid, primary_key=True),
     Column("name", String(255), nullable=False),
     Column("user_id", String(255), nullable=False),
-    Column("project_id", String(255), nullable=False, index=True),
+    Column("project_id", String(255), nullable=False),
     Column("start_date", UtcDateTime, nullable=False),
     Column("end_date", UtcDateTime, nullable=False),
     Column("trust_id", String(36)),
     Column("status", String(16), nullable=False),
     Column("degraded", Boolean, nullable=False),
+    Column("before_end_actions", Json),  # [[kind, target]]; NULL: none
     *_times(),
+    # Pages of lists, of a project's leases or of all: one range in the order of the page, whatever the length.
+    *(Index(None, *of, key, "id") for of in ((), ("project_id",)) for key in ("created_at", "start_date", "end_date")),
+    Index(None, "name"),
+    Index(None, "status", "created_at", "id"),
     **TABLE_OPTIONS,
 )
 
@@ -55,15 +60,32 @@ instance_reservations = Table(
     Column("affinity", Boolean, nullable=True),
     Column("resource_properties", Text, nullable=False),
     Column("flavor_id", String(36)),
+    Column("source", Json),  # NULL: the size is all. Else a flavor or a list of resources, whose sizes these are.
     # An older system's. Nothing reads or writes them: their values are in `older_reservations`, so that
-    # migration 0003 may drop them at any time (R35).
+    # migration 0099 may drop them at any time (R35).
     Column("aggregate_id", Integer),
     Column("server_group_id", String(36)),
     *_times(),
     **TABLE_OPTIONS,
 )
 
-# What a reservation of an older system has in Nova (R25, R33). New ones have no row here (R10).
+# Of whole hosts. What an older system has here beside them is known without: the aggregate's name is the reservation's id.
+computehost_reservations = Table(
+    "computehost_reservations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("reservation_id", Uuid, ForeignKey("reservations.id"), nullable=False, unique=True),
+    Column("min_hosts", Integer, nullable=False),
+    Column("max_hosts", Integer, nullable=False),
+    Column("hypervisor_properties", Text, nullable=False),
+    Column("resource_properties", Text, nullable=False),
+    Column("before_end", String(36), nullable=False),
+    *_times(),
+    **TABLE_OPTIONS,
+)
+
+# What a reservation of an older system has in Nova (R25, R33). New ones have no row here (R10), but where server groups
+# are made for them as there (A2).
 older_reservations = Table(
     "older_reservations",
     metadata,
@@ -127,11 +149,14 @@ computehosts = Table(
     Column("trust_id", String(36)),
     Column("reservable", Boolean, nullable=False),
     Column("ready", Boolean, nullable=False),  # false while it is being registered or removed
+    # Raised with every change of what is allocated or offered on the host: who has seen this one has seen all.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
     *_times(),
     **TABLE_OPTIONS,
 )
 
-# The capacity that may be given out, as Placement last said: (total - reserved) * allocation_ratio.
+# The capacity that may be given out, as Placement last said: (total - reserved) * allocation_ratio. `resource_class` is a
+# label (`demand`): a class that several providers of the host have is there several times.
 computehost_resources = Table(
     "computehost_resources",
     metadata,
@@ -139,6 +164,8 @@ computehost_resources = Table(
     Column("resource_class", String(255), primary_key=True),
     Column("capacity", BigInteger, nullable=False),
     Column("max_unit", BigInteger, nullable=False),
+    Column("provider", String(255)),  # its name; NULL: the host was last read before that was kept
+    Column("above", Json),  # names of the providers that it lies below, of the host's tree
     **TABLE_OPTIONS,
 )
 
@@ -178,5 +205,58 @@ computehost_allocations = Table(
     Column("resources", Json, nullable=False),  # {resource class: amount}
     *_times(),
     Index(None, "compute_host_id", "start_date", "end_date"),
+    **TABLE_OPTIONS,
+)
+
+# Room that is kept for a project until `expires_at`, so that it may become a lease. Expired ones count as absent.
+holds = Table(
+    "holds",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("user_id", String(255), nullable=False),
+    Column("project_id", String(255), nullable=False),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False, index=True),
+    Column("requests", Json, nullable=False),  # [reservation as the request named it]
+    Column("created_at", UtcDateTime, nullable=False),
+    Index(None, "project_id", "expires_at"),
+    **TABLE_OPTIONS,
+)
+
+# As `computehost_allocations`: one row per slot, of the reservation at `position`.
+hold_allocations = Table(
+    "hold_allocations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("hold_id", Uuid, ForeignKey("holds.id"), nullable=False, index=True),
+    Column("position", Integer, nullable=False),
+    Column("compute_host_id", Integer, ForeignKey("computehosts.id"), nullable=False, index=True),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    Column("resources", Json, nullable=False),
+    **TABLE_OPTIONS,
+)
+
+# NULL: the limits of who has none of its own. The row is also what requests of a project wait for, one after another.
+project_limits = Table(
+    "project_limits",
+    metadata,
+    Column("project_id", String(255), primary_key=True),
+    Column("limits", Json),  # {"now": {resource class: units}, "hours": {resource class: units times hours}}
+    **TABLE_OPTIONS,
+)
+
+# What reservations take and took, kept when their lease is deleted: who deletes a lease has had its hours all the same.
+project_usage = Table(
+    "project_usage",
+    metadata,
+    Column("reservation_id", Uuid, primary_key=True),
+    Column("lease_id", Uuid, nullable=False, index=True),
+    Column("project_id", String(255), nullable=False),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    Column("amounts", Json, nullable=False),  # {resource class: units}
+    Index(None, "project_id", "end_date"),
     **TABLE_OPTIONS,
 )

@@ -5,25 +5,24 @@ refusal comes first and changes nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
 from moorage.core.errors import Conflict, Forbidden, Invalid
+from moorage.reservation.before_end import EndAction
 from moorage.reservation.model import (
     STABLE,
+    Event,
     EventStatus,
     EventType,
-    Generation,
-    InstanceRequest,
     Lease,
     LeaseStatus,
-    Reservation,
-    ReservationStatus,
-    Size,
     before_end_time,
     floor_minute,
 )
+from moorage.reservation.requests import Request, ReservationChange, Wish
+from moorage.reservation.resource_types.registry import type_named
 
 #: A date as requests give it: a moment, or the current minute.
 When: TypeAlias = datetime | Literal["now"]
@@ -35,22 +34,8 @@ class NewLease:
     start_date: When
     end_date: When
     before_end_date: datetime | None = None
-    reservations: tuple[InstanceRequest, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReservationChange:
-    """None leaves a value as it is; of affinity, which may be None itself, `affinity_given` tells."""
-
-    id: str
-    resource_type: str | None = None
-    vcpus: int | None = None
-    memory_mb: int | None = None
-    disk_gb: int | None = None
-    amount: int | None = None
-    affinity: bool | None = None
-    affinity_given: bool = False
-    resource_properties: str | None = None
+    reservations: tuple[Wish, ...] = ()
+    before_end_actions: tuple[EndAction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +45,7 @@ class LeaseChange:
     end_date: When | None = None
     before_end_date: datetime | None = None
     reservations: tuple[ReservationChange, ...] = ()
+    before_end_actions: tuple[EndAction, ...] | None = None  #: instead of all that there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +56,8 @@ class Decision:
     start_date: datetime
     end_date: datetime
     before_end: datetime
-    requests: dict[str, InstanceRequest] = field(default_factory=dict)  #: {reservation id: its new request}
+    before_end_actions: tuple[EndAction, ...] = ()
+    requests: dict[str, Request] = field(default_factory=dict)  #: {reservation id: its new request}
     moved: bool = False  #: the period is another one
     grows: bool = False  #: the new period holds time that the old one does not
 
@@ -103,7 +90,7 @@ def decide(lease: Lease, change: LeaseChange, now: datetime) -> Decision:
     start, end = _period(lease, change, floor_minute(now))
     _check_reservations(lease, change.reservations)
     requests = {
-        each.id: _request(reservation, each)
+        each.id: type_named(reservation.resource_type).changed(reservation, each)
         for each in change.reservations
         for reservation in lease.reservations
         if reservation.id == each.id
@@ -113,15 +100,13 @@ def decide(lease: Lease, change: LeaseChange, now: datetime) -> Decision:
     moved = (start, end) != (lease.start_date, lease.end_date)
     if lease.status is LeaseStatus.TERMINATED and (moved or changed or change.before_end_date):
         raise Conflict(f"lease {lease.id} has ended; only its name can be changed")
-    for reservation in lease.reservations:
-        if reservation.id in changed:
-            _check_older(reservation, changed[reservation.id])
-            _check_active(reservation, changed[reservation.id])
+    before_end = _before_end(lease, change, start, end)
     return Decision(
         name=lease.name if change.name is None else change.name,
         start_date=start,
         end_date=end,
-        before_end=_before_end(lease, change, start, end),
+        before_end=before_end,
+        before_end_actions=_actions(lease, change, before_end, now),
         requests=changed,
         moved=moved,
         grows=start < lease.start_date or end > lease.end_date,
@@ -159,6 +144,23 @@ def _before_end(lease: Lease, change: LeaseChange, start: datetime, end: datetim
     return min(end, max(start, end - (lease.end_date - event.time)))  # as long before the end as it was
 
 
+def rearmed(event: Event, due: datetime, now: datetime) -> bool:
+    """What is done before the end is done again when that is put off, whether it has been done or not."""
+    return event.type is EventType.BEFORE_END and event.time != due and due > now
+
+
+def _actions(lease: Lease, change: LeaseChange, due: datetime, now: datetime) -> tuple[EndAction, ...]:
+    wanted, event = change.before_end_actions, lease.event(EventType.BEFORE_END)
+    if wanted is None or wanted == lease.before_end_actions:
+        return lease.before_end_actions
+    if event is None or (event.status is not EventStatus.UNDONE and not rearmed(event, due, now)):
+        raise Conflict(
+            f"what lease {lease.id} asks for before its end has been begun; give a before_end_date to come with other "
+            "before_end_actions"
+        )
+    return wanted
+
+
 def _check_reservations(lease: Lease, changes: Sequence[ReservationChange]) -> None:
     types = {reservation.id: reservation.resource_type for reservation in lease.reservations}
     if unknown := sorted(each.id for each in changes if each.id not in types):
@@ -168,53 +170,6 @@ def _check_reservations(lease: Lease, changes: Sequence[ReservationChange]) -> N
     for each in changes:
         if each.resource_type not in (None, types[each.id]):
             raise Conflict("The resource type of a reservation cannot be changed")
-
-
-def _request(reservation: Reservation, change: ReservationChange) -> InstanceRequest:
-    old = reservation.request
-
-    def new(given: int | None, before: int) -> int:
-        return before if given is None else given
-
-    return replace(
-        old,
-        size=Size(
-            new(change.vcpus, old.size.vcpus),
-            new(change.memory_mb, old.size.memory_mb),
-            new(change.disk_gb, old.size.disk_gb),
-        ),
-        amount=new(change.amount, old.amount),
-        affinity=change.affinity if change.affinity_given else old.affinity,
-        resource_properties=(
-            old.resource_properties if change.resource_properties is None else change.resource_properties
-        ),
-    )
-
-
-def _check_older(reservation: Reservation, request: InstanceRequest) -> None:
-    """Its flavor and its server group were made by another system: they are used as they are (R25)."""
-    old = reservation.request
-    if reservation.generation is not Generation.PURE and (request.size, request.affinity) != (old.size, old.affinity):
-        raise Conflict(
-            f"reservation {reservation.id} was made by an older system; its size and affinity cannot be changed: "
-            "make a new lease"
-        )
-
-
-def _check_active(reservation: Reservation, request: InstanceRequest) -> None:
-    """A15: servers may run in an active reservation, so it only grows."""
-    old = reservation.request
-    if reservation.status is ReservationStatus.PENDING:
-        return
-    if reservation.status is not ReservationStatus.ACTIVE:
-        raise Conflict(f"reservation {reservation.id} is in state {reservation.status} and cannot be changed")
-    if replace(request, amount=old.amount) != old:
-        raise Conflict("An active reservation only accepts to update amount.")
-    if request.amount < old.amount:
-        raise Conflict(
-            "Instance reservation doesn't allow to reduce/replace reserved instance slots when the reservation is in "
-            "active status."
-        )
 
 
 def _resolve(when: When, current: datetime) -> datetime:

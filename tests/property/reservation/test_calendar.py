@@ -2,10 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moorage.reservation import calendar as calendar_module
 from moorage.reservation.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.demand import Demand
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTS = (3, 7, 8)
@@ -53,7 +56,7 @@ def minute_by_minute(hosts, taken, request, period):
 @settings(max_examples=300, deadline=None)
 def test_slots_equal_those_counted_minute_by_minute(hosts, taken, request, period):
     calendar = Calendar(hosts, taken)
-    assert calendar.slots(request, at(period[0]), at(period[1])).tolist() == minute_by_minute(
+    assert calendar.slots(Demand(request), at(period[0]), at(period[1])).tolist() == minute_by_minute(
         hosts, taken, request, period
     )
 
@@ -63,7 +66,7 @@ def test_slots_equal_those_counted_minute_by_minute(hosts, taken, request, perio
 def test_changes_on_top_equal_a_calendar_built_anew(hosts, taken, added, removed, request, period):
     gone, stay = taken[:removed], taken[removed:]
     calendar = Calendar(hosts, taken).with_usage(added).with_usage(usage.released() for usage in gone)
-    assert calendar.slots(request, at(period[0]), at(period[1])).tolist() == minute_by_minute(
+    assert calendar.slots(Demand(request), at(period[0]), at(period[1])).tolist() == minute_by_minute(
         hosts, [*stay, *added], request, period
     )
 
@@ -72,9 +75,50 @@ def test_changes_on_top_equal_a_calendar_built_anew(hosts, taken, added, removed
 @settings(max_examples=100, deadline=None)
 def test_changes_folded_into_the_block_change_no_answer(hosts, taken, request, period):
     listed = Calendar(hosts, []).with_usage(taken)
-    folded = Calendar(hosts, [])
-    for _ in range(40):  # 40 times the same and its opposite: more changes than are kept as a list
-        folded = folded.with_usage(taken).with_usage(usage.released() for usage in taken)
-    folded = folded.with_usage(taken)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(calendar_module, "MAX_CHANGES", 5)
+        folded = Calendar(hosts, [])
+        for _ in range(5):  # the same and its opposite: more changes than are kept as a list
+            folded = folded.with_usage(taken).with_usage(usage.released() for usage in taken)
+        folded = folded.with_usage(taken)
     start, end = at(period[0]), at(period[1])
-    assert folded.slots(request, start, end).tolist() == listed.slots(request, start, end).tolist()
+    assert folded.slots(Demand(request), start, end).tolist() == listed.slots(Demand(request), start, end).tolist()
+
+
+@given(
+    capacities,
+    capacities,
+    st.lists(usages, max_size=8),
+    st.lists(usages, max_size=8),
+    st.lists(usages, max_size=4),
+    st.sets(st.sampled_from(HOSTS), min_size=1),
+    st.sampled_from([1, 2, 256]),
+    periods,
+)
+@settings(max_examples=300, deadline=None)
+def test_hosts_that_are_read_anew_have_nothing_of_what_they_had(hosts, later, taken, anew, added, read, most, period):
+    """Also where they had changed already, more is put on top, and all of it is folded in. `most`: hosts that differ."""
+    anew = [usage for usage in anew if usage.host in read]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(calendar_module, "MAX_CHANGED_HOSTS", most)
+        calendar = Calendar(hosts, taken[:4]).with_usage(taken[4:])
+        calendar = calendar.replaced([host for host in later if host.host in read], anew).with_usage(added)
+    there = [new if new.host in read else old for old, new in zip(hosts, later, strict=True)]
+    expected = Calendar(there, [*(usage for usage in taken if usage.host not in read), *anew, *added])
+    start, end = at(period[0]), at(period[1])
+    assert calendar.capacity.tolist() == expected.capacity.tolist()
+    assert calendar.peak(start, end).tolist() == expected.peak(start, end).tolist()
+    assert used_over_time(calendar) == used_over_time(expected)
+
+
+def used_over_time(calendar):
+    """{(host, minute): usage}, where anything is used."""
+    segments = calendar.segments()
+    return {
+        (row, second): use
+        for row, start, end, use in zip(
+            *(getattr(segments, name).tolist() for name in ("row", "start", "end", "use")), strict=True
+        )
+        for second in range(start, end, 60)
+        if any(use)
+    }

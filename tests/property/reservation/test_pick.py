@@ -5,11 +5,20 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.reservation.pick import Ask, pickup_hosts
+from moorage.reservation.demand import Demand
+from moorage.reservation.pick import Ask
+from tests.unit.reservation.picking import pickup_hosts
 
 slots = st.dictionaries(st.integers(1, 4), st.integers(1, 4), max_size=4)
 affinities = st.sampled_from([None, True, False])
 held = st.dictionaries(st.integers(1, 4), st.integers(1, 2), max_size=2)
+
+
+ONE = Demand({"VCPU": 1})
+
+
+def slots_of(counts):
+    return {host: [ONE.wanted] * count for host, count in counts.items()}
 
 
 def admitted(picked: dict[int, int], affinity: bool | None) -> bool:
@@ -26,7 +35,7 @@ def test_a_choice_is_made_exactly_when_there_is_one(slots, amount, affinity, hel
         if sum(counts) == amount
     ]
     possible = any(admitted(way, affinity) for way in ways)
-    picked = pickup_hosts(slots, Ask("r", {"VCPU": 1}, amount, affinity, held=held))
+    picked = pickup_hosts(slots, Ask("r", ONE, amount, affinity, held=slots_of(held)))
     assert (picked is not None) == possible
     if picked is not None:
         assert sum(picked.values()) == amount
@@ -37,7 +46,7 @@ def test_a_choice_is_made_exactly_when_there_is_one(slots, amount, affinity, hel
 @given(slots, st.integers(1, 8), held)
 @settings(max_examples=300, deadline=None)
 def test_without_policy_as_much_as_possible_is_kept(slots, amount, held):
-    picked = pickup_hosts(slots, Ask("r", {"VCPU": 1}, amount, None, held=held))
+    picked = pickup_hosts(slots, Ask("r", ONE, amount, None, held=slots_of(held)))
     if picked is not None:
         keepable = sum(min(count, slots.get(host, 0)) for host, count in held.items())
         kept = sum(min(count, picked.get(host, 0)) for host, count in held.items())

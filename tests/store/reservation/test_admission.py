@@ -4,16 +4,19 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db import migrations
 from moorage.db.transactions import read, write
 from moorage.reservation import host_store, store
-from moorage.reservation.admission import Admission, NotEnoughHostsAvailable
+from moorage.reservation.admission import Admission, Booking, NotEnoughHostsAvailable
 from moorage.reservation.calendar import Calendar
-from moorage.reservation.model import Allocation, InstanceRequest, Size
+from moorage.reservation.demand import Demand
+from moorage.reservation.model import Allocation
 from moorage.reservation.pick import Ask
+from moorage.reservation.requests import InstanceRequest, Size
 from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
 
 
@@ -32,16 +35,17 @@ def admit(engine, admission, seed, amount=1, *, vcpus=8, affinity=None, start=ST
 
     def commit(connection, plan):
         store.insert_lease(connection, lease)
+        placing = plan[reservation.id]
         rows = [
-            Allocation(ids.uuid(), host, reservation.id, start, end, request.size.resources())
-            for host, count in plan[reservation.id].items()
-            for _ in range(count)
+            Allocation(ids.uuid(), host, reservation.id, start, end, amounts)
+            for host, slots in placing.items()
+            for amounts in slots
         ]
         host_store.insert_allocations(connection, rows, NOW)
-        return dict(plan[reservation.id])
+        return {host: len(slots) for host, slots in placing.items()}
 
-    ask = Ask(reservation.id, request.size.resources(), amount, affinity)
-    return admission.admit([ask], start, end, commit=commit)
+    ask = Ask(reservation.id, Demand(request.size.resources()), amount, affinity)
+    return admission.admit(Booking([ask], start, end), commit=commit)
 
 
 def peak_of(engine):
@@ -168,3 +172,46 @@ def test_a_host_that_was_withdrawn_is_not_given_out(database):
         host_store.set_ready(connection, host_id, ready=False)
     with pytest.raises(NotEnoughHostsAvailable):
         admit(database, admission, 1)
+
+
+def test_what_others_did_is_read_host_by_host(database):
+    """Only hosts whose revision has changed are read again, and what is made of them is the whole truth."""
+    hosts = [add_host(database, f"compute-{n}") for n in range(4)]
+    here, elsewhere = Admission(database, VirtualClock(NOW)), Admission(database, VirtualClock(NOW))
+    here.calendar()
+    for number in range(6):
+        admit(database, elsewhere, number, 1, vcpus=1 + number % 3, start=START + timedelta(hours=number))
+        if number % 2:
+            admit(database, here, 100 + number, 2, vcpus=2, affinity=False)
+        with read(database) as connection:
+            taken = store.all_leases(connection)[number // 2]
+        if number == 4:
+            with write(database) as connection:
+                host_store.delete_allocations_of(connection, [each.id for each in taken.reservations])
+                store.delete_lease(connection, taken.id)
+        with read(database) as connection:
+            whole = Calendar(host_store.capacities(connection), host_store.live_usages(connection, NOW))
+        for hour in range(0, 40, 5):
+            window = START + timedelta(hours=hour - 5), START + timedelta(hours=hour)
+            assert here.calendar().peak(*window).tolist() == whole.peak(*window).tolist()
+    assert [host for host in hosts if host not in whole.hosts] == []
+
+
+def test_only_the_changed_hosts_are_read(database):
+    for number in range(20):
+        add_host(database, f"compute-{number}")
+    add_host(database, "compute-far", wanted_id=10 * host_store.PART)
+    here, elsewhere = Admission(database, VirtualClock(NOW)), Admission(database, VirtualClock(NOW))
+    here.calendar()
+    for number in range(3):
+        admit(database, elsewhere, number, 1)
+    seen = []
+    sa.event.listen(database, "before_cursor_execute", lambda *args: seen.append((args[2], args[3])))
+    here.calendar()
+    (asked,) = [given for said, given in seen if "FROM computehost_allocations" in said]
+    assert len(asked) <= 4, "a moment and three hosts"
+    (asked,) = [given for said, given in seen if "BETWEEN" in said]
+    assert len(asked) == 2, "the revisions of one part of the hosts"
+    seen.clear()
+    here.calendar()
+    assert not any("FROM computehost_allocations" in said for said, _ in seen)

@@ -10,7 +10,9 @@ from moorage.db import migrations
 from moorage.db.engine import WRITE_OPTION
 from moorage.db.transactions import read, write
 from moorage.reservation import store
-from moorage.reservation.model import InstanceRequest, ReservationStatus, Size
+from moorage.reservation.model import ReservationStatus
+from moorage.reservation.requests import InstanceRequest, Size
+from moorage.reservation.tables import metadata
 from tests.store.reservation.worlds import NOW, new_lease
 
 COLUMNS = {"aggregate_id", "server_group_id"}
@@ -82,19 +84,20 @@ def test_the_columns_are_not_dropped_while_older_rows_live(older, ids):
     late = put(older, ids, affinity=None, group_id="group")
     for each in (lease, late):
         with pytest.raises(StartError, match="of an older system are not over; end or delete"):
-            migrations.upgrade(older, "reservation", "0003")
+            migrations.upgrade(older, "reservation", "0099")
         assert columns(older).keys() >= COLUMNS
         with write(older) as connection:
-            store.move_reservations(connection, each.id, ReservationStatus.DELETED, NOW)
-    migrations.upgrade(older, "reservation", "0003")
+            store.move_reservations(connection, [each.id], ReservationStatus.DELETED, NOW)
+    migrations.upgrade(older, "reservation", "0099")
     assert not columns(older).keys() & COLUMNS
 
 
 def test_everything_works_without_the_columns(engine, ids):
     """R35 (instance-reservation): and a start of the same program leaves them dropped."""
-    migrations.upgrade(engine, "reservation", "0003")
+    migrations.upgrade(engine, "reservation", "0099")
     migrations.upgrade(engine, "reservation")
     assert migrations.is_current(engine, "reservation")
+    assert migrations.current(engine, "reservation") == migrations.head("reservation")
     assert not columns(engine).keys() & COLUMNS
     lease = new_lease(ids)
     with write(engine) as connection:
@@ -102,3 +105,23 @@ def test_everything_works_without_the_columns(engine, ids):
     assert found(engine, lease).request == lease.reservations[0].request
     with write(engine) as connection:
         store.delete_lease(connection, lease.id)
+
+
+@pytest.mark.parametrize("ran", ["0002", "0003", "0004", "0005", "0006", "0007"])
+def test_a_database_that_stands_at_the_gated_migration_goes_on_from_where_it_is(engine, ids, ran):
+    """R35 (instance-reservation): a program of before recorded it in place of what had been run by then."""
+    migrations.upgrade(engine, "reservation", ran)
+    with engine.connect().execution_options(**{WRITE_OPTION: True}) as connection, connection.begin():
+        operations = Operations(MigrationContext.configure(connection))
+        with operations.batch_alter_table("instance_reservations") as batch:
+            batch.drop_column("aggregate_id")
+            batch.drop_column("server_group_id")
+        connection.execute(sa.text("UPDATE reservation_version SET version_num = '0099'"))
+    migrations.upgrade(engine, "reservation")
+    assert migrations.is_current(engine, "reservation")
+    assert not columns(engine).keys() & COLUMNS
+    there = {(table, each["name"]) for table in sa.inspect(engine).get_table_names()
+             for each in sa.inspect(engine).get_columns(table)}  # fmt: skip
+    expected = {(table.name, column.name) for table in metadata.tables.values() for column in table.columns}
+    assert expected - there == {("instance_reservations", name) for name in COLUMNS}
+    migrations.upgrade(engine, "reservation", "0099")  # is done already

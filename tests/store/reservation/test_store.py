@@ -6,17 +6,16 @@ import pytest
 from moorage.core.errors import Conflict
 from moorage.db import migrations
 from moorage.db.transactions import read, write
-from moorage.reservation import event_store, host_store, store
+from moorage.reservation import event_store, host_store, property_store, store
 from moorage.reservation.event_store import Fenced, StepState
 from moorage.reservation.model import (
     Allocation,
     EventStatus,
     EventType,
-    InstanceRequest,
     LeaseStatus,
     ReservationStatus,
-    Size,
 )
+from moorage.reservation.requests import InstanceRequest, Size
 from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
 
 
@@ -72,7 +71,7 @@ def test_deleting_a_lease_leaves_nothing_of_it(database, ids):
         store.delete_lease(connection, lease.id)
     with read(database) as connection:
         assert store.all_leases(connection) == []
-        assert host_store.allocations_by_lease(connection) == []
+        assert host_store.allocations_by_lease(connection) == {}
         assert event_store.unfinished(connection, END) == []
 
 
@@ -163,12 +162,15 @@ def test_extra_capabilities_are_set_and_unset(database, ids):
     host_id = add_host(database)
     fresh = [ids.uuid() for _ in range(8)]
     with write(database) as connection:
-        host_store.set_extra(connection, host_id, {"gpu": "True", "rack": "9"}, fresh[:4], NOW)
-        host_store.set_extra(connection, host_id, {"gpu": None, "rack": "10"}, fresh[4:], NOW)
+        property_store.set_extra(connection, host_id, {"gpu": "True", "rack": "9"}, fresh[:4], NOW)
+        property_store.set_extra(connection, host_id, {"gpu": None, "rack": "10"}, fresh[4:], NOW)
     with read(database) as connection:
         assert host_store.find_host(connection, host_id).extra == {"rack": "10"}
-        assert host_store.property_values(connection) == {"rack": ["10"]}
-        assert [row.property_name for row in host_store.properties(connection)] in (["gpu", "rack"], ["rack", "gpu"])
+        assert property_store.property_values(connection) == {"rack": ["10"]}
+        assert [row.property_name for row in property_store.properties(connection)] in (
+            ["gpu", "rack"],
+            ["rack", "gpu"],
+        )
 
 
 def test_hosts_that_are_not_ready_give_nothing_out(database):
@@ -183,7 +185,7 @@ def test_reservations_change_state_only_by_the_table(database, ids):
     lease = new_lease(ids)
     with write(database) as connection:
         store.insert_lease(connection, lease)
-        store.move_reservations(connection, lease.id, ReservationStatus.ERROR, NOW)
-        store.move_reservations(connection, lease.id, ReservationStatus.ACTIVE, NOW)
+        store.move_reservations(connection, [lease.id], ReservationStatus.ERROR, NOW)
+        store.move_reservations(connection, [lease.id], ReservationStatus.ACTIVE, NOW)
     with read(database) as connection:
         assert store.find_lease(connection, lease.id).reservations[0].status is ReservationStatus.ERROR

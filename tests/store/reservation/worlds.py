@@ -11,19 +11,18 @@ from moorage.reservation.model import (
     EventStatus,
     EventType,
     Host,
-    InstanceRequest,
     Lease,
     LeaseStatus,
     Reservation,
     ReservationStatus,
-    Size,
 )
+from moorage.reservation.requests import InstanceRequest, Size
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 START, END = NOW + timedelta(days=1), NOW + timedelta(days=2)
 
 
-def add_host(engine, name="compute-1", *, vcpus=8, memory_mb=16384, disk_gb=100) -> int:
+def add_host(engine, name="compute-1", *, vcpus=8, memory_mb=16384, disk_gb=100, wanted_id=None) -> int:
     host = Host(
         id=0,
         hypervisor_hostname=name,
@@ -44,7 +43,7 @@ def add_host(engine, name="compute-1", *, vcpus=8, memory_mb=16384, disk_gb=100)
     )
 
     def work(connection) -> int:
-        host_id = host_store.insert_host(connection, host)
+        host_id = host_store.insert_host(connection, host, host_id=wanted_id)
         capacity = {"VCPU": vcpus, "MEMORY_MB": memory_mb, "DISK_GB": disk_gb}
         host_store.set_capacity(connection, host_id, HostCapacity(host_id, capacity))
         return host_id

@@ -1,11 +1,11 @@
 from datetime import UTC, datetime
 
-import pytest
-
+from moorage.reservation import calendar as calendar_module
 from moorage.reservation.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.demand import WHOLE_HOST, Demand
 
 DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 8)]
-ONE = {"VCPU": 1}
+ONE = Demand({"VCPU": 1})
 
 
 def calendar(*usages: Usage, cores: int = 8) -> Calendar:
@@ -31,17 +31,17 @@ def test_usage_outside_the_window_does_not_count():
 
 
 def test_the_scarcest_resource_decides():
-    assert calendar().slots({"VCPU": 1, "MEMORY_MB": 512}, DAYS[0], DAYS[1]).tolist() == [2]
+    assert calendar().slots(Demand({"VCPU": 1, "MEMORY_MB": 512}), DAYS[0], DAYS[1]).tolist() == [2]
 
 
 def test_a_resource_that_no_host_has_fits_nowhere():
-    assert calendar().slots({"VGPU": 1}, DAYS[0], DAYS[1]).tolist() == [0]
+    assert calendar().slots(Demand({"VGPU": 1}), DAYS[0], DAYS[1]).tolist() == [0]
 
 
 def test_an_instance_larger_than_max_unit_fits_nowhere():
     host = HostCapacity(1, {"VCPU": 64}, {"VCPU": 16})
-    assert Calendar([host], []).slots({"VCPU": 32}, DAYS[0], DAYS[1]).tolist() == [0]
-    assert Calendar([host], []).slots({"VCPU": 16}, DAYS[0], DAYS[1]).tolist() == [4]
+    assert Calendar([host], []).slots(Demand({"VCPU": 32}), DAYS[0], DAYS[1]).tolist() == [0]
+    assert Calendar([host], []).slots(Demand({"VCPU": 16}), DAYS[0], DAYS[1]).tolist() == [4]
 
 
 def test_an_overcommitted_host_has_no_slots_rather_than_negative_ones():
@@ -49,15 +49,25 @@ def test_an_overcommitted_host_has_no_slots_rather_than_negative_ones():
     assert shrunk.slots(ONE, DAYS[0], DAYS[1]).tolist() == [0]
 
 
-def test_a_request_for_nothing_has_no_answer():
-    with pytest.raises(ValueError, match="nothing"):
-        calendar().slots({"VCPU": 0}, DAYS[0], DAYS[1])
+def test_a_whole_host_is_to_be_had_where_nothing_is_in_use():
+    whole = Demand(whole_host=True)
+    busy = calendar(Usage(1, DAYS[1], DAYS[2], {"VCPU": 1}))
+    assert busy.slots(whole, DAYS[0], DAYS[1]).tolist() == [1]
+    assert busy.slots(whole, DAYS[0], DAYS[2]).tolist() == [0]
+
+
+def test_who_has_a_host_as_a_whole_leaves_no_room():
+    """Also where it has more now than when it was lent."""
+    lent = calendar(Usage(1, DAYS[1], DAYS[2], {WHOLE_HOST: 1}), cores=16)
+    assert lent.slots(ONE, DAYS[0], DAYS[1]).tolist() == [16]
+    assert lent.slots(ONE, DAYS[0], DAYS[2]).tolist() == [0]
+    assert lent.slots(Demand(whole_host=True), DAYS[1], DAYS[2]).tolist() == [0]
 
 
 def test_usage_of_a_class_that_was_not_there_before_is_taken_in():
     changed = calendar().with_usage([Usage(1, DAYS[0], DAYS[1], {"VCPU": 3, "VGPU": 1})])
     assert changed.slots(ONE, DAYS[0], DAYS[1]).tolist() == [5]
-    assert changed.slots({"VGPU": 1}, DAYS[0], DAYS[1]).tolist() == [0]
+    assert changed.slots(Demand({"VGPU": 1}), DAYS[0], DAYS[1]).tolist() == [0]
 
 
 def test_seconds_are_rounded_so_that_a_period_never_looks_shorter():
@@ -67,3 +77,15 @@ def test_seconds_are_rounded_so_that_a_period_never_looks_shorter():
 
 def test_there_may_be_no_host_at_all():
     assert Calendar([], []).slots(ONE, DAYS[0], DAYS[1]).tolist() == []
+
+
+def test_a_host_that_is_read_anew_costs_no_row_of_others(monkeypatch):
+    hosts = [HostCapacity(number, {"VCPU": 8}) for number in range(1, 101)]
+    there = Calendar(hosts, [Usage(number, *DAYS[:2], {"VCPU": 1}) for number in range(1, 101)])
+    rows, block = [], calendar_module.Block
+    monkeypatch.setattr(calendar_module, "Block", lambda n, its: rows.append(len(its.row)) or block(n, its))
+    changed = there.replaced(hosts[:2], [Usage(1, *DAYS[:2], {"VCPU": 3})]).with_usage(
+        [Usage(5, *DAYS[:2], {"VCPU": 2})]
+    )
+    assert changed.slots(ONE, DAYS[0], DAYS[1]).tolist()[:6] == [5, 8, 7, 7, 5, 7]
+    assert rows == [3], "one of the first host, none of the second, two of the fifth"

@@ -5,6 +5,7 @@ from moorage.reservation.model import EventType, LeaseStatus
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
 
 
 def event(
@@ -59,19 +60,19 @@ def test_an_end_comes_before_a_start_of_the_same_moment():
 
 def test_a_start_waits_for_the_end_before_it_on_a_common_host_only():
     """D10: a slow end delays its successors and nobody else."""
-    slow = ended("slow", hosts=frozenset({1, 2}), retry_at=NOW + HOUR)
+    slow = ended("slow", hosts=frozenset({1, 2}), retry_at=NOW + MINUTE)
     result = turn([slow, started("next", hosts=frozenset({2, 3})), started("other", hosts=frozenset({3}))], NOW)
     assert [each.event_id for each in result.run] == ["other"]
     assert "lease slow has not ended" in result.wait["next"]
 
 
 def test_a_start_does_not_wait_for_ever():
-    slow = ended("slow", retry_at=NOW + HOUR)
+    slow = ended("slow", retry_at=NOW + PATIENCE + MINUTE)
     assert run(slow, started("next"), now=NOW + PATIENCE) == ["next"]
 
 
 def test_a_start_does_not_wait_for_a_lease_that_ends_later():
-    later = event("later", EventType.END, LeaseStatus.ACTIVE, lease_end=NOW + HOUR, retry_at=NOW + HOUR)
+    later = event("later", EventType.END, LeaseStatus.ACTIVE, lease_end=NOW + HOUR, retry_at=NOW + MINUTE)
     assert run(later, started("a")) == ["a"]
 
 

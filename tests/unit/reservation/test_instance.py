@@ -3,15 +3,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from moorage.reservation.instance import Step, StepKind, plan_create, plan_end, plan_hosts, plan_resize, plan_start
-from moorage.reservation.model import (
-    Generation,
-    InstanceRequest,
-    Reservation,
-    ReservationStatus,
-    Size,
-    generation_of,
-)
+from moorage.reservation.model import Generation, Reservation, ReservationStatus, generation_of
+from moorage.reservation.plans import plan_change, plan_create, plan_end, plan_hosts, plan_start
+from moorage.reservation.requests import InstanceRequest, Size
+from moorage.reservation.steps import Step, StepKind
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SLOTS = {"a": {"compute-2": 1, "compute-1": 3}, "b": {"compute-1": 2}}
@@ -59,7 +54,7 @@ def test_a_start_has_one_inventory_per_distinct_host_and_access_last():
 
 def test_an_end_takes_down_in_the_order_of_the_spec():
     """R29, R30, R31, R32 (instance-reservation): inventory once per distinct host."""
-    steps = plan_end([A], SLOTS, "p")
+    steps = plan_end([A], SLOTS, {}, "p")
     assert [step.kind.value for step in steps] == [
         "revoke_access",
         "delete_servers",
@@ -71,15 +66,15 @@ def test_an_end_takes_down_in_the_order_of_the_spec():
 
 
 def test_a_reservation_that_has_ended_needs_no_end():
-    assert plan_end([reservation("a", ReservationStatus.DELETED)], SLOTS, "p") == []
+    assert plan_end([reservation("a", ReservationStatus.DELETED)], SLOTS, {}, "p") == []
 
 
 def test_steps_survive_the_journal():
     steps = [
         *plan_create([A]),
         *plan_start([A, HYBRID], SLOTS, SERVICES, "p"),
-        *plan_end([A, HYBRID], SLOTS, "p"),
-        *plan_resize("a", A.request.size),
+        *plan_end([A, HYBRID], SLOTS, SERVICES, "p"),
+        *plan_change(A, InstanceRequest(Size(2, 512, 1), 4)),
     ]
     assert [Step.from_journal(step.kind.value, step.args()) for step in steps] == steps
 
@@ -118,7 +113,7 @@ def test_an_older_reservation_starts_with_its_hosts_in_its_aggregate():
 
 def test_an_older_reservation_ends_with_its_group_and_its_aggregate():
     """R33 (instance-reservation)."""
-    kinds_of = [step.kind.value for step in plan_end([HYBRID], SLOTS, "p")]
+    kinds_of = [step.kind.value for step in plan_end([HYBRID], SLOTS, SERVICES, "p")]
     assert kinds_of == [
         "revoke_access",
         "delete_servers",
@@ -128,7 +123,7 @@ def test_an_older_reservation_ends_with_its_group_and_its_aggregate():
         "drop_inventory",
         "delete_class",
     ]
-    assert [step.kind.value for step in plan_end([AGGREGATE], SLOTS, "p")] == [
+    assert [step.kind.value for step in plan_end([AGGREGATE], SLOTS, SERVICES, "p")] == [
         "revoke_access",
         "delete_servers",
         "delete_flavor",

@@ -13,9 +13,9 @@ from moorage.reservation.model import (
     EventType,
     LeaseStatus,
     ReservationStatus,
-    Size,
     status_after_update,
 )
+from moorage.reservation.requests import Size
 from tests.unit.reservation.test_update import ACTIVE, ENDED, PENDING
 
 

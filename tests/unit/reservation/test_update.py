@@ -8,14 +8,13 @@ from moorage.reservation.model import (
     Event,
     EventStatus,
     EventType,
-    InstanceRequest,
     Lease,
     LeaseStatus,
     Reservation,
     ReservationStatus,
-    Size,
 )
-from moorage.reservation.update import LeaseChange, NewLease, ReservationChange, check_before_end, decide, period_of
+from moorage.reservation.requests import InstanceRequest, ReservationChange, Size
+from moorage.reservation.update import LeaseChange, NewLease, check_before_end, decide, period_of
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 MINUTE = NOW.replace(second=0)

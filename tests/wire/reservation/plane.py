@@ -14,6 +14,10 @@ from moorage.core.ids import SeededIds
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.identity.authenticators import TestTokens
+from moorage.images import routes as image_routes
+from moorage.images.client import ImageWriter
+from moorage.images.directory import ImageDirectory
+from moorage.images.service import ImageService
 from moorage.jobs.duties import DutiesInTurn, Wakeups
 from moorage.jobs.hints import InProcessHints
 from moorage.placement import routes as placement_routes
@@ -63,6 +67,7 @@ class Host:
             "memory_mb": memory_mb + 512,
             "local_gb": disk_gb,
             "devices": 0,
+            "capabilities": ["snapshot"],
         }
         self.heartbeat()
 
@@ -75,21 +80,29 @@ class Host:
                 self.compute.report_job(job.id, job.epoch, "done", {})
 
 
+A_YEAR_S = 365 * 86400.0
+
+
 class Plane:
-    def __init__(self, folder, *, now=NOW, settings=None, url=None):
-        """`url` is the reservation service's database; the others are SQLite files."""
+    def __init__(self, folder, *, now=NOW, settings=None, url=None, up_window_s=A_YEAR_S, rules=None, external=None):
+        """`url` is the reservation service's database; the others are SQLite files.
+
+        Hosts live for `up_window_s` after they were heard of: the days of a test pass in one go.
+        """
         self.clock = VirtualClock(now)
         self.ids = SeededIds(7)
         self.wakeups = Wakeups()
         self.hints = InProcessHints(self.wakeups)
         self.folder = folder
         self.settings = settings or ReservationSettings()
+        self.rules, self.external = rules, external
         self.apps = {}
+        self.engines = []
         self.app = mount(self.apps)
         self.placement = PlacementClient(self.client("placement"))
         self.compute = ComputeClient(self.client("compute"))
         self._serve_placement()
-        builder = self._serve_compute()
+        builder = self._serve_compute(up_window_s)
         self.engine = self.database("reservation", url)
         self.service = self.new_service(PlacementClient(self.client("placement"), str(PLACEMENT_VERSION)))
         self.runner = self.service.runner()
@@ -98,7 +111,7 @@ class Plane:
         self.duties = DutiesInTurn(self.clock, self.wakeups, [self.runner, builder])
         self.hosts = []
 
-    def new_service(self, placement=None, compute=None, worker=None) -> ReservationService:
+    def new_service(self, placement=None, compute=None, worker=None, accelerators=None) -> ReservationService:
         """Another process of the reservation service, or one whose clients are wrapped."""
         return ReservationService(
             self.engine,
@@ -108,7 +121,10 @@ class Plane:
             compute or self.compute,
             self.wakeups,
             settings=self.settings,
+            rules=self.rules,
+            external=self.external,
             worker=worker,
+            accelerators=accelerators,
         )
 
     def use(self, service) -> ReservationRunner:
@@ -128,21 +144,42 @@ class Plane:
     def register(self, name="compute-1", **extra):
         return self.ask("POST", "/v1/os-hosts", {"name": name, **extra}, status=201)["host"]
 
-    def client(self, service, user="admin", project="service", roles=("admin", "service")) -> ServiceClient:
+    def client(
+        self,
+        service,
+        user="admin",
+        project="service",
+        roles=("admin", "service"),
+        *,
+        through=lambda transport: transport,
+    ) -> ServiceClient:
+        """`through` may put something around the transport."""
         return ServiceClient(
-            InProcessTransport(self.app, f"http://127.0.0.1/{service}"),
+            through(InProcessTransport(self.app, f"http://127.0.0.1/{service}")),
             service_type=service,
             credentials=Token(user, project, *roles),
             clock=self.clock,
         )
 
-    def answer(self, method, path, body=None, *, user="admin", project="demo", roles=("admin",), service="reservation"):
-        """(status, document) whatever the status."""
+    def answer(
+        self,
+        method,
+        path,
+        body=None,
+        *,
+        user="admin",
+        project="demo",
+        roles=("admin",),
+        service="reservation",
+        version=None,
+    ):
+        """(status, document) whatever the status; a text where it is no JSON."""
         every = tuple(range(200, 600))
         client = self.client(service, user, project, roles)
-        version = NEWEST_PLACEMENT if service == "placement" else None
+        version = NEWEST_PLACEMENT if service == "placement" else version
         answer = client.answer(method, path, json=body, accept=every, repeatable=False, version=version)
-        return answer.status, decode(answer)
+        text = answer.headers.get("content-type", "").startswith("text/")
+        return answer.status, answer.body.decode() if text else decode(answer)
 
     def ask(self, method, path, body=None, *, status=200, **who):
         got, document = self.answer(method, path, body, **who)
@@ -216,12 +253,12 @@ class Plane:
         around = Surroundings(TestTokens(), placement_routes.RULES, self.ids)
         self.apps["/placement"] = build(api, self._placement_service, around)
 
-    def _serve_compute(self):
+    def _serve_compute(self, up_window_s):
         engine = self.database("compute")
-        # Its hosts live, though they say so only now and then: the days of a test pass in one go.
-        service = ComputeService(
-            engine, self.clock, self.ids, self.hints, up_window_s=timedelta(days=365).total_seconds()
-        )
+        images = ImageDirectory(self.folder / "images", clock=self.clock, ids=self.ids)
+        self._mount("image", image_routes, ImageService(images, clock=self.clock, ids=self.ids))
+        writer = ImageWriter(self.client("image"))
+        service = ComputeService(engine, self.clock, self.ids, self.hints, image_writer=writer, up_window_s=up_window_s)
         self._mount("compute", compute_routes, service)
         return BuildDuty(engine, self.clock, self.ids, self.placement, service.hosts, self.hints, poll_s=None)
 
@@ -231,9 +268,11 @@ class Plane:
 
     def database(self, feature, url=None):
         if url is None:
-            return open_migrated(feature, self.folder)
-        engine = open_engine(url)
-        migrations.upgrade(engine, feature)
+            engine = open_migrated(feature, self.folder)
+        else:
+            engine = open_engine(url)
+            migrations.upgrade(engine, feature)
+        self.engines.append(engine)
         return engine
 
 

@@ -206,15 +206,18 @@ def test_a_worker_that_was_slow_writes_nothing_when_it_comes_back(tmp_path):
     made = create(plane)
     plane.clock.advance_to(STARTS)
     other = plane.new_service(worker="other").runner()
+    hung = []
 
     def hang(name):
-        if name == "put_inventory":
+        if name == "add_inventory":
+            hung.append(name)
             plane.clock.sleep(300)
             other.tick()
             check_active(plane, made)
 
     slow = plane.new_service(*Recorded.both(plane, [], after=hang), worker="slow")
     slow.runner().tick()
+    assert hung == ["add_inventory"], "it did nothing more after that"
     check_active(plane, made)
     events = {event["event_type"]: event["status"] for event in plane.lease(made["id"])["events"]}
     assert events["start_lease"] == "DONE"

@@ -100,6 +100,7 @@ def test_another_affinity_is_refused(reserved, given):
             400,
             "2026-11-24T15:42:23.945373 is an invalid date. Required format: %Y-%m-%d %H:%M",
         ),
+        ({"end_date": "9999-12-31 23:59"}, 400, "9999-12-31 23:59 is too far ahead: dates lie before 9000-01-01"),
         ({"before_end_date": "2026-03-09 10:00"}, 403, "Datetime is out of lease limits"),
         ({"colour": "red"}, 400, "Unknown parameter colour"),
         ({"name": 5}, 400, "Malformed parameter name: 5 is not of type 'string'"),
@@ -131,9 +132,9 @@ def test_missing_parameters_are_named(reserved, body, message):
     [
         ({"resource_type": "x:y"}, 400, "The x:y resource type is not supported"),
         (
-            {"resource_type": "physical:host"},
+            {"resource_type": "virtual:floatingip"},
             501,
-            "physical:host reservations are not built yet; this service reserves virtual:instance",
+            "virtual:floatingip reservations are not built yet; this service reserves virtual:instance, flavor:instance, physical:host, resource:any",
         ),
         ({"amount": 0}, 400, "amount must be >= 1"),
         ({"amount": "3"}, 400, "Malformed parameter amount: '3' is not of type 'integer'"),
@@ -165,8 +166,18 @@ def test_a_shortage_is_409_with_the_reason(reserved):
     assert status == 409
     assert message == (
         "Not enough hosts available: 9 instances of 1 VCPU, 1024 MEMORY_MB, 10 DISK_GB cannot be had then; "
-        "8 fit, on 1 host"
+        "8 fit, on 1 host; all of it fits at no time within 90 days"
     )
+
+
+def test_a_shortage_names_the_nearest_thing_that_would_fit(reserved):
+    """U9: a smaller amount then, or the same later."""
+    create(reserved, instance(6), start="2026-03-01 12:00", end="2026-03-03 12:00")
+    status, message = refused(reserved, lease(instance(4), start="2026-03-02 12:00", end="2026-03-02 14:00"))
+    assert status == 409
+    assert message.endswith("2 fit, on 1 host; all of it fits from 2026-03-03 12:00 on")
+    create(reserved, instance(2), start="2026-03-02 12:00", end="2026-03-02 14:00")
+    create(reserved, instance(4), start="2026-03-03 12:00", end="2026-03-03 14:00")
 
 
 def test_properties_choose_hosts(reserved):
@@ -257,5 +268,5 @@ def test_the_microversion_is_negotiated(plane):
     assert http.answer("GET", "/v1/leases", version="latest").status == 200
     refusal = http.answer("GET", "/v1/leases", version="9.9", accept=(406,))
     assert refusal.body == (
-        b'{"error":406,"error_message":"Version 9.9 is not supported by the API. Minimum is 1.0 and maximum is 1.0."}'
+        b'{"error":406,"error_message":"Version 9.9 is not supported by the API. Minimum is 1.0 and maximum is 1.1."}'
     )

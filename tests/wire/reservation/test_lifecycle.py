@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import event
 
 from moorage.core.errors import RemoteError, Unavailable
 from moorage.db.transactions import read
@@ -111,8 +112,8 @@ def test_inventory_comes_before_access(reserved):
     create(reserved, instance(12), **LATER)
     reserved.clock.advance_to(STARTS)
     runner.tick()
-    effects = [name for name, _ in calls if name in ("put_inventory", "add_flavor_access")]
-    assert effects == ["put_inventory", "put_inventory", "add_flavor_access"]
+    effects = [name for name, _ in calls if name in ("add_inventory", "add_flavor_access")]
+    assert effects == ["add_inventory", "add_inventory", "add_flavor_access"]
 
 
 def test_a_missing_reservation_provider_is_made_at_the_start(reserved):
@@ -152,27 +153,27 @@ class Racing(PlacementClient):
 
 def test_a_concurrent_update_of_the_provider_is_met_by_reading_again(reserved):
     """R23, A3 (instance-reservation)."""
-    _, reservation = create(reserved, instance(2), **LATER)
+    made = [create(reserved, instance(2), **LATER)[1] for _ in range(3)]
     racing = Racing(reserved.placement, races=2)
     runner = reserved.new_service(racing).runner()
     reserved.clock.advance_to(STARTS)
     runner.tick()
     assert racing.races == 0
-    assert reserved.inventory("compute-1", class_of(reservation)).total == 2
+    assert [reserved.inventory("compute-1", class_of(reservation)).total for reservation in made] == [2, 2, 2]
     assert reserved.inventory("compute-1", "CUSTOM_RACE_2").total == 5
 
 
 def test_a_provider_that_others_write_to_again_and_again_is_left_for_later(reserved):
     """R23, A3 (instance-reservation): reading again is bounded; the step then waits for its next turn."""
-    made, reservation = create(reserved, instance(2), **LATER)
+    made = [create(reserved, instance(2), **LATER) for _ in range(3)]
     racing = Racing(reserved.placement, races=20)
     runner = reserved.new_service(racing).runner()
     reserved.clock.advance_to(STARTS)
     runner.tick()
     assert racing.races == 15
-    assert reserved.lease(made["id"])["status"] == "STARTING"
+    assert {reserved.lease(lease["id"])["status"] for lease, _ in made} == {"STARTING"}
     reserved.run_for(60)
-    assert reserved.inventory("compute-1", class_of(reservation)).total == 2
+    assert [reserved.inventory("compute-1", class_of(reservation)).total for _, reservation in made] == [2, 2, 2]
 
 
 def test_reserved_slots_are_what_can_be_launched(reserved):
@@ -345,7 +346,7 @@ def test_deleting_a_lease_that_has_ended_touches_nothing_outside(reserved):
 def test_a_start_that_fails_once_is_repeated(reserved):
     """D8: one 503 of Placement puts the peer's lease into ERROR for good."""
     made, reservation = create(reserved, instance(2), **LATER)
-    wrapped = Wrapped(reserved, {"put_inventory": Unavailable("away")}, times=3)
+    wrapped = Wrapped(reserved, dict.fromkeys(("add_inventory", "put_inventory"), Unavailable("away")), times=3)
     runner = wrapped.service.runner()
     reserved.clock.advance_to(STARTS)
     for _ in range(3):
@@ -396,6 +397,16 @@ def test_thirty_days_pass_in_a_moment(reserved):
     reserved.duties.run_until(datetime(2026, 4, 2, tzinfo=UTC))
     assert reserved.lease(made["id"])["status"] == "TERMINATED"
     assert len(ticks) < 10
+
+
+def test_a_day_without_events_costs_nothing(reserved):
+    """G5: the runner sleeps until the next due time; it asks nothing of anybody meanwhile."""
+    create(reserved, instance(2), start="2026-03-20 10:00", end="2026-03-21 10:00")
+    reserved.settle()
+    asked = []
+    event.listen(reserved.engine, "before_cursor_execute", lambda *words: asked.append(words[2]))
+    reserved.duties.run_until(reserved.clock.now() + timedelta(days=1))
+    assert asked == []
 
 
 def test_a_cleaning_time_keeps_hosts_free_after_a_lease(tmp_path):

@@ -8,7 +8,8 @@ import pytest
 from moorage.core.errors import RemoteError
 from moorage.db.transactions import read, write
 from moorage.reservation import host_store, store
-from moorage.reservation.model import Allocation, Generation, InstanceRequest, LeaseStatus, ReservationStatus, Size
+from moorage.reservation.model import Allocation, Generation, LeaseStatus, ReservationStatus
+from moorage.reservation.requests import InstanceRequest, Size
 from tests.store.reservation.worlds import new_lease
 from tests.wire.reservation.plane import IMAGE, NOW, class_of, instance, lease
 from tests.wire.reservation.wrapped import Wrapped

@@ -32,8 +32,6 @@ WHO = {
 #: Where one of both says null and the other one not, or the text is its machine's own.
 LOOSE = ("trust_id", "aggregate_id", "server_group_id", "updated_at", "cpu_info", "availability_zone", "status")
 
-NOT_BUILT = "physical:host is not built (issue 6)"
-
 #: {recorded request: (our status, why it is another one, or another answer)}
 EXPLAINED = {
     "plugins": (404, "always an error there; a route that is not there is not found"),
@@ -52,11 +50,7 @@ EXPLAINED = {
     "start moved after start": (400, "D14"),
     "TERMINATE end now": (200, "a lease in its first minute ends with it"),
     "update terminated": (409, "that lease ends in a minute here, so there is another reason"),
-    "HOST lease": (501, NOT_BUILT),
-    "host min>max": (501, NOT_BUILT),
-    "host too many": (501, NOT_BUILT),
-    "host min text": (501, NOT_BUILT),
-    "delete pending host lease": (404, NOT_BUILT),
+    "host too many": (409, "D16, with what could be had"),
     "cleanup 5": (404, "the lease of `event param`"),
 }
 

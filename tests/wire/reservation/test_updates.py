@@ -256,14 +256,14 @@ def test_an_update_is_decided_anew_when_the_lease_starts_meanwhile(reserved):
     """The runner starts the lease between decision and commit: what was a change of a pending lease is refused."""
     made, reservation = create(reserved, instance(2), **LATER)
     service = reserved.new_service()
-    calendar = service._admission.calendar
+    calendar = service._admission._calendar
 
-    def start_meanwhile(**values):
+    def start_meanwhile(*args, **values):
         reserved.clock.advance_to(STARTS)
         reserved.settle()
-        return calendar(**values)
+        return calendar(*args, **values)
 
-    service._admission.calendar = start_meanwhile
+    service._admission._calendar = start_meanwhile
     reserved.use(service)
     message = update(reserved, made, 409, reservations=change(reservation, vcpus=2))
     assert message == "An active reservation only accepts to update amount."

@@ -32,15 +32,13 @@ def delete(call: Call[ReservationService], host_id: str) -> Reply:
 
 
 def allocations(call: Call[ReservationService]) -> Reply:
-    found = [_filtered(call, host, slots) for host, slots in call.service.hosts.allocations()]
+    found = [filtered(call, host, slots) for host, slots in call.service.hosts.allocations()]
     # A host without a matching reservation is left out, as the peer does.
     return Reply(200, {"allocations": [each for each in found if each["reservations"]]})
 
 
 def allocation(call: Call[ReservationService], host_id: str) -> Reply:
-    host = call.service.hosts.show(host_id)
-    slots = next((slots for other, slots in call.service.hosts.allocations() if other.id == host.id), [])
-    return Reply(200, {"allocation": _filtered(call, host, slots)})
+    return Reply(200, {"allocation": filtered(call, *call.service.hosts.allocation(host_id))})
 
 
 def properties(call: Call[ReservationService]) -> Reply:
@@ -54,7 +52,7 @@ def set_private(call: Call[ReservationService], name: str) -> Reply:
     return Reply(200, {"resource_property": schema.encode_property_row(row)})
 
 
-def _filtered(call: Call[ReservationService], host: Host, slots: list[tuple[str, Allocation]]) -> dict[str, Any]:
+def filtered(call: Call[ReservationService], host: Host, slots: list[tuple[str, Allocation]]) -> dict[str, Any]:
     lease_id, reservation_id = call.query.first("lease_id"), call.query.first("reservation_id")
     wanted = [
         (lease, slot)

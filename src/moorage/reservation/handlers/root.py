@@ -3,6 +3,10 @@ from typing import Any
 from moorage.core.errors import NotBuilt
 from moorage.reservation.service import ReservationService
 from moorage.wire.call import Call, Reply
+from moorage.wire.microversion import Version, VersionRange
+
+#: 1.0 is the peer's, byte for byte. 1.1 has what the peer has not; docs/wire/reservation.md lists it.
+VERSIONS = VersionRange("reservation", Version(1, 0), Version(1, 1))
 
 
 def versions(call: Call[ReservationService]) -> Reply:
@@ -23,6 +27,6 @@ def _version(call: Call[ReservationService]) -> dict[str, Any]:
         "id": "v1.0",
         "status": "CURRENT",
         "links": [{"href": f"{call.base_url}/v1", "rel": "self"}],
-        "min_version": "1.0",
-        "max_version": "1.0",
+        "min_version": str(VERSIONS.minimum),
+        "max_version": str(VERSIONS.maximum),
     }

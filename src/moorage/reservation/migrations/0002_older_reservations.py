@@ -9,6 +9,7 @@ revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
+phase = "expand"
 
 
 def upgrade() -> None:

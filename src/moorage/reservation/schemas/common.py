@@ -12,6 +12,12 @@ from moorage.reservation.update import When
 
 _FORMAT = "%Y-%m-%d %H:%M"
 
+#: Dates before it can be reckoned from for centuries; computers know years up to 9999.
+_END_OF_DATES = datetime(9000, 1, 1, tzinfo=UTC)
+
+#: A date in a request, to the schemas; `decode_date` knows more of calendars.
+DATE_TEXT = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}$"}
+
 
 def decode_when(text: str) -> When:
     return "now" if text == "now" else decode_date(text)
@@ -19,9 +25,12 @@ def decode_when(text: str) -> When:
 
 def decode_date(text: str) -> datetime:
     try:
-        return datetime.strptime(text, _FORMAT).replace(tzinfo=UTC)
+        moment = datetime.strptime(text, _FORMAT).replace(tzinfo=UTC)
     except ValueError:
         raise Invalid(f"{text} is an invalid date. Required format: {_FORMAT}") from None
+    if moment >= _END_OF_DATES:
+        raise Invalid(f"{text} is too far ahead: dates lie before {_END_OF_DATES:%Y-%m-%d}")
+    return moment
 
 
 def encode_date(moment: datetime) -> str:

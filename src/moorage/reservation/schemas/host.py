@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moorage.core.errors import Forbidden, Invalid
-from moorage.reservation.host_store import HOST_TYPE
 from moorage.reservation.model import Allocation, Host
+from moorage.reservation.property_store import HOST_TYPE
 from moorage.reservation.schemas.common import encode_date, encode_time
 from moorage.wire.body import Schema
 

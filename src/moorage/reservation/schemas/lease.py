@@ -1,41 +1,36 @@
 """Leases on the wire."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moorage.core.errors import Invalid, NotBuilt
-from moorage.reservation.model import (
-    TYPES_NOT_BUILT,
-    VIRTUAL_INSTANCE,
-    WIRE_EVENTS,
-    Event,
-    InstanceRequest,
-    Lease,
-    Reservation,
-    Size,
-)
-from moorage.reservation.schemas.common import decode_date, decode_when, encode_date, encode_time, word
-from moorage.reservation.update import LeaseChange, NewLease, ReservationChange
-from moorage.wire.body import Schema
+from moorage.core.errors import Invalid
+from moorage.reservation.before_end import MOST_ACTIONS, EndAction, EndActionKind
+from moorage.reservation.event_store import StepCount
+from moorage.reservation.lists import Done
+from moorage.reservation.model import WIRE_EVENTS, Event, EventType, Lease
+from moorage.reservation.schemas import reservation
+from moorage.reservation.schemas.common import decode_date, decode_when, encode_date, encode_time
+from moorage.reservation.update import LeaseChange, NewLease
+from moorage.wire.body import Schema, Versioned
+from moorage.wire.microversion import Version
 
-_LARGEST = 2**31 - 1
-
-_NAME = {"type": "string", "minLength": 1, "maxLength": 255}
+NAME = {"type": "string", "minLength": 1, "maxLength": 255}
 _DATE = {"type": "string"}
 #: Stock clients send null for what was not given.
-_OPTIONAL_DATE = {"type": ["string", "null"]}
-_RESERVATIONS = {"type": "array", "items": {"type": "object"}, "maxItems": 100}
+OPTIONAL_DATE = {"type": ["string", "null"]}
+_CHANGES = {"type": "array", "items": {"type": "object"}, "maxItems": 100}
+RESERVATIONS = _CHANGES | {"items": {"type": "object", "description": reservation.DESCRIPTION}}
 
 CREATE = Schema(
     {
         "type": "object",
         "required": ["start_date", "end_date", "name"],
         "properties": {
-            "name": _NAME,
+            "name": NAME,
             "start_date": _DATE,
             "end_date": _DATE,
-            "before_end_date": _OPTIONAL_DATE,
-            "reservations": _RESERVATIONS,
+            "before_end_date": OPTIONAL_DATE,
+            "reservations": RESERVATIONS,
             "events": {"type": "array"},
         },
         "additionalProperties": False,
@@ -46,49 +41,50 @@ UPDATE = Schema(
     {
         "type": "object",
         "properties": {
-            "name": _NAME,
+            "name": NAME,
             "start_date": _DATE,
             "end_date": _DATE,
-            "before_end_date": _OPTIONAL_DATE,
-            "reservations": _RESERVATIONS,
+            "before_end_date": OPTIONAL_DATE,
+            "reservations": _CHANGES,
         },
         "additionalProperties": False,
     }
 )
 
-_INSTANCE = {
-    "resource_type": {"type": "string"},
-    "vcpus": {"type": "integer", "minimum": 0, "maximum": _LARGEST},
-    "memory_mb": {"type": "integer", "minimum": 0, "maximum": _LARGEST},
-    "disk_gb": {"type": "integer", "minimum": 0, "maximum": _LARGEST},
-    "amount": {"type": "integer", "minimum": 1, "maximum": 100_000},
-    "affinity": {"type": ["string", "boolean", "integer", "null"]},
-    "resource_properties": {"type": ["string", "null"]},
+
+_ACTIONS = {
+    "type": "array",
+    "maxItems": MOST_ACTIONS,
+    "uniqueItems": True,
+    "items": {
+        "type": "object",
+        "required": ["action"],
+        "properties": {
+            "action": {"enum": [str(kind) for kind in EndActionKind]},
+            "url": {"type": "string", "maxLength": 2000},
+            "to": {"type": "string", "maxLength": 254},
+        },
+        "additionalProperties": False,
+    },
 }
 
-_INSTANCE_CREATE = Schema(
-    {
-        "type": "object",
-        "required": ["vcpus", "memory_mb", "disk_gb", "amount"],
-        "properties": _INSTANCE,
-        "additionalProperties": False,
-    }
-)
 
-_INSTANCE_UPDATE = Schema(
-    {
-        "type": "object",
-        "required": ["id"],
-        "properties": {"id": {"type": "string"}, **_INSTANCE},
-        "additionalProperties": False,
-    }
-)
-
-_TRUE = {"1", "t", "true", "on", "y", "yes"}
-_FALSE = {"0", "f", "false", "off", "n", "no"}
+def _with_actions(schema: Schema) -> Schema:
+    """From microversion 1.1 on."""
+    properties = {**schema.document["properties"], "before_end_actions": _ACTIONS}
+    return Schema({**schema.document, "properties": properties})
 
 
-def decode_create(body: Mapping[str, Any]) -> NewLease:
+CREATE_OURS = _with_actions(CREATE)
+UPDATE_OURS = _with_actions(UPDATE)
+UPDATE_BY_VERSION = Versioned([(Version(1, 0), UPDATE), (Version(1, 1), UPDATE_OURS)])
+
+#: {action: what it needs beside its name}
+_TARGETS = {EndActionKind.WEBHOOK: "url", EndActionKind.EMAIL: "to"}
+
+
+def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> NewLease:
+    """`peers_only`: see `reservation.decode_create`."""
     if body.get("events"):
         raise Invalid("Events of a lease cannot be given; use before_end_date for the one before its end")
     before_end = body.get("before_end_date")
@@ -97,7 +93,10 @@ def decode_create(body: Mapping[str, Any]) -> NewLease:
         start_date=decode_when(body["start_date"]),
         end_date=decode_when(body["end_date"]),
         before_end_date=decode_date(before_end) if before_end else None,
-        reservations=tuple(_request(each) for each in body.get("reservations", ())),
+        reservations=tuple(
+            reservation.decode_create(each, peers_only=peers_only) for each in body.get("reservations", ())
+        ),
+        before_end_actions=_decode_actions(body.get("before_end_actions", ())),
     )
 
 
@@ -108,20 +107,22 @@ def decode_update(body: Mapping[str, Any]) -> LeaseChange:
         start_date=decode_when(body["start_date"]) if "start_date" in body else None,
         end_date=decode_when(body["end_date"]) if "end_date" in body else None,
         before_end_date=decode_date(before_end) if before_end else None,
-        reservations=tuple(_change(each) for each in body.get("reservations", ())),
+        reservations=tuple(reservation.decode_change(each) for each in body.get("reservations", ())),
+        before_end_actions=(_decode_actions(body["before_end_actions"]) if "before_end_actions" in body else None),
     )
 
 
-def decode_affinity(value: object) -> bool | None:
-    """R15: true, false, null, and every text that means one of them (clients send the text ``None``)."""
-    text = str(value).strip().lower()
-    if value is None or text == "none":
-        return None
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise Invalid("Malformed parameter affinity (must be a bool value or None)")
+def _decode_actions(given: Iterable[Mapping[str, str]]) -> tuple[EndAction, ...]:
+    actions = []
+    for each in given:
+        kind = EndActionKind(each["action"])
+        needed = _TARGETS.get(kind)
+        if needed is not None and needed not in each:
+            raise Invalid(f"Missing parameter {needed}: {kind} of before_end_actions needs it")
+        if more := sorted(each.keys() - {"action", needed}):
+            raise Invalid(f"Unknown parameter {more[0]}: {kind} of before_end_actions does not have it")
+        actions.append(EndAction(kind, "" if needed is None else each[needed]))
+    return tuple(actions)
 
 
 def encode(lease: Lease) -> dict[str, Any]:
@@ -137,71 +138,57 @@ def encode(lease: Lease) -> dict[str, Any]:
         "degraded": lease.degraded,
         "created_at": encode_time(lease.created_at),
         "updated_at": encode_time(lease.updated_at),
-        "reservations": [_encode_reservation(each) for each in lease.reservations],
+        "reservations": [reservation.encode(each) for each in lease.reservations],
         "events": [_encode_event(each) for each in lease.events if each.type in WIRE_EVENTS],
     }
 
 
-def _request(body: Mapping[str, Any]) -> InstanceRequest:
-    kind = body.get("resource_type")
-    if kind is None:
-        raise Invalid("Missing parameter resource_type")
-    if kind in TYPES_NOT_BUILT:
-        raise NotBuilt(f"{kind} reservations are not built yet; this service reserves {VIRTUAL_INSTANCE}")
-    if kind != VIRTUAL_INSTANCE:
-        raise Invalid(f"The {kind} resource type is not supported")
-    _INSTANCE_CREATE.check(body, word)
-    return InstanceRequest(
-        size=Size(int(body["vcpus"]), int(body["memory_mb"]), int(body["disk_gb"])),
-        amount=int(body["amount"]),
-        affinity=decode_affinity(body.get("affinity")),
-        resource_properties=body.get("resource_properties") or "",
-    )
+def encode_ours(lease: Lease, done: Sequence[Done]) -> dict[str, Any]:
+    """From microversion 1.1 on: with what is asked for before the end, and what became of it."""
+    encoded = encode(lease)
+    encoded["before_end_actions"] = [
+        {
+            "action": each.action.kind,
+            **({_TARGETS[each.action.kind]: each.action.target} if each.action.kind in _TARGETS else {}),
+            "status": each.status,
+            "attempts": each.attempts,
+            "error": each.error,
+        }
+        for each in done
+    ]
+    event = lease.event(EventType.BEFORE_END)
+    for each in encoded["events"]:
+        if event is not None and each["id"] == event.id:
+            each["error"] = event.last_error
+    return encoded
 
 
-def _change(body: Mapping[str, Any]) -> ReservationChange:
-    if "id" not in body:
-        raise Invalid("Missing parameter reservation ID")
-    _INSTANCE_UPDATE.check(body, word)
-    return ReservationChange(
-        id=body["id"],
-        resource_type=body.get("resource_type"),
-        vcpus=_number(body, "vcpus"),
-        memory_mb=_number(body, "memory_mb"),
-        disk_gb=_number(body, "disk_gb"),
-        amount=_number(body, "amount"),
-        affinity=decode_affinity(body.get("affinity")),
-        affinity_given="affinity" in body,
-        resource_properties=body.get("resource_properties"),
-    )
-
-
-def _number(body: Mapping[str, Any], name: str) -> int | None:
-    return int(body[name]) if name in body else None
-
-
-def _encode_reservation(reservation: Reservation) -> dict[str, Any]:
-    request = reservation.request
-    return {
-        "id": reservation.id,
-        "lease_id": reservation.lease_id,
-        "resource_id": reservation.resource_id,
-        "resource_type": reservation.resource_type,
-        "status": reservation.status,
-        "missing_resources": reservation.missing_resources,
-        "resources_changed": reservation.resources_changed,
-        "created_at": encode_time(reservation.created_at),
-        "updated_at": encode_time(reservation.updated_at),
-        "vcpus": request.size.vcpus,
-        "memory_mb": request.size.memory_mb,
-        "disk_gb": request.size.disk_gb,
-        "amount": request.amount,
-        "affinity": request.affinity,
-        "resource_properties": request.resource_properties,
-        "flavor_id": reservation.flavor_id,
-        "aggregate_id": reservation.aggregate_id,
-        "server_group_id": reservation.server_group_id,
-    }
+def encode_timeline(timeline: Sequence[tuple[Event, Sequence[StepCount]]], *, to_admin: bool) -> list[dict[str, Any]]:
+    """Errors name hosts and services, which are the operators' business."""
+    return [
+        {
+            "id": event.id,
+            "event_type": event.type,
+            "time": encode_date(max(event.time, event.created_at)),
+            "status": event.status,
+            "attempts": event.attempt,
+            "updated_at": encode_time(event.updated_at),
+            "error": event.last_error if to_admin else None,
+            "steps": [
+                {
+                    "kind": step.kind,
+                    "total": step.total,
+                    "done": step.done,
+                    "failed": step.failed,
+                    "attempts": step.attempts,
+                    "updated_at": encode_time(step.changed_at),
+                    "error": step.error if to_admin else None,
+                }
+                for step in steps
+            ],
+        }
+        for event, steps in timeline
+    ]
 
 
 def _encode_event(event: Event) -> dict[str, Any]:

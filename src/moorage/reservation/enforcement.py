@@ -1,0 +1,175 @@
+"""Who may reserve how much: the longest lease, the limits of projects, an operator's own service.
+
+What can be said before room is looked for is said then; limits are held against what is written, in the same
+transaction and with the project locked, so that no two requests use the same rest.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.errors import Invalid, OverQuota
+from moorage.db.transactions import in_transaction, read
+from moorage.reservation import host_store, limit_store, pick, store
+from moorage.reservation.demand import Amounts
+from moorage.reservation.drafts import Change
+from moorage.reservation.external import ExternalService
+from moorage.reservation.limits import Limits, Reserved, counted, refusal
+from moorage.reservation.model import Host, Lease
+from moorage.reservation.steps import Actions, Step, StepKind
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`max_duration_s`: -1 is none; projects of `exempt` may reserve longer. `limits` are of who has none of its own."""
+
+    max_duration_s: int = -1
+    exempt: Collection[str] = ()
+    limits: Limits = field(default_factory=Limits)
+    period: timedelta = timedelta(days=30)
+
+
+class Enforcement:
+    def __init__(self, engine: Engine, rules: Rules, external: ExternalService | None = None) -> None:
+        self._engine = engine
+        self._rules = rules
+        self._external = external
+
+    def before_create(self, lease: Lease, plan: Callable[[], pick.Plan]) -> None:
+        """`plan` finds what would be picked, where somebody asks. Raises `Invalid`, `Unavailable`."""
+        self._check_duration(lease.project_id, lease.start_date, lease.end_date)
+        if self._external is not None:
+            self._external.check_create(lease, plan(), self._hosts())
+        limit_store.ensure(self._engine, lease.project_id)
+
+    def before_update(self, change: Change, plan: Callable[[], pick.Plan]) -> None:
+        lease, decision = change.lease, change.decision
+        self._check_change(change)
+        if self._external is not None and (decision.moved or decision.requests):
+            held = self._held(lease)
+            after = replace(
+                lease,
+                name=decision.name,
+                start_date=decision.start_date,
+                end_date=decision.end_date,
+                reservations=tuple(replace(each, request=change.requests[each.id]) for each in lease.reservations),
+            )
+            self._external.check_update(lease, held, after, {**held, **plan()}, self._hosts())
+        limit_store.ensure(self._engine, lease.project_id)
+
+    def created(self, connection: Connection, lease: Lease, plan: pick.Plan) -> None:
+        """In the transaction that writes the lease. Raises `OverQuota`."""
+        limit_store.lock(connection, lease.project_id)
+        limit_store.drop_before(connection, lease.project_id, lease.created_at - 2 * self._rules.period)
+        limit_store.write(connection, lease.project_id, lease.id, _reserved(lease, plan))
+        self._check_limits(connection, lease.project_id, lease.start_date, lease.end_date)
+
+    def updated(self, connection: Connection, change: Change, plan: pick.Plan) -> None:
+        lease, decision = change.lease, change.decision
+        limit_store.lock(connection, lease.project_id)
+        moved = replace(lease, start_date=decision.start_date, end_date=decision.end_date)
+        limit_store.write(connection, lease.project_id, lease.id, _reserved(moved, plan))
+        if decision.moved:
+            ids = [each.id for each in lease.reservations]
+            limit_store.move(connection, ids, decision.start_date, decision.end_date)
+        if decision.grows or decision.requests:
+            self._check_limits(connection, lease.project_id, decision.start_date, decision.end_date)
+
+    def rehearse_create(self, lease: Lease, plan: pick.Plan) -> None:
+        """As `before_create` and `created`, but nothing is written and the operator's service is not asked."""
+        self._check_duration(lease.project_id, lease.start_date, lease.end_date)
+        with read(self._engine) as connection:
+            self._check_limits(connection, lease.project_id, lease.start_date, lease.end_date, _reserved(lease, plan))
+
+    def rehearse_update(self, change: Change, plan: pick.Plan) -> None:
+        self._check_change(change)
+        lease, decision = change.lease, change.decision
+        moved = replace(lease, start_date=decision.start_date, end_date=decision.end_date)
+        if decision.grows or decision.requests:
+            with read(self._engine) as connection:
+                again = _reserved(moved, plan)
+                self._check_limits(connection, lease.project_id, moved.start_date, moved.end_date, again)
+
+    @property
+    def tells_ends(self) -> bool:
+        return self._external is not None
+
+    @property
+    def actions(self) -> Actions:
+        return {StepKind.TELL_END: self._tell_end}
+
+    def _tell_end(self, step: Step) -> None:
+        with read(self._engine) as connection:
+            lease = store.lease_with(connection, step.reservation_id)
+        if self._external is not None and lease is not None:
+            self._external.on_end(lease, self._held(lease), self._hosts())
+
+    def limits_of(self, project_id: str) -> Limits:
+        with read(self._engine) as connection:
+            return limit_store.own_limits(connection, project_id) or self._rules.limits
+
+    def set_limits(self, project_id: str, limits: Limits | None) -> Limits:
+        limit_store.ensure(self._engine, project_id)
+        in_transaction(self._engine, lambda connection: limit_store.set_limits(connection, project_id, limits))
+        return self.limits_of(project_id)
+
+    @property
+    def period(self) -> timedelta:
+        return self._rules.period
+
+    def _check_change(self, change: Change) -> None:
+        lease, decision = change.lease, change.decision
+        if decision.end_date - decision.start_date > lease.end_date - lease.start_date:
+            self._check_duration(lease.project_id, decision.start_date, decision.end_date)
+
+    def _check_duration(self, project_id: str, start: datetime, end: datetime) -> None:
+        longest, asked = self._rules.max_duration_s, int((end - start).total_seconds())
+        if longest != -1 and asked > longest and project_id not in self._rules.exempt:
+            raise Invalid(
+                f"Lease duration of {asked} seconds must be less than or equal to the maximum lease duration of "
+                f"{longest} seconds."
+            )
+
+    def _check_limits(
+        self,
+        connection: Connection,
+        project_id: str,
+        start: datetime,
+        end: datetime,
+        more: Sequence[Reserved] = (),
+    ) -> None:
+        limits, period = limit_store.own_limits(connection, project_id) or self._rules.limits, self._rules.period
+        if not limits.now and not limits.hours:
+            return
+        anew = {each.reservation_id for each in more}
+        there = limit_store.between(connection, project_id, start - period, end + period)
+        reserved = [*(each for each in there if each.reservation_id not in anew), *more]
+        if reason := refusal(limits, period, reserved, start, end):
+            raise OverQuota(f"Over the limits of the project: {reason}")
+
+    def _held(self, lease: Lease) -> pick.Plan:
+        with read(self._engine) as connection:
+            rows = host_store.allocations_of(connection, [each.id for each in lease.reservations])
+        held: dict[str, dict[int, list[Amounts]]] = {}
+        for row in rows:
+            held.setdefault(row.reservation_id, {}).setdefault(row.host_id, []).append(row.resources)
+        return held
+
+    def _hosts(self) -> dict[int, Host]:
+        with read(self._engine) as connection:
+            return {host.id: host for host in host_store.all_hosts(connection)}
+
+
+def _reserved(lease: Lease, plan: pick.Plan) -> list[Reserved]:
+    return [
+        Reserved(
+            each.id,
+            lease.start_date,
+            lease.end_date,
+            counted(amounts for slots in plan[each.id].values() for amounts in slots),
+        )
+        for each in lease.reservations
+        if each.id in plan
+    ]

@@ -1,0 +1,1 @@
+"""What can be reserved: one module per type, `base` says what each must tell."""

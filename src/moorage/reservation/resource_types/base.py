@@ -1,0 +1,64 @@
+"""What a resource type decides. One module per type beside this one; all that is a type's own is there, and
+
+requests        what is asked of it                schemas.reservation   its shape on the wire
+request_store   where that is kept                 effects               what its steps do outside
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from moorage.reservation.demand import Demand
+from moorage.reservation.model import Reservation
+from moorage.reservation.requests import Request, ReservationChange
+from moorage.reservation.steps import Regions, Services, Slots, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reservation wants of the hosts: `amount` slots, or up to `most`."""
+
+    demand: Demand
+    amount: int
+    affinity: bool | None = None
+    most: int | None = None
+    properties: tuple[str, ...] = ()  #: queries in the language of `query`; hosts must answer all of them
+
+
+class ResourceType(Protocol):
+    """Pure. The plans are of one reservation; those of a lease are put together in `plans`."""
+
+    name: str
+    has_flavor: bool  #: servers are launched with a flavor of the reservation's id
+
+    def wanted(self, request: Request) -> Wanted: ...
+
+    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+        """The request as an update would have it. Raises `Invalid` or `Conflict`."""
+
+    def plan_create(self, reservation: Reservation) -> list[Step]: ...
+
+    def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
+        """From the slots `before`, none before the start, to `slots`: what the project will find."""
+
+    def plan_move(self, reservation: Reservation, slots: Slots, services: Services, lost: Slots) -> list[Step]:
+        """While it is active: hosts failed, of which `lost` says how many slots are now elsewhere in `slots`.
+
+        What a host has lost is looked for again when the lease ends. Nothing here may wait for a host that failed.
+        """
+
+    def plan_open(self, reservation: Reservation, project_id: str) -> list[Step]:
+        """Let the project in: after the hosts of all reservations of the lease."""
+
+    def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
+        """Before the project is let in: what accelerators are to carry."""
+
+    def plan_change(self, reservation: Reservation, request: Request) -> list[Step]:
+        """Before the start: what was created, as `request` would have it."""
+
+    def plan_snapshot(self, reservation: Reservation) -> Step:
+        """Find its servers, to save each."""
+
+    def plan_end(self, reservation: Reservation, slots: Slots, services: Services, project_id: str) -> list[Step]: ...
+
+    def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        """After the end of all else: accelerators give back what they carry."""

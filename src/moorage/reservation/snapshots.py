@@ -1,0 +1,50 @@
+"""The steps that save the servers of a reservation before its end, over compute's public API.
+
+First they are looked for, then each is a step of its own: one that fails is tried again, and no other with it.
+"""
+
+from collections.abc import Iterable
+
+from moorage.compute.client import ComputeClient, Server
+from moorage.reservation.steps import Actions, Further, Step, StepKind
+
+#: What images are called: the server's name and this.
+SUFFIX = "-before-end"
+
+_LONGEST_NAME = 255
+
+
+class SnapshotSteps:
+    """`actions` are what it can do."""
+
+    def __init__(self, compute: ComputeClient) -> None:
+        self._compute = compute
+        self.actions: Actions = {
+            StepKind.FIND_SERVERS: self._of_flavor,
+            StepKind.FIND_SERVERS_OF_HOSTS: self._of_hosts,
+            StepKind.SNAPSHOT_SERVER: self._snapshot,
+        }
+
+    def _of_flavor(self, step: Step) -> Further:
+        return _each(step, self._compute.servers_of_flavor(step.reservation_id))
+
+    def _of_hosts(self, step: Step) -> Further:
+        lent = self._compute.aggregate_by_name(step.reservation_id)
+        hosts = lent.hosts if lent is not None else ()
+        return _each(step, [server for host in hosts for server in self._compute.servers_of_host(host)])
+
+    def _snapshot(self, step: Step) -> None:
+        name = self._compute.server_name(step.target)
+        if name is None:
+            return  # its owner has deleted it
+        called = name[: _LONGEST_NAME - len(SUFFIX)] + SUFFIX
+        self._compute.create_image(step.target, called, {"reservation_id": step.reservation_id})
+
+
+def _each(step: Step, servers: Iterable[Server]) -> Further:
+    return Further(
+        tuple(
+            Step(StepKind.SNAPSHOT_SERVER, step.reservation_id, lease_id=step.lease_id, target=server.id)
+            for server in sorted(servers, key=lambda each: each.id)
+        )
+    )

@@ -1,0 +1,133 @@
+"""Step functions of many hosts in one NumPy block, sorted by (host, time): what calendars are made of. Values only."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Times in which a host's usage does not change, by host and time. `row` is the host's index; what lies in no
+    segment is unused.
+    """
+
+    row: Ints
+    start: Ints  #: seconds since 1970, as `end`
+    end: Ints
+    use: Ints  #: one column per class
+
+    def of(self, mask: npt.NDArray[np.bool_]) -> "Segments":
+        return Segments(self.row[mask], self.start[mask], self.end[mask], self.use[mask])
+
+    def numbered(self, rows: Ints) -> "Segments":
+        """`rows`: the number that each host gets, ascending."""
+        return Segments(rows[self.row], self.start, self.end, self.use)
+
+    def merged(self, other: "Segments") -> "Segments":
+        """With those of other hosts."""
+        order = np.argsort(np.concatenate([self.row, other.row]), kind="stable")
+        return Segments(
+            np.concatenate([self.row, other.row])[order],
+            np.concatenate([self.start, other.start])[order],
+            np.concatenate([self.end, other.end])[order],
+            np.concatenate([self.use, other.use])[order],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Usages as columns: `row` is the host's index, `amount` has one column per class."""
+
+    row: Ints
+    start: Ints
+    end: Ints
+    amount: Ints
+
+    def joined(self, other: "Rows") -> "Rows":
+        return Rows(
+            np.concatenate([self.row, other.row]),
+            np.concatenate([self.start, other.start]),
+            np.concatenate([self.end, other.end]),
+            np.concatenate([self.amount, other.amount]),
+        )
+
+    def of(self, mask: npt.NDArray[np.bool_] | Ints) -> "Rows":
+        """Where it is true, or at these indices."""
+        return Rows(self.row[mask], self.start[mask], self.end[mask], self.amount[mask])
+
+    def numbered(self, rows: Ints) -> "Rows":
+        return Rows(rows, self.start, self.end, self.amount)
+
+
+class Block:
+    """The step functions of all hosts, frozen. `rows` is what they are made of, by host."""
+
+    def __init__(self, hosts: int, rows: Rows) -> None:
+        rows = rows.of(np.argsort(rows.row, kind="stable"))
+        self.rows = rows
+        self._first_row = np.searchsorted(rows.row, np.arange(hosts + 1))
+        classes = rows.amount.shape[1]
+        times = np.concatenate([rows.start, rows.end])
+        self._t0 = int(times.min()) - 1 if len(times) else 0
+        self._span = int(times.max()) - self._t0 + 2 if len(times) else 2
+        key = np.concatenate([rows.row, rows.row]) * self._span + (times - self._t0)
+        delta = np.concatenate([rows.amount, -rows.amount])
+        order = np.argsort(key, kind="stable")
+        key, delta = key[order], delta[order]
+        first = np.flatnonzero(np.r_[True, key[1:] != key[:-1]]) if len(key) else np.zeros(0, np.int64)
+        self._key = key[first]
+        # A host's differences sum to nothing, so one running sum over all hosts is each host's own usage.
+        use = np.add.reduceat(delta, first, axis=0).cumsum(axis=0) if len(key) else delta
+        zero = np.zeros((1, classes), np.int64)
+        self._padded = np.vstack([zero, use, zero])  # row i+1 is in force from breakpoint i on
+        self._base = np.arange(hosts, dtype=np.int64) * self._span
+        self._first = np.searchsorted(self._key, self._base)  # first breakpoint of each host
+
+    def rows_of(self, hosts: Ints) -> Rows:
+        """Of these, by host; the rows of others are not looked at."""
+        first = self._first_row[hosts]
+        return self.rows.of(_runs(first, self._first_row[hosts + 1] - first)[1])
+
+    def peak(self, start: int, end: int, host: int | None = None) -> Ints:
+        """(hosts, classes): the highest usage over ``[start, end)`` of all hosts, or of one."""
+        only = slice(None) if host is None else slice(host, host + 1)
+        base, first = self._base[only], self._first[only]
+        low = np.searchsorted(self._key, base + self._clip(start), side="right")
+        high = np.searchsorted(self._key, base + self._clip(end), side="left")
+        peak = np.where((low > first)[:, None], self._padded[low], 0)
+        inside = high > low
+        if inside.any():
+            bounds = np.empty(2 * int(inside.sum()), np.int64)
+            bounds[0::2], bounds[1::2] = low[inside], high[inside]
+            highest = np.maximum.reduceat(self._padded[1:], bounds, axis=0)[0::2]
+            peak[inside] = np.maximum(peak[inside], highest)
+        return peak
+
+    def segments(self, start: int | None = None, end: int | None = None) -> Segments:
+        """Of all hosts, but the last one of each: from there on nothing is used. Those that meet ``[start, end)``."""
+        first, last = self._first, np.append(self._first[1:], len(self._key)) - 1
+        if start is not None:
+            in_force = np.searchsorted(self._key, self._base + self._clip(start), side="right") - 1
+            first = np.maximum(first, in_force)
+        if end is not None:
+            last = np.minimum(last, np.searchsorted(self._key, self._base + self._clip(end), side="left"))
+        row, at = _runs(first, np.maximum(last - first, 0))
+        shift = self._t0 - self._base[row]
+        return Segments(row, self._key[at] + shift, self._key[at + 1] + shift, self._padded[at + 1])
+
+    def _clip(self, moment: int) -> int:
+        return min(max(moment - self._t0, 0), self._span - 1)
+
+
+def _runs(first: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """(which of the runs, the number itself) of all numbers in runs of so many, each from its first one on.
+
+    >>> _runs(np.array([5, 7]), np.array([2, 3]))
+    (array([0, 0, 1, 1, 1]), array([5, 6, 7, 8, 9]))
+    """
+    run = np.repeat(np.arange(len(first)), count)
+    return run, np.repeat(first - (np.cumsum(count) - count), count) + np.arange(len(run))

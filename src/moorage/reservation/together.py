@@ -1,0 +1,240 @@
+"""Leases that start at the same time start together: what their starts have in common is done once.
+
+    claim    events, leases, journal: one transaction for all
+    offer    inventories, by host: one request each, or two for all that a host is to have
+    hold     the inventories are done, the claims go on: one transaction
+    open     the other steps, lease by lease: access, for most
+    finish   leases, reservations, events: one transaction
+
+What is special is left to `operations`, which carries out one event at a time and writes down each step: leases of an
+older system, late ones, steps that take long, and whatever was begun before. So is each start in which a step failed or
+waits, each after a crash, and all of a round in which not every event was still ours at the end. Every effect may be
+repeated, so nothing is lost by it. See docs/decisions/0016-leases-that-start-together-share-their-transactions.md
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, MoorageError
+from moorage.db.transactions import in_transaction
+from moorage.reservation import event_batches, store
+from moorage.reservation.at_once import AtOnce
+from moorage.reservation.effects import Effects
+from moorage.reservation.events import Unfinished
+from moorage.reservation.model import CLAIM, EventStatus, EventType, Lease, LeaseStatus, ReservationStatus
+from moorage.reservation.operations import Claim, Operations
+from moorage.reservation.steps import Further, Step, StepKind, Waiting
+
+log = logging.getLogger(__name__)
+
+#: So many at once: what they share is then next to nothing for each, and the first has not long to wait for the last.
+MOST = 100
+
+#: Claims are extended when so much of them is over, between two requests.
+_RENEWAL = CLAIM / 4
+
+#: Steps that are quick and of no more than a few requests. One with others starts by itself.
+_QUICK = frozenset(
+    {
+        StepKind.PUT_INVENTORY,
+        StepKind.GRANT_ACCESS,
+        StepKind.CLEAR_HOST,
+        StepKind.LEND_HOST,
+        StepKind.OPEN_AGGREGATE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Ids of events: `done` are carried out or given back, `gone` somebody else's. The others are for `Operations`."""
+
+    done: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    claim: Claim
+    steps: Sequence[Step]
+
+
+@dataclass(slots=True)
+class _Round:
+    """Starts under way, {event id: start}: those that are still ours and in which nothing has failed."""
+
+    starts: dict[str, _Start]
+    renew_at: datetime
+    failed: list[tuple[_Start, int, MoorageError | Waiting]] = field(default_factory=list)  #: (start, step, why)
+
+    def held(self) -> dict[str, int]:
+        return {event_id: start.claim.epoch for event_id, start in self.starts.items()}
+
+    def fails(self, event_id: str, position: int, why: MoorageError | Waiting) -> None:
+        if start := self.starts.pop(event_id, None):
+            self.failed.append((start, position, why))
+
+
+class StartsTogether:
+    """Thread-safe, as `Operations` is."""
+
+    def __init__(
+        self, engine: Engine, clock: Clock, effects: Effects, operations: Operations, *, requests_at_once: int
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._effects = effects
+        self._operations = operations
+        self._at_once = AtOnce(requests_at_once)
+
+    def start(self, events: Sequence[Unfinished]) -> Shared:
+        """Carry out those of these starts that can share their way; the others are untouched."""
+        try:
+            starts, gone = in_transaction(self._engine, lambda connection: self._claim(connection, events))
+        except Conflict:
+            return Shared()  # one by one it shows which
+        now = _Round({start.claim.event_id: start for start in starts}, self._clock.now() + _RENEWAL)
+        if starts:
+            self._carry_out(now)
+        return Shared(frozenset(start.claim.event_id for start in starts), gone)
+
+    def _carry_out(self, now: _Round) -> None:
+        self._offer(now)
+        self._hold(now, StepKind.PUT_INVENTORY)
+        self._open(now)
+        self._finish(now)
+        for start, position, why in now.failed:
+            self._operations.stopped(start.claim, position + 1, start.steps[position], why)
+
+    def _claim(self, connection: Connection, events: Sequence[Unfinished]) -> tuple[list[_Start], frozenset[str]]:
+        """What is ours now, and the ids of the events that are not any more what they were seen to be."""
+        now = self._clock.now()
+        found = store.lock_all(connection, [event.lease_id for event in events])
+        there = {
+            event.event_id: (event, lease)
+            for event in events
+            if (lease := found.get(event.lease_id)) is not None and _is_as_seen(event, lease, now)
+        }
+        gone = frozenset(event.event_id for event in events) - there.keys()
+        fit = {event_id: pair for event_id, pair in there.items() if self._fits(pair[1])}
+        plans = self._operations.planning.starts(connection, [lease for _, lease in fit.values()])
+        taken = {
+            event_id: (event, plans[lease.id])
+            for event_id, (event, lease) in fit.items()
+            if all(step.kind in _QUICK for step in plans[lease.id])
+        }
+        if not taken:
+            return [], gone
+        seen = {event_id: event.epoch for event_id, (event, _) in taken.items()}
+        epochs = event_batches.claim(connection, seen, self._operations.worker, now + CLAIM, now)
+        leases = [event.lease_id for event, _ in taken.values()]
+        store.move_all(connection, leases, LeaseStatus.PENDING, LeaseStatus.STARTING, now)
+        event_batches.insert_steps(connection, {event_id: plan for event_id, (_, plan) in taken.items()}, now)
+        return [
+            _Start(Claim(event_id, event.lease_id, event.type, epochs[event_id]), plan)
+            for event_id, (event, plan) in taken.items()
+        ], gone
+
+    def _fits(self, lease: Lease) -> bool:
+        is_known = all(each.generation is not None for each in lease.reservations)
+        return is_known and not self._operations.is_late(lease, EventType.START)
+
+    def _offer(self, now: _Round) -> None:
+        """Every inventory of every lease: before the first access of any (R24)."""
+        which = [
+            (event_id, position)
+            for event_id, start in now.starts.items()
+            for position, step in enumerate(start.steps)
+            if step.kind is StepKind.PUT_INVENTORY
+        ]
+        steps = [now.starts[event_id].steps[position] for event_id, position in which]
+        for numbers, error in self._at_once(self._effects.joint(StepKind.PUT_INVENTORY, steps)):
+            if error is not None:
+                for number in numbers:
+                    now.fails(*which[number], error)
+            self._renew(now)
+
+    def _open(self, now: _Round) -> None:
+        rest = [partial(self._rest_of, now, start) for start in now.starts.values()]
+        for event_id, position, why in self._at_once(rest):
+            if why is not None:
+                now.fails(event_id, position, why)
+            self._renew(now)
+
+    def _rest_of(self, now: _Round, start: _Start) -> tuple[str, int, MoorageError | Waiting | None]:
+        """What is left of a start, as long as it is ours: (event id, the step that ended it, why)."""
+        event_id = start.claim.event_id
+        for position, step in enumerate(start.steps):
+            if event_id not in now.starts:
+                break
+            if step.kind is not StepKind.PUT_INVENTORY and (why := self._run(step)) is not None:
+                return event_id, position, why
+        return event_id, 0, None
+
+    def _run(self, step: Step) -> MoorageError | Waiting | None:
+        try:
+            found = self._effects.run(step)
+        except MoorageError as error:
+            return error
+        if isinstance(found, Further):
+            raise TypeError(f"{step.kind} finds more to do: it cannot be among the quick ones")
+        return found
+
+    def _renew(self, now: _Round) -> None:
+        if now.starts and self._clock.now() >= now.renew_at:
+            self._hold(now)
+
+    def _hold(self, now: _Round, done: StepKind | None = None) -> None:
+        """Go on with those that are still ours; `done`: steps of this kind are, of all of them."""
+        held = now.held()
+
+        def work(connection: Connection) -> event_batches.Held:
+            moment = self._clock.now()
+            mine = event_batches.hold(connection, held, moment + CLAIM)
+            if done is not None:
+                event_batches.steps_done(connection, mine, moment, done)
+            return mine
+
+        mine = in_transaction(self._engine, work)
+        now.renew_at = self._clock.now() + _RENEWAL
+        for event_id in held.keys() - mine.keys():
+            self._operations.lost(now.starts.pop(event_id).claim)
+
+    def _finish(self, now: _Round) -> None:
+        if not now.starts:
+            return
+        held, leases = now.held(), [start.claim.lease_id for start in now.starts.values()]
+
+        def work(connection: Connection) -> None:
+            moment = self._clock.now()
+            store.lock_rows(connection, leases)
+            event_batches.finish(connection, held, moment)
+            store.move_all(connection, leases, LeaseStatus.STARTING, LeaseStatus.ACTIVE, moment)
+            store.move_reservations(connection, leases, ReservationStatus.ACTIVE, moment)
+
+        try:
+            in_transaction(self._engine, work)
+        except Conflict:
+            for start in now.starts.values():
+                self._operations.carry_out(start.claim)
+            return
+        for start in now.starts.values():
+            log.info("lease event done", extra={"lease_id": start.claim.lease_id, "type": start.claim.type})
+
+
+def _is_as_seen(seen: Unfinished, lease: Lease, now: datetime) -> bool:
+    """Nobody has begun it, and nobody works on anything of the lease."""
+    event = next((each for each in lease.events if each.id == seen.event_id), None)
+    return (
+        event is not None
+        and (event.type, event.status, event.attempt) == (EventType.START, EventStatus.UNDONE, 0)
+        and event.epoch == seen.epoch
+        and lease.status is LeaseStatus.PENDING
+        and not any(each.claimed(now) for each in lease.events)
+    )

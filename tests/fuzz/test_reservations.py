@@ -1,0 +1,87 @@
+"""Whatever fits the published document, and whatever does not: no answer is a 5xx, none breaks the document (G9)."""
+
+from collections import Counter
+
+import pytest
+import schemathesis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.fuzz.reservation_world import SOUND, World, fed_document, trouble_with
+from tests.fuzz.walks import CPU_S, timed, walk_of
+
+RESTOCK_EVERY = 25
+
+#: Of what fits. What does not may be in another version than the document is of: then only `trouble_with` knows.
+CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
+MINORS = [1, 0]
+EXAMPLES = walk_of(600)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return World(tmp_path_factory.mktemp("fuzzed"))
+
+
+def about_what_is_there(world, data, case):
+    """Now and then."""
+    for name, there in (("lease_id", world.leases), ("hold_id", world.holds)):
+        if name in case.path_parameters and data.draw(st.booleans()):
+            case.path_parameters[name] = there[0]
+    if isinstance(case.body, dict) and "hold_id" in case.body and data.draw(st.booleans()):
+        case.body["hold_id"] = world.holds[0]
+
+
+def operations_of(world, minor, *, values):
+    schema = schemathesis.openapi.from_dict(fed_document(minor, values=values))
+    schema.app = world.app
+    return [result.ok() for result in schema.get_all_operations()]
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
+def test_no_request_breaks_the_document(world, mode):
+    positive = mode is GenerationMode.POSITIVE
+    operations = {minor: operations_of(world, minor, values=positive) for minor in MINORS}
+    strategies, statuses, asked = {}, [], set()
+
+    def request(data, minor, operation):
+        if (key := (minor, operation.label)) not in strategies:
+            strategies[key] = operation.as_strategy(generation_mode=mode)
+        case = data.draw(strategies[key])
+        if len(statuses) % RESTOCK_EVERY == 0:
+            world.stock()
+        about_what_is_there(world, data, case)
+        if positive and operation.label in SOUND and data.draw(st.booleans()):
+            case.body = data.draw(st.sampled_from(SOUND[operation.label]))
+        asked.add(operation.label)
+        answer, took = timed(case.call)
+        statuses.append(answer.status_code)
+        if positive:
+            case.validate_response(answer, checks=CHECKS)
+        trouble = trouble_with(answer.status_code, answer.headers.get("content-type", [""])[0], answer.content)
+        assert trouble is None, case.as_curl_command()
+        assert took < CPU_S, case.as_curl_command()
+
+    @EXAMPLES
+    @given(st.data())
+    def walk(data):
+        minor = data.draw(st.sampled_from(MINORS))
+        request(data, minor, data.draw(st.sampled_from(operations[minor])))
+
+    @settings(EXAMPLES, max_examples=1)
+    @given(st.data())
+    def walk_to(minor, operation, data):
+        request(data, minor, operation)
+
+    walk()
+    for minor, operation in [(minor, one) for minor, some in operations.items() for one in some]:
+        if operation.label not in asked:  # by chance
+            walk_to(minor, operation)
+    # A walk that nobody lets in says nothing.
+    assert set(statuses) >= ({200, 201, 204, 400, 404, 409} if positive else {200, 400, 404}), Counter(statuses)

@@ -1,0 +1,44 @@
+"""What the walks over a published document share: how long they are, and what one request may cost.
+
+``MOORAGE_FUZZ`` is the number of requests of each walk; set, requests differ from run to run.
+"""
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from hypothesis import HealthCheck, Phase, settings
+
+#: CPU that one request of a walk may take, an order of magnitude above what the slowest takes.
+CPU_S = 0.5
+
+Answer = TypeVar("Answer")
+
+
+def walk_of(requests: int) -> settings:
+    """`requests`: unless ``MOORAGE_FUZZ`` says otherwise."""
+    return settings(
+        max_examples=int(os.environ.get("MOORAGE_FUZZ", requests)),
+        deadline=None,
+        # What a request meets depends on those before it: a found one is printed, not made smaller.
+        phases=[Phase.generate],
+        derandomize="MOORAGE_FUZZ" not in os.environ,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def timed(call: Callable[[], Answer]) -> tuple[Answer, float]:
+    """The answer of `call` and the CPU seconds that it took of this thread.
+
+    Garbage is not collected meanwhile: a full round goes through whatever thousands of other tests left in this process.
+    """
+    gc.disable()
+    try:
+        started = time.thread_time()
+        answer = call()
+        return answer, time.thread_time() - started
+    finally:
+        gc.enable()

@@ -1,0 +1,112 @@
+"""Packing against every way to place slots: never more than is possible, and all of it where slots ask for one thing."""
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moorage.reservation.calendar import Calendar, HostCapacity
+from moorage.reservation.demand import WHOLE_HOST, Demand, Group, class_of
+from moorage.reservation.pick import Ask, Shortage, holds, plan, usages
+from tests.unit.reservation.test_pick import END, START
+
+CLASSES = ("VCPU", "CUSTOM_FPGA")
+
+amounts = st.fixed_dictionaries({name: st.integers(0, 4) for name in CLASSES})
+providers = st.lists(amounts, min_size=1, max_size=3)
+wanted = st.fixed_dictionaries({name: st.integers(0, 3) for name in CLASSES}).filter(lambda one: any(one.values()))
+
+
+def host_of(number, shelves):
+    """Each provider has every class; the label's place is the provider's."""
+    capacity, names = {}, {}
+    for place, shelf in enumerate(shelves):
+        for name, amount in shelf.items():
+            key = f"{name}#{place}" if place else name
+            capacity[key], names[key] = amount, f"p{number}.{place}"
+    return HostCapacity(number, capacity, {}, names, {})
+
+
+def groups_of(demand):
+    """What each part of a slot takes, of one provider each."""
+    plain = [{name: amount} for name, amount in demand.wanted.items()]
+    return [*(group.wanted for group in demand.groups.values()), *plain]
+
+
+def most(shelves, demand):
+    """By trying every way to place the next slot."""
+    best = 0
+    for places in product(range(len(shelves)), repeat=len(groups_of(demand))):
+        if demand.isolate and len(set(places[: len(demand.groups)])) < len(demand.groups):
+            continue
+        left = [dict(shelf) for shelf in shelves]
+        for place, part in zip(places, groups_of(demand), strict=True):
+            for name, amount in part.items():
+                left[place][name] -= amount
+        if all(amount >= 0 for shelf in left for amount in shelf.values()):
+            best = max(best, 1 + most(left, demand))
+    return best
+
+
+@given(providers, wanted)
+@settings(max_examples=200, deadline=None)
+def test_as_many_fit_as_are_possible(shelves, resources):
+    for demand in (Demand(resources), Demand(groups={"1": Group(resources)})):
+        assert Calendar([host_of(1, shelves)], []).slots(demand, START, END).tolist() == [most(shelves, demand)]
+
+
+@given(providers, wanted, wanted, st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_never_more_than_possible(shelves, one, two, isolate):
+    """Unlike groups compete: fewer may be found, and none only where there is none."""
+    demand = Demand(groups={"1": Group(one), "2": Group(two)}, isolate=isolate)
+    (found,) = Calendar([host_of(1, shelves)], []).slots(demand, START, END).tolist()
+    possible = most(shelves, demand)
+    assert found <= possible
+    assert (found > 0) == (possible > 0)
+
+
+asks = st.lists(
+    st.one_of(
+        st.builds(lambda resources, amount, affinity: (Demand(resources), amount, affinity), wanted, st.integers(1, 3),
+                  st.sampled_from([None, True, False])),
+        st.builds(lambda resources, amount: (Demand(groups={"1": Group(resources)}), amount, None), wanted,
+                  st.integers(1, 2)),
+        st.just((Demand(whole_host=True), 1, None)),
+    ),
+    min_size=1,
+    max_size=3,
+)  # fmt: skip
+
+
+@given(st.lists(providers, min_size=1, max_size=3), st.tuples(asks, asks))
+@settings(max_examples=200, deadline=None)
+def test_leases_of_all_types_never_overbook(hosts, leases):
+    """Lease after lease on one calendar: no place is given out beyond what it has, no whole host is shared."""
+    capacities = [host_of(number, shelves) for number, shelves in enumerate(hosts, 1)]
+    calendar, taken = Calendar(capacities, []), {}
+    for number, lease in enumerate(leases):
+        wanted = [Ask(f"{number}.{at}", *each) for at, each in enumerate(lease)]
+        planned = plan(calendar, wanted, START, END)
+        if isinstance(planned, Shortage):
+            continue
+        assert holds(calendar, planned, START, END)
+        for ask in wanted:
+            placing = planned[ask.reservation_id]
+            assert sum(map(len, placing.values())) == ask.amount
+            for host, slots in placing.items():
+                for slot in slots:
+                    assert ask.demand.whole_host or by_class(slot) == ask.demand.totals
+                    taken.setdefault(host, []).append(slot)
+            calendar = calendar.with_usage(usages(placing, START, END))
+    for host, slots in taken.items():
+        capacity = {**capacities[host - 1].capacity, WHOLE_HOST: 1}
+        assert all(sum(slot.get(name, 0) for slot in slots) <= there for name, there in capacity.items())
+        assert len(slots) == 1 or not any(WHOLE_HOST in slot for slot in slots)
+
+
+def by_class(slot):
+    totals = {}
+    for name, amount in slot.items():
+        totals[class_of(name)] = totals.get(class_of(name), 0) + amount
+    return totals

@@ -1,0 +1,420 @@
+"""`moorage reservation import`: databases that Blazar's own code made, taken over, and their leases gone on with."""
+
+import json
+import shlex
+import shutil
+from datetime import timedelta
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import MetaData, select
+
+from moorage.cli.main import cli
+from moorage.core.errors import Conflict, StartError
+from moorage.core.ids import SeededIds
+from moorage.db.engine import open_engine, open_to_read
+from moorage.db.migrations import upgrade
+from moorage.db.transactions import read
+from moorage.reservation import host_store, importing, importing_peer, store
+from moorage.reservation.importing_rules import Kind
+from moorage.reservation.model import EventStatus, EventType, ReservationStatus
+from tests.conftest import DATABASES
+from tests.servers import temporary_database
+from tests.system.audit.test_guides import alike, said, shown
+from tests.system.reservation.peer import END, NOW, START, THEN, host, lease, make
+from tests.wire.reservation.plane import Plane, instance
+from tests.wire.reservation.plane import lease as new_lease
+
+pytestmark = pytest.mark.slow
+
+SOUND = [
+    *host(1, "compute-1", rack="9"),
+    *host(2, "compute-2", inventory=False, reservable=False),
+    *lease("future", affinity=False, hosts=("1", "2"), server_group_id="g", resource_properties='["=", "$rack", "9"]'),
+    *lease("now", "ACTIVE", start=NOW - timedelta(hours=1)),
+    *lease("past", "TERMINATED", start=THEN, end=NOW - timedelta(days=1)),
+]
+
+WORN = [
+    *host(1, "compute-1"),
+    *host("1c9f", "compute-2"),
+    *host(4, None),
+    *lease("creating", "CREATING"),
+    *lease("starting", "STARTING", start=NOW - timedelta(minutes=1)),
+    *lease("updating", "UPDATING", start=NOW - timedelta(hours=1)),
+    *lease("terminating", "TERMINATING", start=NOW - timedelta(days=1), end=NOW - timedelta(hours=1)),
+    *lease("deleting", "DELETING", start=NOW - timedelta(hours=1)),
+    *lease("error", "ERROR", start=NOW - timedelta(hours=1)),
+    *lease("short", amount=3, hosts=("1", "4")),
+    *lease("over", "ACTIVE", start=NOW - timedelta(hours=1), amount=20, hosts=("1",) * 20),
+    *lease("ip", "TERMINATED", start=THEN, end=NOW - timedelta(days=1), resource_type="virtual:floatingip"),
+    *lease("odd", "ACTIVE", start=NOW - timedelta(hours=1))[:2],
+    *lease("flawed", resource_type="flavor:instance", resource_properties='{"id": "f"}', hosts=()),
+]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """URL of a sound database of Blazar's, on SQLite."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('blazar')}/sound.db"
+    make(url, SOUND)
+    return url
+
+
+@pytest.fixture(scope="module")
+def worn(tmp_path_factory):
+    url = f"sqlite:///{tmp_path_factory.mktemp('blazar')}/worn.db"
+    make(url, WORN)
+    return url
+
+
+@pytest.fixture
+def target(sqlite_engine):
+    upgrade(sqlite_engine, "reservation")
+    return sqlite_engine
+
+
+def take(url, target, cleaning_time_s=0):
+    """The receipt, and every finding; a rehearsal has told the same before."""
+    expected, found = [], []
+    told = {"cleaning_time_s": cleaning_time_s, "progress": lambda *_: None}
+    with importing_peer.reading(url, NOW) as peer:
+        rehearsed = importing.rehearse(peer, NOW, SeededIds(1), noted=expected.append, **told)
+        receipt = importing.import_into(target, peer, NOW, SeededIds(1), noted=found.append, **told)
+    assert (rehearsed, expected) == (receipt, found)
+    return receipt, found
+
+
+def leases(target):
+    """{name: lease}"""
+    with read(target) as connection:
+        return {one.name: one for one in store.all_leases(connection)}
+
+
+def everything(url):
+    """All rows of a database, table by table."""
+    engine = open_to_read(url)
+    metadata = MetaData()
+    with engine.connect() as connection, connection.begin():
+        metadata.reflect(connection)
+        found = {table.name: sorted(map(repr, connection.execute(select(table)))) for table in metadata.tables.values()}
+    engine.dispose()
+    return found
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_what_blazar_made_on_each_database_is_taken_and_left_as_it_was(kind, target):
+    """O2: by Blazar's own migrations on MariaDB; on the others, where they do not run, by its models."""
+    with temporary_database(kind) as url:
+        make(url, SOUND)
+        before = everything(url)
+        receipt, findings = take(url, target)
+        assert everything(url) == before
+    assert [(one.kind, one.subject) for one in findings] == [(Kind.NO_INVENTORY, "compute-2"), (Kind.READ_ANEW, "t-1")]
+    counts = {table: (count.source, count.taken) for table, count in receipt.counts.items() if count.source}
+    assert counts == {
+        "computehosts": (2, 2), "resource_properties": (1, 1), "computehost_extra_capabilities": (1, 1),
+        "computehost_resource_inventory": (3, 3), "computehost_trait": (1, 0), "leases": (3, 3), "reservations": (3, 3),
+        "instance_reservations": (3, 3), "events": (9, 9), "computehost_allocations": (4, 4),
+    }  # fmt: skip
+
+
+def test_it_goes_into_each_of_our_databases(sound, engine):
+    upgrade(engine, "reservation")
+    take(sound, engine, cleaning_time_s=600)
+    found = leases(engine)
+    assert {name: one.status for name, one in found.items()} == {
+        "future": "PENDING",
+        "now": "ACTIVE",
+        "past": "TERMINATED",
+    }
+    future = found["future"]
+    assert (future.id, future.project_id, future.start_date, future.end_date) == ("l-future", "demo", START, END)
+    assert (future.created_at, future.updated_at, future.trust_id) == (THEN, NOW, "t")
+    (reservation,) = future.reservations
+    assert (reservation.request.affinity, reservation.request.resource_properties) == (False, '["=", "$rack", "9"]')
+    assert (reservation.aggregate_id, reservation.server_group_id, reservation.generation) == (7, "g", None)
+    assert [found["past"].event(kind).status for kind in (EventType.START, EventType.END)] == [EventStatus.DONE] * 2
+    with read(engine) as connection:
+        hosts = {one.id: one for one in host_store.all_hosts(connection)}
+        capacities = {one.host: one.capacity for one in host_store.capacities(connection)}
+        slots = host_store.allocations_of(connection, ["r-future"])
+    assert {number: (one.hypervisor_hostname, one.extra, one.ready) for number, one in hosts.items()} == {
+        1: ("compute-1", {"rack": "9"}, True), 2: ("compute-2", {}, True)
+    }  # fmt: skip
+    assert capacities == {1: {"VCPU": 16, "MEMORY_MB": 16384, "DISK_GB": 100}}, "the other is not reservable"
+    assert [(slot.host_id, slot.end_date) for slot in slots] == [
+        (1, END + timedelta(minutes=10)), (2, END + timedelta(minutes=10))
+    ]  # fmt: skip
+    with engine.begin() as connection:
+        assert host_store.insert_host(connection, hosts[1].__class__(**_fields(hosts[1]) | {
+            "hypervisor_hostname": "compute-3"
+        })) == 3, "numbers go on after those that were taken"  # fmt: skip
+
+
+def _fields(host):
+    return {name: getattr(host, name) for name in host.__slots__}
+
+
+def test_what_is_worn_is_mended_or_left_out_and_told(worn, target):
+    receipt, findings = take(worn, target)
+    found = leases(target)
+    assert {name: one.status for name, one in found.items()} == {
+        "creating": "DELETING", "starting": "STARTING", "updating": "ACTIVE", "terminating": "TERMINATING",
+        "deleting": "DELETING", "error": "ERROR", "short": "PENDING", "over": "ACTIVE", "ip": "TERMINATED",
+        "odd": "ACTIVE", "flawed": "PENDING",
+    }  # fmt: skip
+    assert receipt.findings.counts == {
+        Kind.RENUMBERED: 1, Kind.NAMELESS_HOST: 1, Kind.READ_ANEW: 3, Kind.INTERRUPTED: 5, Kind.LOST_HOST: 2,
+        Kind.MISSING_SLOTS: 1, Kind.OTHER_TYPE: 1, Kind.STATUS: 1, Kind.NO_DETAILS: 2, Kind.OVERBOOKED: 1,
+    }  # fmt: skip
+    told = {one.kind: one.text for one in findings}
+    assert told[Kind.OVERBOOKED] == "31 VCPU of compute-1 are given out, of 16"
+    assert told[Kind.MISSING_SLOTS] == "reservation r-short of lease l-short holds 1 slots of 3"
+    assert "reservation r-flawed: its row does not say what it reserves" in {one.text for one in findings}
+    assert found["starting"].event(EventType.START).status is EventStatus.IN_PROGRESS
+    assert found["odd"].event(EventType.END).time == END
+    assert found["updating"].reservations[0].status is ReservationStatus.ACTIVE
+
+
+def test_a_living_reservation_of_another_type_is_refused_and_nothing_is_written(tmp_path, target):
+    url = f"sqlite:///{tmp_path}/hosts.db"
+    make(url, [*host(1, "compute-1"), *lease("hosts", "ACTIVE", resource_type="virtual:floatingip")])
+    with pytest.raises(
+        Conflict, match=r"1 reservations are not over .* lease l-hosts: virtual:floatingip is not built"
+    ):
+        take(url, target)
+    assert leases(target) == {}
+
+
+def test_a_target_that_is_not_empty_is_refused_and_left_alone(sound, target):
+    take(sound, target)
+    before = leases(target)
+    with pytest.raises(Conflict, match="2 hosts and 3 leases already; an import goes into an empty database"):
+        take(sound, target)
+    assert leases(target) == before
+
+
+def test_an_import_that_is_cut_off_leaves_nothing(sound, target):
+    def cut(_):
+        raise KeyboardInterrupt  # a trait, after the hosts
+
+    with importing_peer.reading(sound, NOW) as peer, pytest.raises(KeyboardInterrupt):
+        importing.import_into(
+            target, peer, NOW, SeededIds(1), cleaning_time_s=0, noted=cut, progress=lambda *_: None
+        )  # fmt: skip
+    with read(target) as connection:
+        assert host_store.all_hosts(connection) == []
+    take(sound, target)  # and can be repeated
+
+
+@pytest.mark.parametrize(
+    ("revision", "said"),
+    [
+        ("02e2f2186d98", "of an older Blazar; run `blazar-db-manage upgrade head` of release 18"),
+        ("ffffffffffff", "does not know .*use a newer Moorage"),
+    ],
+)
+def test_another_schema_is_refused_with_what_to_do(sound, tmp_path, revision, said):
+    shutil.copy(sound.removeprefix("sqlite:///"), tmp_path / "other.db")
+    url = f"sqlite:///{tmp_path}/other.db"
+    engine = open_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
+    engine.dispose()
+    with pytest.raises(StartError, match=said), importing_peer.reading(url, NOW):
+        pass
+
+
+def test_our_own_database_is_not_blazars(target):
+    url = target.url.render_as_string()
+    with pytest.raises(StartError, match="no database of Blazar: name the one"), importing_peer.reading(url, NOW):
+        pass
+
+
+def test_the_command_rehearses_and_imports(worn, tmp_path):
+    config = tmp_path / "moorage.conf"
+    config.write_text("[plane]\nservices = reservation\nstate_path = .\n")
+
+    def run(*options):
+        command = ["reservation", "import", worn, "--config", str(config), *options]
+        return CliRunner().invoke(cli, command, catch_exceptions=False).output
+
+    dry = json.loads(run("--dry-run", "--json"))
+    assert not (tmp_path / "reservation.sqlite").exists()
+    assert dry["tables"]["leases"] == {"source": 11, "taken": 11, "left_out": 0}
+    assert dry["findings"]["overbooked"]["outcome"] == "kept as it is"
+    findings = tmp_path / "findings"
+    assert "All of it is in the reservation database now." in run("--findings", str(findings))
+    assert len(findings.read_text().splitlines()) == sum(one["count"] for one in dry["findings"].values())
+
+
+# --- what becomes of the leases ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plane(tmp_path):
+    """Placement and Nova as Blazar left them: two hosts in the free pool with their providers."""
+    plane = Plane(tmp_path, now=NOW)
+    freepool = plane.compute.create_aggregate("freepool")
+    for name in ("compute-1", "compute-2"):
+        its = plane.add_host(name)
+        plane.placement.create_provider(f"blazar_{name}", parent_uuid=its.provider.uuid)
+        plane.compute.add_host(freepool.id, name)
+    return plane
+
+
+def as_blazar_left_it(plane, name, *, has_class=True, running=()):
+    """The flavor, the aggregate and the class of reservation ``r-NAME``; the aggregate's id."""
+    reservation = f"r-{name}"
+    aggregate = plane.compute.create_aggregate(reservation)
+    plane.compute.create_flavor(reservation, f"reservation:{reservation}", 1, 512, 1)
+    specs = {"aggregate_instance_extra_specs:reservation": reservation}
+    resource_class = "CUSTOM_RESERVATION_" + reservation.upper().replace("-", "_")
+    if has_class:
+        plane.placement.ensure_class(resource_class)
+        specs[f"resources:{resource_class}"] = "1"
+    plane.compute.set_extra_specs(reservation, specs)
+    for host_name in running:
+        plane.compute.add_host(aggregate.id, host_name)
+        plane.compute.add_flavor_access(reservation, "demo")
+    return aggregate.id
+
+
+def test_imported_leases_start_and_end_the_way_they_were_made(plane, tmp_path):
+    """R25, R33, A1: one of before Stein without a class, hybrid ones, one interrupted in its start; then a new one."""
+    old = as_blazar_left_it(plane, "old", has_class=False)
+    future = as_blazar_left_it(plane, "future")
+    stuck = as_blazar_left_it(plane, "stuck")
+    running = as_blazar_left_it(plane, "running", running=["compute-1"])
+    url = f"sqlite:///{tmp_path}/blazar.db"
+    make(url, [
+        *host(1, "compute-1", hypervisor_hostname="compute-1"),
+        *host(2, "compute-2"),
+        *lease("old", aggregate_id=old),
+        *lease("future", aggregate_id=future),
+        *lease("stuck", "STARTING", start=NOW - timedelta(minutes=1), aggregate_id=stuck),
+        *lease("running", "ACTIVE", start=NOW - timedelta(hours=1), aggregate_id=running),
+    ])  # fmt: skip
+    take(url, plane.engine)
+    plane.run_until(START + timedelta(minutes=1))
+    assert {plane.lease(f"l-{name}")["status"] for name in ("old", "future", "stuck", "running")} == {"ACTIVE"}
+    assert plane.inventory("compute-1", "CUSTOM_RESERVATION_R_FUTURE").total == 2
+    assert plane.inventory("compute-1", "CUSTOM_RESERVATION_R_STUCK").total == 2
+    assert plane.inventory("compute-1", "CUSTOM_RESERVATION_R_OLD") is None
+    assert plane.compute.aggregate_by_name("r-old").hosts == ("compute-1",)
+    made = plane.ask("POST", "/v1/leases", new_lease(instance(2)), status=201)["lease"]
+    plane.run_until(END + timedelta(minutes=1))
+    for name in ("old", "future", "stuck", "running"):
+        assert plane.lease(f"l-{name}")["status"] == "TERMINATED"
+        assert plane.flavor(f"r-{name}") is None
+        assert plane.compute.aggregate_by_name(f"r-{name}") is None
+        assert not plane.has_class(f"CUSTOM_RESERVATION_R_{name.upper()}")
+    assert plane.lease(made["id"])["status"] == "ACTIVE"
+    with read(plane.engine) as connection:
+        assert {slot.reservation_id for slot in host_store.allocations_of(connection, ["r-old", "r-future"])} == set()
+
+
+def test_reservations_of_a_flavor_go_on_as_they_were_made(plane, tmp_path):
+    """flavor:instance: Blazar keeps the flavor as Nova showed it; one that runs and one to come."""
+    flavor = {"id": "f-1", "name": "big", "vcpus": 4, "ram": 1024, "disk": 2, "OS-FLV-EXT-DATA:ephemeral": 3,
+              "swap": "", "rxtx_factor": 1.0, "extra_specs": {"hw:numa_nodes": "1"}}  # fmt: skip
+    its = {"resource_type": "flavor:instance", "vcpus": 4, "resource_properties": json.dumps(flavor)}
+    url = f"sqlite:///{tmp_path}/blazar.db"
+    make(url, [
+        *host(1, "compute-1"),
+        *host(2, "compute-2"),
+        *lease("lasts", "ACTIVE", start=NOW - timedelta(hours=1), end=START,
+               aggregate_id=as_blazar_left_it(plane, "lasts", running=["compute-1"]), **its),
+        *lease("comes", aggregate_id=as_blazar_left_it(plane, "comes"), hosts=("2", "2"), **its),
+        *lease("gone", "TERMINATED", start=THEN, end=NOW - timedelta(days=1), **its),
+    ])  # fmt: skip
+    receipt, findings = take(url, plane.engine)
+    assert receipt.counts["instance_reservations"].taken == 3
+    assert {one.kind for one in findings} == {Kind.READ_ANEW}
+    (shown,) = plane.lease("l-comes")["reservations"]
+    assert (shown["resource_type"], shown["vcpus"], shown["amount"]) == ("flavor:instance", 4, 2)
+    assert json.loads(shown["resource_properties"])["extra_specs"] == flavor["extra_specs"]
+    with read(plane.engine) as connection:
+        slots = host_store.allocations_of(connection, ["r-comes"])
+    assert [slot.resources for slot in slots] == [{"VCPU": 4, "MEMORY_MB": 1024, "DISK_GB": 5}] * 2
+    plane.run_until(START + timedelta(minutes=1))
+    assert plane.lease("l-lasts")["status"] == "TERMINATED"
+    assert plane.flavor("r-lasts") is None
+    assert plane.compute.aggregate_by_name("r-lasts") is None
+    assert plane.lease("l-comes")["status"] == "ACTIVE"
+    assert plane.inventory("compute-2", "CUSTOM_RESERVATION_R_COMES").total == 2
+    assert plane.access("r-comes") == ["demo"]
+    plane.run_until(END + timedelta(minutes=1))
+    assert plane.lease("l-comes")["status"] == "TERMINATED"
+    assert plane.flavor("r-comes") is None
+    assert not plane.has_class("CUSTOM_RESERVATION_R_COMES")
+
+
+def test_lent_hosts_are_kept_to_their_end_and_given_back(plane, tmp_path):
+    """physical:host: one that runs, one to come; their aggregates are found by the reservation's id."""
+    for name in ("lent", "next"):
+        aggregate = plane.compute.create_aggregate(f"r-{name}")
+        plane.ask("POST", f"/v2.1/os-aggregates/{aggregate.id}/action",
+                  {"set_metadata": {"metadata": {"blazar:owner": "demo"}}}, service="compute")  # fmt: skip
+        if name == "lent":
+            freepool = plane.compute.aggregate_by_name("freepool")
+            plane.compute.remove_host(freepool.id, "compute-1")
+            plane.compute.add_host(aggregate.id, "compute-1")
+    url = f"sqlite:///{tmp_path}/blazar.db"
+    its = {"resource_type": "physical:host"}
+    make(url, [
+        *host(1, "compute-1"),
+        *host(2, "compute-2"),
+        *lease("lent", "ACTIVE", start=NOW - timedelta(hours=1), end=START, hosts=("1",), **its),
+        *lease("next", start=START, end=END, hosts=("2",), **its),
+    ])  # fmt: skip
+    receipt, _ = take(url, plane.engine)
+    assert receipt.counts["computehost_reservations"].taken == 2
+    shown = plane.lease("l-lent")["reservations"][0]
+    assert (shown["resource_type"], shown["min"], shown["max"], shown["before_end"]) == (
+        "physical:host",
+        1,
+        1,
+        "default",
+    )
+    wanted = {
+        "resource_type": "physical:host",
+        "min": 1,
+        "max": 1,
+        "hypervisor_properties": "",
+        "resource_properties": "",
+    }
+    body = new_lease(wanted, start="now", end="2026-03-01 10:00")
+    plane.ask("POST", "/v1/leases", new_lease(instance(9)), status=409)
+    assert plane.ask("POST", "/v1/leases", body, status=201)["lease"]["status"] == "PENDING", (
+        "compute-2 is free till then"
+    )
+    plane.run_until(START + timedelta(minutes=1))
+    assert plane.lease("l-lent")["status"] == "TERMINATED"
+    assert plane.compute.aggregate_by_name("r-lent") is None
+    assert plane.lease("l-next")["status"] == "ACTIVE"
+    assert plane.compute.aggregate_by_name("r-next").hosts == ("compute-2",)
+    plane.run_until(END + timedelta(minutes=1))
+    assert plane.compute.aggregate_by_name("r-next") is None
+    assert set(plane.compute.aggregate_by_name("freepool").hosts) == {"compute-1", "compute-2"}
+
+
+def test_the_guide_shows_what_the_command_says(tmp_path):
+    url = f"sqlite:///{tmp_path}/blazar.db"
+    make(url, [
+        *host(1, "compute-1"),
+        *host(2, "compute-2", inventory=False),
+        *lease("course"),
+        *lease("nightly", "ACTIVE", start=NOW - timedelta(hours=1), amount=20, hosts=("1",) * 20),
+        *lease("stuck", "STARTING", start=NOW - timedelta(minutes=1)),
+        *lease("done", "TERMINATED", start=THEN, end=NOW - timedelta(days=1)),
+    ])  # fmt: skip
+    config = tmp_path / "moorage.conf"
+    config.write_text("[plane]\nservices = reservation\nstate_path = .\n")
+    blocks = list(shown("moving-from-blazar"))
+    assert [shlex.split(command)[:3] for command, _ in blocks] == [["moorage", "reservation", "import"]] * 3
+    for command, output in blocks:
+        here = command.replace("mysql://blazar@db/blazar", url)
+        wanted = output.replace("sqlite:////var/lib/moorage", f"sqlite:///{tmp_path}")
+        assert alike(said(here, config, tmp_path)) == alike(wanted)

@@ -1,0 +1,425 @@
+"""Every operation of a lease, disturbed at one point: its process is killed there, or its request goes wrong there.
+
+A point is a name as `Line` counts them: ``commit 3`` is before the third commit of the reservation service's database, ``begin
+4`` before its fourth transaction, ``before 7 PUT /placement/...`` before its seventh request to another service, ``after 7 ...``
+when that was done and nobody knows yet. Others then go on, and whatever happened, `check` must hold, the other
+services must agree with the database, and their changes have come in the order of an undisturbed run.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event
+
+from moorage.compute.client import ComputeClient
+from moorage.core.caller import Caller
+from moorage.core.errors import MoorageError, Unavailable
+from moorage.db.transactions import read
+from moorage.placement.client import PlacementClient
+from moorage.reservation import event_store, host_store
+from moorage.reservation.schemas.lease import decode_create, decode_update
+from moorage.reservation.service import PLACEMENT_VERSION
+from moorage.wire.transports import Answer
+from tests.wire.reservation.plane import Plane, class_of, instance, lease
+
+STARTS, ENDS = datetime(2026, 3, 1, 10, tzinfo=UTC), datetime(2026, 3, 6, 10, tzinfo=UTC)
+PERIOD = {"start": "2026-03-01 10:00", "end": "2026-03-06 10:00"}
+MEMBER = Caller("user", "demo", frozenset({"member"}))
+HOSTS = ("compute-1", "compute-2")
+_UUID = re.compile(r"[0-9a-fA-F]{8}[-_][0-9a-fA-F]{4}[-_][0-9a-fA-F]{4}[-_][0-9a-fA-F]{4}[-_][0-9a-fA-F]{12}")
+
+
+class Line:
+    """All that a service says to its database and to others; `reached` is told each point by name."""
+
+    def __init__(self, reached: Callable[[str], str | None] = lambda point: None, trace: Path | None = None) -> None:
+        """`reached` may answer with a mishap, see `_mishap`. Changes that were done go into the file `trace`."""
+        self._reached = reached
+        self._trace = trace
+        self._counts: dict[str, int] = {}
+
+    def service(self, plane: Plane, worker: str) -> Any:
+        for what in ("begin", "commit"):
+            event.listen(plane.engine, what, lambda _, what=what: self._point(what))
+
+        def through(transport):
+            return _Watched(self, transport)
+
+        placement = PlacementClient(plane.client("placement", through=through), str(PLACEMENT_VERSION))
+        return plane.new_service(placement, ComputeClient(plane.client("compute", through=through)), worker=worker)
+
+    def send(self, transport, method, path, headers, body):
+        where = f"{method} {transport.base_url.rsplit('/', 1)[1]}{path.partition('?')[0]}"
+        mishap = self._point("before", where)
+        if mishap in ("503", "409", "silence"):
+            return _mishap(mishap)
+        answer = transport.send(method, path, headers, body)
+        if self._trace is not None and method != "GET" and answer.status < 300:
+            with self._trace.open("a") as out:
+                print(where, re.sub(r"\s", "", (body or b"").decode()) if "/action" in where else "", file=out)
+        lost = self._point("after", where)
+        if "lost" in (mishap, lost):
+            raise Unavailable(f"{where}: the answer was lost")
+        return answer
+
+    def _point(self, what: str, where: str = "") -> str | None:
+        self._counts[what] = self._counts.get(what, 0) + 1
+        return self._reached(f"{what} {self._counts[what]} {where}".rstrip())
+
+
+class _Watched:
+    def __init__(self, line: Line, transport) -> None:
+        self._line = line
+        self._transport = transport
+        self.base_url = transport.base_url
+
+    def send(self, method, path, headers, body=None):
+        return self._line.send(self._transport, method, path, headers, body)
+
+
+def _mishap(kind: str) -> Answer:
+    if kind == "silence":
+        raise Unavailable("nobody answers in time")
+    if kind == "503":
+        return Answer(503, {"content-type": "application/json"}, b'{"error": "overloaded"}')
+    errors = [
+        {"status": 409, "title": "Conflict", "detail": "changed meanwhile", "code": "placement.concurrent_update"}
+    ]
+    return Answer(409, {"content-type": "application/json"}, json.dumps({"errors": errors}).encode())
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`prepare` gives the lease that `act` works on; `act` may raise what a client is told."""
+
+    name: str
+    prepare: Callable[[Plane], Any]
+    act: Callable[[Plane, Any, Any], None]
+    #: What must hold at the end; `again` is a service that nothing disturbs.
+    check: Callable[[Plane, Any, Any], None]
+    #: Whether all changes have one order. Those of several leases have theirs for each: one goes on without the other.
+    ordered: bool = True
+
+    def order_of(self, trace: Path) -> list[str]:
+        return order_of(trace) if self.ordered else sorted(order_of(trace))
+
+
+def new_plane(folder: Path) -> Plane:
+    plane = Plane(folder)
+    for name in HOSTS:
+        plane.add_host(name)
+        plane.register(name)
+    plane.stop_runner()
+    return plane
+
+
+#: Seconds between two looks: the claim of a dead process runs out after 60, a failed step is tried again after 60 at most.
+PAUSES_S = (5, 5, 55, 5, 5, 10, 20, 40, 60, 10, 60, 60, 10)
+
+
+def go_on(plane: Plane, *services: Any, pauses_s: Sequence[int] = PAUSES_S) -> None:
+    """Time passes, and the runners of these services do what is due in turn."""
+    runners = [service.runner() for service in services]
+    for pause_s in pauses_s:
+        for runner in runners:
+            runner.tick()
+        plane.settle()
+        plane.clock.sleep(pause_s)
+
+
+# --- the operations ---------------------------------------------------------------------------------------------
+
+
+def _create(plane: Plane, amount: int = 4) -> Any:
+    return plane.ask("POST", "/v1/leases", lease(instance(amount), **PERIOD), status=201)["lease"]
+
+
+def _active(plane: Plane, *, servers: int = 0) -> Any:
+    made = _create(plane)
+    plane.clock.advance_to(STARTS)
+    plane.service.runner().tick()
+    for number in range(servers):
+        plane.boot(f"s{number}", made["reservations"][0]["id"])
+    return plane.lease(made["id"])
+
+
+def _leases(plane: Plane) -> list[Any]:
+    return plane.ask("GET", "/v1/leases")["leases"]
+
+
+def _check_created(plane: Plane, _: Any, again: Any) -> None:
+    found = _leases(plane)
+    assert [each["status"] for each in found] in ([], ["PENDING"]), found
+    if not found:
+        again.leases.create(MEMBER, decode_create(lease(instance(12), **PERIOD)))
+
+
+def _check_started(plane: Plane, made: Any, _: Any) -> None:
+    assert _state(plane, made) == (
+        "ACTIVE",
+        {"start_lease": "DONE", "before_end_lease": "UNDONE", "end_lease": "UNDONE"},
+    )
+
+
+def _due_together(plane: Plane) -> list[Any]:
+    """Three on two hosts: one shares both."""
+    made = [_create(plane) for _ in range(3)]
+    plane.clock.advance_to(STARTS)
+    return made
+
+
+def _check_all_started(plane: Plane, made: Any, again: Any) -> None:
+    for each in made:
+        _check_started(plane, each, again)
+
+
+def _grow(plane: Plane, service: Any, made: Any) -> None:
+    body = {"reservations": [{"id": made["reservations"][0]["id"], "amount": 12}]}
+    service.leases.update(MEMBER, made["id"], decode_update(body))
+
+
+def _check_grown(plane: Plane, made: Any, again: Any) -> None:
+    """All or nothing; what was not begun can be asked for again."""
+    shown = plane.lease(made["id"])
+    assert shown["status"] == "ACTIVE"
+    assert shown["reservations"][0]["amount"] in (4, 12)
+    assert sum(_slots(plane, made).values()) == shown["reservations"][0]["amount"]
+    _grow(plane, again, made)
+    assert sum(_slots(plane, made).values()) == 12
+
+
+def _prepare_end(plane: Plane) -> Any:
+    made = _active(plane, servers=1)
+    plane.clock.advance_to(ENDS)
+    return made
+
+
+def _end(plane: Plane, service: Any, made: Any) -> None:
+    runner = service.runner()
+    for _ in range(3):
+        runner.tick()
+        plane.settle()
+        plane.clock.sleep(10)
+
+
+def _check_ended(plane: Plane, made: Any, _: Any) -> None:
+    done = {"start_lease": "DONE", "before_end_lease": "DONE", "end_lease": "DONE"}
+    assert _state(plane, made) == ("TERMINATED", done)
+    assert _slots(plane, made) == {}
+
+
+def _delete(plane: Plane, service: Any, made: Any) -> None:
+    service.leases.delete(MEMBER, made["id"])
+    _end(plane, service, made)
+
+
+def _check_deleted(plane: Plane, _: Any, again: Any) -> None:
+    for each in _leases(plane):  # the request died before it was heard
+        assert each["status"] == "ACTIVE"
+        _delete(plane, again, each)
+    assert _leases(plane) == []
+
+
+def _prepare_heal(plane: Plane) -> Any:
+    made = _active(plane, servers=1)
+    body = {"host": "compute-1", "binary": "nova-compute"}
+    plane.ask("PUT", "/v2.1/os-services/disable", body, service="compute")
+    return made
+
+
+def _heal(plane: Plane, service: Any, made: Any) -> None:
+    service.watch(period_s=60).tick()
+
+
+def _check_healed(plane: Plane, made: Any, again: Any) -> None:
+    _heal(plane, again, made)
+    go_on(plane, again, pauses_s=(5, 5))
+    shown = plane.lease(made["id"])
+    (reservation,) = shown["reservations"]
+    assert (shown["status"], shown["degraded"], reservation["resources_changed"]) == ("ACTIVE", True, True)
+    assert _slots(plane, made) == {"compute-2": 4}
+
+
+def _make(service: Any) -> None:
+    service.leases.create(MEMBER, decode_create(lease(instance(12), **PERIOD)))
+
+
+def _due(plane: Plane) -> Any:
+    made = _create(plane, 12)
+    plane.clock.advance_to(STARTS)
+    return made
+
+
+def _tick(service: Any) -> None:
+    service.runner().tick()
+
+
+SCENARIOS = {
+    each.name: each
+    for each in (
+        Scenario("create", lambda plane: None, lambda plane, service, made: _make(service), _check_created),
+        Scenario("start", _due, lambda plane, service, made: _tick(service), _check_started),
+        Scenario(
+            "starts",
+            _due_together,
+            lambda plane, service, made: _tick(service),
+            _check_all_started,
+            ordered=False,
+        ),
+        Scenario("update", _active, _grow, _check_grown),
+        Scenario("end", _prepare_end, _end, _check_ended),
+        Scenario("delete", lambda plane: _active(plane, servers=1), _delete, _check_deleted),
+        Scenario("heal", _prepare_heal, _heal, _check_healed),
+    )
+}
+
+
+# --- what is there afterwards -----------------------------------------------------------------------------------
+
+
+def _state(plane: Plane, made: Any) -> tuple[str, dict[str, str]]:
+    shown = plane.lease(made["id"])
+    return shown["status"], {each["event_type"]: each["status"] for each in shown["events"]}
+
+
+def _slots(plane: Plane, made: Any) -> dict[str, int]:
+    with read(plane.engine) as connection:
+        rows = host_store.allocations_of(connection, [made["reservations"][0]["id"]])
+    return {
+        name: count for number, name in enumerate(HOSTS, 1) if (count := sum(row.host_id == number for row in rows))
+    }
+
+
+def check_agreement(plane: Plane) -> None:
+    """Placement and Nova have what the database says, and nothing else of ours."""
+    classes = set()
+    for made in _leases(plane):
+        (reservation,) = made["reservations"]
+        if made["status"] == "TERMINATED":
+            continue
+        classes.add(class_of(reservation))
+        assert plane.flavor(reservation["id"]) is not None
+        active = made["status"] == "ACTIVE"
+        assert plane.access(reservation["id"]) == (["demo"] if active else [])
+        wanted = _slots(plane, made) if active else {}
+        with read(plane.engine) as connection:
+            retired = event_store.retired_hosts(connection, made["id"]).get(reservation["id"], set())
+        for name in HOSTS:
+            found = plane.inventory(name, class_of(reservation))
+            held = 1 if name in retired else None  # by the server that was on it
+            assert (found.total if found else None) == wanted.get(name, held), name
+    there = plane.ask("GET", "/resource_classes", service="placement")["resource_classes"]
+    assert {each["name"] for each in there if each["name"].startswith("CUSTOM_RESERVATION_")} == classes
+    flavors = plane.ask("GET", "/v2.1/flavors?is_public=None", service="compute")["flavors"]
+    assert len(flavors) == len(classes)
+
+
+def order_of(trace: Path) -> list[str]:
+    """Each change once, where it was first done; ids by the order in which they come."""
+    names: dict[str, str] = {}
+    seen: dict[str, None] = {}
+    for line in trace.read_text().splitlines() if trace.exists() else []:
+        key = _UUID.sub(lambda found: names.setdefault(found[0].lower().replace("_", "-"), f"<{len(names)}>"), line)
+        seen[key] = None
+    return list(seen)
+
+
+# --- disturbances -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    points: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+
+
+def undisturbed(name: str, folder: str) -> Outcome:
+    """The points that there are, and the order of the changes."""
+    scenario, plane, trace = SCENARIOS[name], new_plane(Path(folder)), Path(folder) / "trace"
+    made = scenario.prepare(plane)
+    outcome = Outcome()
+    points: list[str] = []
+    service = Line(points.append, trace).service(plane, "first")
+    scenario.act(plane, service, made)
+    outcome.points = list(points)
+    go_on(plane, service, pauses_s=(5, 5))
+    outcome.order = scenario.order_of(trace)
+    scenario.check(plane, made, service)
+    check_agreement(plane)
+    return outcome
+
+
+def killed(name: str, folder: str, point: str) -> list[str]:
+    """SIGKILL at `point`; two others go on. The order of the changes, or [] where the operation was never begun."""
+    scenario, plane, trace = SCENARIOS[name], new_plane(Path(folder)), Path(folder) / "trace"
+    made = scenario.prepare(plane)
+    pid = os.fork()
+    if pid == 0:
+        _die(scenario, plane, made, trace, point)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status), f"{point} was never reached"
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    others = [Line(trace=trace).service(plane, worker) for worker in ("second", "third")]
+    go_on(plane, *others)
+    return _settled(scenario, plane, made, trace, others[0])
+
+
+def _die(scenario: Scenario, plane: Plane, made: Any, trace: Path, point: str) -> None:
+    def reached(here: str) -> None:
+        if _same(here, point):
+            os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+
+    try:
+        plane.ids.__init__(99)  # the parent goes on with the same seed
+        for engine in plane.engines:
+            engine.dispose(close=False)  # the parent's connections are not ours
+        scenario.act(plane, Line(reached, trace).service(plane, "doomed"), made)
+    finally:
+        os._exit(1)
+
+
+def _same(point: str, other: str) -> bool:
+    """By kind and number: ids in paths differ from run to run."""
+    return point.split()[:2] == other.split()[:2]
+
+
+def mishap(name: str, folder: str, point: str, kind: str, times: int) -> list[str]:
+    """The request at `point` goes wrong, and the next ones until there were `times` mishaps; it and another go on."""
+    scenario, plane, trace = SCENARIOS[name], new_plane(Path(folder)), Path(folder) / "trace"
+    made = scenario.prepare(plane)
+    left = [times]
+    begun: list[str] = []
+
+    def reached(here: str) -> str | None:
+        if _same(here, point):
+            begun.append(here)
+        method = here.split()[2] if len(here.split()) > 2 else ""
+        is_write = method == "DELETE" or (method in ("PUT", "POST") and " placement/" in here)
+        fitting = here.startswith("before ") and (kind != "409" or is_write)
+        if not begun or not left[0] or not fitting:
+            return None
+        left[0] -= 1
+        return kind
+
+    first = Line(reached, trace).service(plane, "first")
+    with contextlib.suppress(MoorageError):  # so the client is told
+        scenario.act(plane, first, made)
+    second = Line(trace=trace).service(plane, "second")
+    go_on(plane, first, second)
+    return _settled(scenario, plane, made, trace, second)
+
+
+def _settled(scenario: Scenario, plane: Plane, made: Any, trace: Path, again: Any) -> list[str]:
+    check_agreement(plane)
+    scenario.check(plane, made, again)
+    check_agreement(plane)
+    return scenario.order_of(trace)

@@ -1,0 +1,327 @@
+"""What a lease asks for before its end (B8): webhooks, mail, images of its servers; and what Blazar's `before_end` says."""
+
+import logging
+from datetime import timedelta
+from email.message import EmailMessage
+
+import pytest
+
+from moorage.core.errors import Invalid, Unavailable
+from moorage.reservation.before_end import Allowed, EndAction, EndActionKind, split_url
+from moorage.reservation.notices import MailServer
+from moorage.reservation.operations import ACTION_TRIES
+from moorage.reservation.service import ReservationSettings
+from tests.wire.reservation.listeners import Hooks, Mailbox
+from tests.wire.reservation.plane import Plane, instance, lease
+from tests.wire.reservation.test_crashes import Crash
+from tests.wire.reservation.test_host_reservations import boot, whole
+from tests.wire.reservation.test_offers import ask
+from tests.wire.reservation.wrapped import Recorded
+
+SNAPSHOT = {"action": "snapshot"}
+#: The clock says 09:30:20 at first; minutes_before_end is 60.
+WITHIN = {"end": "2026-03-01 12:00"}
+
+
+@pytest.fixture
+def hooks():
+    with Hooks() as server:
+        yield server
+
+
+@pytest.fixture
+def mailbox():
+    with Mailbox() as server:
+        yield server
+
+
+def plane_with(tmp_path, *, hooks=None, mailbox=None, of_hosts=""):
+    mail = MailServer("127.0.0.1", mailbox.port, "none", "leases@example.org") if mailbox else None
+    origins = frozenset({hooks.origin} if hooks else ())
+    allowed = Allowed(origins, mail is not None, frozenset({"example.com"}))
+    plane = Plane(tmp_path, settings=ReservationSettings(allowed=allowed, mail=mail, before_end_of_hosts=of_hosts))
+    plane.add_host()
+    plane.register()
+    return plane
+
+
+def webhook(hooks, path="/hook"):
+    return {"action": "webhook", "url": hooks.origin + path}
+
+
+def mail(to="somebody@example.com"):
+    return {"action": "email", "to": to}
+
+
+def make(plane, *actions, reservations=(), status=201, **values):
+    body = lease(*reservations, **{**WITHIN, **values}, before_end_actions=list(actions))
+    answer = ask(plane, "POST", "/v1/leases", body, status=status)
+    plane.settle()
+    return answer["lease"] if status == 201 else answer["error_message"]
+
+
+def pass_to(plane, time):
+    hour, minute = map(int, time.split(":"))
+    plane.run_until(plane.clock.now().replace(hour=hour, minute=minute, second=0))
+
+
+def shown(plane, made):
+    return ask(plane, "GET", f"/v1/leases/{made['id']}")["lease"]
+
+
+def before_end(document):
+    return next(each for each in document["events"] if each["event_type"] == "before_end_lease")
+
+
+def outcomes(plane, made):
+    return [(each["action"], each["status"], each["attempts"]) for each in shown(plane, made)["before_end_actions"]]
+
+
+def images(plane):
+    return plane.ask("GET", "/v2/images", service="image")["images"]
+
+
+def test_a_webhook_is_sent_once_at_its_time(tmp_path, hooks):
+    plane = plane_with(tmp_path, hooks=hooks)
+    made = make(plane, webhook(hooks, "/hook?key=secret"), name="course")
+    assert outcomes(plane, made) == [("webhook", "planned", 0)]
+    pass_to(plane, "10:59")
+    assert hooks.seen == []
+    pass_to(plane, "11:10")
+    ((path, body),) = hooks.seen
+    assert path == "/hook?key=secret"
+    assert body["event_type"] == "before_end_lease"
+    assert body["id"] == f"{made['id']}.202603011100"
+    assert body["lease"] == {
+        "id": made["id"],
+        "name": "course",
+        "project_id": "demo",
+        "user_id": "u",
+        "start_date": made["start_date"],
+        "end_date": made["end_date"],
+        "status": "ACTIVE",
+    }
+    assert outcomes(plane, made) == [("webhook", "done", 1)]
+    pass_to(plane, "12:10")
+    assert shown(plane, made)["status"] == "TERMINATED"
+    assert len(hooks.seen) == 1
+
+
+def test_mail_is_sent_once_over_smtp(tmp_path, mailbox):
+    plane = plane_with(tmp_path, mailbox=mailbox)
+    made = make(plane, mail(), name="cours\u00e9\r\nBcc: all@example.com")
+    pass_to(plane, "11:10")
+    ((sender, recipients, message),) = mailbox.seen
+    assert (sender, recipients) == ("leases@example.org", ["somebody@example.com"])
+    assert message["Subject"] == "Lease cours\u00e9  Bcc: all@example.com ends at 2026-03-01 12:00 UTC"
+    assert "Bcc" not in message
+    assert message["Message-ID"] == f"<{made['id']}.202603011100@example.org>"
+    assert made["id"] in message.get_content()
+    assert outcomes(plane, made) == [("email", "done", 1)]
+
+
+def test_each_server_becomes_an_image_of_its_project(tmp_path):
+    plane = plane_with(tmp_path)
+    made = make(plane, SNAPSHOT, reservations=[instance(2)])
+    flavor = made["reservations"][0]["flavor_id"]
+    servers = {plane.boot("a", flavor), plane.boot("b", flavor)}
+    pass_to(plane, "11:10")
+    found = images(plane)
+    assert {image["instance_uuid"] for image in found} == servers
+    assert sorted(image["name"] for image in found) == ["a-before-end", "b-before-end"]
+    assert {image["owner"] for image in found} == {"demo"}
+    assert {image["reservation_id"] for image in found} == {made["reservations"][0]["id"]}
+    assert outcomes(plane, made) == [("snapshot", "done", 1)]
+    pass_to(plane, "12:10")
+    plane.run_for(30)
+    assert shown(plane, made)["status"] == "TERMINATED"
+    assert len(images(plane)) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_hosts", "count"),
+    [("snapshot", "", 1), ("default", "snapshot", 1), ("default", "", 0), ("", "snapshot", 0)],
+)
+def test_before_end_of_lent_hosts_is_as_the_peers(tmp_path, asked, of_hosts, count):
+    """Also without the header of microversion 1.1: clients of Blazar ask for it."""
+    plane = plane_with(tmp_path, of_hosts=of_hosts)
+    body = lease(whole(before_end=asked), **WITHIN)
+    made = plane.ask("POST", "/v1/leases", body, status=201)["lease"]
+    plane.settle()
+    boot(plane, made["reservations"][0])
+    pass_to(plane, "11:10")
+    assert len(images(plane)) == count
+    assert before_end(plane.lease(made["id"]))["status"] == "DONE"
+
+
+def test_what_fails_is_tried_again_then_shown_and_the_lease_ends(tmp_path, hooks, mailbox, caplog):
+    caplog.set_level(logging.INFO)
+    plane = plane_with(tmp_path, hooks=hooks, mailbox=mailbox)
+    hooks.answers["/secret"] = (500, {})
+    hooks.answers["/moved"] = (302, {"Location": hooks.origin + "/elsewhere"})
+    made = make(plane, webhook(hooks, "/secret"), webhook(hooks, "/moved"), mail(), webhook(hooks))
+    pass_to(plane, "11:10")
+    paths = [path for path, _ in hooks.seen]
+    assert paths == ["/secret"] * ACTION_TRIES + ["/moved"] * ACTION_TRIES + ["/hook"]
+    assert outcomes(plane, made) == [
+        ("webhook", "failed", ACTION_TRIES),
+        ("webhook", "failed", ACTION_TRIES),
+        ("email", "done", 1),
+        ("webhook", "done", 1),
+    ]
+    document = shown(plane, made)
+    assert document["before_end_actions"][0]["error"] == f"send_webhook: {hooks.origin} answered 500"
+    event = before_end(document)
+    assert event["status"] == "ERROR"
+    assert event["error"] == f"send_webhook: {hooks.origin} answered 500; send_webhook: {hooks.origin} answered 302"
+    assert not any("/secret" in str(vars(record)) for record in caplog.records)
+    assert document["status"] == "ACTIVE"
+    pass_to(plane, "12:01")
+    assert shown(plane, made)["status"] == "TERMINATED"
+
+
+def test_a_failure_that_passes_is_no_failure(tmp_path, mailbox):
+    plane = plane_with(tmp_path, mailbox=mailbox)
+    mailbox.refuses = "451 later"
+    made = make(plane, mail())
+    pass_to(plane, "11:00")
+    assert shown(plane, made)["before_end_actions"][0] == {
+        "action": "email",
+        "to": "somebody@example.com",
+        "status": "trying",
+        "attempts": 1,
+        "error": f"send_mail: the mail server 127.0.0.1:{mailbox.port} did not take the message: SMTPRecipientsRefused",
+    }
+    mailbox.refuses = None
+    pass_to(plane, "11:05")
+    assert outcomes(plane, made) == [("email", "done", 2)]
+    assert before_end(shown(plane, made))["status"] == "DONE"
+    assert len(mailbox.seen) == 1
+
+
+def test_no_password_goes_to_a_mail_server_without_tls(mailbox):
+    server = MailServer("127.0.0.1", mailbox.port, "starttls", "leases@example.org", "leases", "secret")
+    with pytest.raises(Unavailable, match="SMTPNotSupportedError") as refusal:
+        server.send(EmailMessage())
+    assert mailbox.verbs == ["EHLO"]
+    assert "secret" not in refusal.value.message + repr(server)
+
+
+def test_the_end_waits_for_nothing(tmp_path, hooks):
+    """At the end itself everything is tried once; what a service that was away finds too late is not."""
+    plane = plane_with(tmp_path, hooks=hooks)
+    hooks.answers["/hook"] = (503, {})
+    made = make(plane, webhook(hooks), before_end_date="2026-03-01 12:00")
+    other = make(plane, webhook(hooks, "/other"), reservations=[instance()])
+    plane.run_until(plane.clock.now().replace(hour=10, minute=0))
+    plane.stop_runner()
+    plane.clock.advance_to(plane.clock.now().replace(hour=12, minute=0, second=30))
+    while plane.runner.tick() == plane.clock.now():
+        pass
+    assert shown(plane, made)["status"] == "TERMINATED"
+    assert outcomes(plane, made) == [("webhook", "failed", 1)]
+    assert sorted(path for path, _ in hooks.seen) == ["/hook", "/other"]
+    assert outcomes(plane, other) == [("webhook", "done", 1)]
+
+
+def test_what_is_prolonged_is_told_again(tmp_path, hooks):
+    plane = plane_with(tmp_path, hooks=hooks)
+    made = make(plane, webhook(hooks))
+    pass_to(plane, "11:10")
+    refused = ask(plane, "PUT", f"/v1/leases/{made['id']}", {"before_end_actions": []}, status=409)
+    assert "has been begun" in refused["error_message"]
+    ask(plane, "PUT", f"/v1/leases/{made['id']}", {"end_date": "2026-03-01 14:00"})
+    assert outcomes(plane, made) == [("webhook", "planned", 0)]
+    pass_to(plane, "13:10")
+    assert [body["id"][-4:] for _, body in hooks.seen] == ["1100", "1300"]
+    later = {"end_date": "2026-03-01 16:00", "before_end_actions": [webhook(hooks, "/other")]}
+    ask(plane, "PUT", f"/v1/leases/{made['id']}", later)
+    plane.ask("PUT", f"/v1/leases/{made['id']}", {"name": "renamed"})
+    pass_to(plane, "15:10")
+    assert [path for path, _ in hooks.seen] == ["/hook", "/hook", "/other"]
+
+
+def test_who_takes_over_does_the_rest_and_nothing_twice(tmp_path, hooks):
+    plane = plane_with(tmp_path, hooks=hooks)
+    made = make(plane, webhook(hooks), SNAPSHOT, reservations=[instance(2)])
+    flavor = made["reservations"][0]["flavor_id"]
+    servers = [plane.boot("a", flavor), plane.boot("b", flavor)]
+    plane.stop_runner()
+    pass_to(plane, "11:00")
+    calls = []
+
+    def die(client, name, arguments):
+        if [each for each in calls if "create_image" in str(each)][1:]:
+            raise Crash(name)
+
+    doomed = plane.new_service(*Recorded.both(plane, calls, before=die), worker="doomed").runner()
+    with pytest.raises(Crash):
+        doomed.tick()
+    assert (len(images(plane)), len(hooks.seen)) == (1, 1)
+    plane.clock.advance_to(plane.clock.now() + timedelta(minutes=3))
+    plane.settle()
+    plane.new_service(worker="next").runner().tick()
+    assert sorted(image["instance_uuid"] for image in images(plane)) == sorted(servers)
+    assert len(hooks.seen) == 1
+    assert outcomes(plane, made) == [("webhook", "done", 1), ("snapshot", "done", 1)]
+
+
+REFUSED = [
+    ({"action": "webhook", "url": "http://169.254.169.254/latest"}, "may not go to http://169.254.169.254"),
+    ({"action": "webhook", "url": "ORIGIN.evil.example/"}, "must be like https://host/path"),
+    ({"action": "webhook", "url": "http://127.0.0.1:80@evil.example/"}, "must be like https://host/path"),
+    ({"action": "webhook", "url": "file:///etc/passwd"}, "must be like https://host/path"),
+    ({"action": "webhook", "url": "ORIGIN/a b"}, "must be like https://host/path"),
+    ({"action": "webhook"}, "Missing parameter url"),
+    ({"action": "email", "to": "a@elsewhere.example"}, "may not go to elsewhere.example"),
+    ({"action": "email", "to": "a@example.com, b@example.com"}, "must be one address"),
+    ({"action": "email", "to": "a@example.com\r\nRCPT TO:<b@example.com>"}, "must be one address"),
+    ({"action": "email"}, "Missing parameter to"),
+    ({"action": "snapshot", "to": "a@example.com"}, "Unknown parameter to"),
+    ({"action": "reboot"}, "Malformed parameter action"),
+]
+
+
+def test_what_may_not_be_is_refused_at_once(tmp_path, hooks, mailbox):
+    plane = plane_with(tmp_path, hooks=hooks, mailbox=mailbox)
+    made = make(plane)
+    for refused, words in REFUSED:
+        action = {name: text.replace("ORIGIN", hooks.origin) for name, text in refused.items()}
+        assert words in make(plane, action, status=400)
+        answer = ask(plane, "PUT", f"/v1/leases/{made['id']}", {"before_end_actions": [action]}, status=400)
+        assert words in answer["error_message"]
+        answer = ask(plane, "POST", "/v1/leases/dry-run", lease(before_end_actions=[action]), status=400)
+        assert words in answer["error_message"]
+    assert shown(plane, made)["before_end_actions"] == []
+
+
+def test_who_listed_nothing_sends_nothing(plane):
+    plane.register()
+    assert "to: nowhere" in make(plane, {"action": "webhook", "url": "https://example.org/"}, status=400)
+    assert "sends no mail" in make(plane, mail(), status=400)
+    make(plane, mail(), mail("b@example.com"), *[SNAPSHOT] * 4, status=400)
+    make(plane, SNAPSHOT)
+
+
+def test_clients_of_the_peers_version_see_nothing_of_it(tmp_path, hooks):
+    plane = plane_with(tmp_path, hooks=hooks)
+    made = make(plane, webhook(hooks))
+    old = plane.lease(made["id"])
+    assert "before_end_actions" not in old
+    assert all("error" not in event for event in old["events"])
+    body = lease(**WITHIN, before_end_actions=[SNAPSHOT])
+    assert plane.ask("POST", "/v1/leases", body, status=400)["error_message"] == "Unknown parameter before_end_actions"
+    change = {"before_end_actions": []}
+    assert plane.ask("PUT", f"/v1/leases/{made['id']}", change, status=400)["error_message"] == (
+        "Unknown parameter before_end_actions"
+    )
+
+
+def test_urls_are_read_in_one_way():
+    assert split_url("HTTPS://Example.org:443?a") is None
+    assert split_url("https://Example.org:0443/a#b") is None
+    assert split_url("HTTPS://Example.org:443/a") == ("https://example.org", "/a")
+    assert split_url("http://[::1]:8080") == ("http://[::1]:8080", "/")
+    assert split_url("http://a:70000/") is None
+    with pytest.raises(Invalid):
+        Allowed(frozenset({"http://a"})).check(EndAction(EndActionKind.WEBHOOK, "http://a\\@b/"))

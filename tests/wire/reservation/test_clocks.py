@@ -1,0 +1,186 @@
+"""Clocks are set, run ahead, repeat a second: nothing ends early, nothing starts twice, nothing waits for a year."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.core.errors import RemoteError
+from tests.wire.reservation.plane import class_of, instance, lease
+from tests.wire.reservation.wrapped import Recorded, Wrapped
+
+STARTS, ENDS = datetime(2026, 3, 5, 10, tzinfo=UTC), datetime(2026, 3, 6, 10, tzinfo=UTC)
+PERIOD = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
+HOUR, YEAR = timedelta(hours=1), timedelta(days=365)
+JUMPS = pytest.mark.parametrize("jump", [HOUR, YEAR], ids=["hour", "year"])
+
+
+@pytest.fixture
+def plane(reserved):
+    """Leases start and end only when a test ticks a runner."""
+    reserved.stop_runner()
+    return reserved
+
+
+def set_back(plane, by):
+    plane.clock._now -= by  # a virtual clock is otherwise only moved forwards
+
+
+def create(plane):
+    made = plane.ask("POST", "/v1/leases", lease(instance(2), **PERIOD), status=201)["lease"]
+    return made, made["reservations"][0]
+
+
+def noting(plane, calls):
+    return plane.new_service(*Recorded.both(plane, calls), worker="noting").runner()
+
+
+def tick(plane, runner, times=4):
+    for _ in range(times):
+        plane.settle()
+        runner.tick()
+        plane.clock.sleep(10)
+
+
+def status(plane, made):
+    return plane.lease(made["id"])["status"]
+
+
+@JUMPS
+def test_a_clock_that_is_set_back_starts_nothing_twice_and_ends_nothing_early(plane, jump):
+    made, reservation = create(plane)
+    plane.clock.advance_to(STARTS)
+    calls = []
+    runner = noting(plane, calls)
+    tick(plane, runner)
+    begun = list(calls)
+    set_back(plane, jump)
+    tick(plane, runner)
+    plane.clock.advance_to(STARTS)
+    tick(plane, runner)
+    assert calls == begun
+    assert status(plane, made) == "ACTIVE"
+    plane.clock.advance_to(ENDS - timedelta(seconds=1))
+    runner.tick()
+    assert status(plane, made) == "ACTIVE"
+    plane.clock.advance_to(ENDS)
+    tick(plane, runner)
+    assert status(plane, made) == "TERMINATED"
+    assert not plane.has_class(class_of(reservation))
+
+
+@JUMPS
+def test_a_clock_that_is_set_back_while_a_start_is_tried_again_goes_on_when_it_is_time(plane, jump):
+    """Its claim and its next attempt lie in what is the future now."""
+    made, _ = create(plane)
+    plane.clock.advance_to(STARTS)
+    Wrapped(plane, {"add_inventory": RemoteError("away", status=503)}, times=1).service.runner().tick()
+    assert status(plane, made) == "STARTING"
+    set_back(plane, jump)
+    runner = noting(plane, [])
+    tick(plane, runner)
+    assert status(plane, made) == "STARTING", "not before its time"
+    plane.clock.advance_to(STARTS)
+    tick(plane, runner)
+    assert status(plane, made) == "ACTIVE"
+
+
+@JUMPS
+def test_a_deletion_that_was_interrupted_does_not_wait_until_the_clock_is_there_again(plane, jump):
+    made, _ = create(plane)
+    away = Wrapped(plane, {"delete_flavor": RemoteError("away", status=503)}, times=1)
+    plane.use(away.service)
+    plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
+    assert status(plane, made) == "DELETING"
+    set_back(plane, jump)
+    tick(plane, noting(plane, []))
+    assert plane.ask("GET", "/v1/leases")["leases"] == []
+
+
+@JUMPS
+def test_a_claim_of_before_the_clock_was_set_back_blocks_nobody(plane, jump):
+    """Its holder died, and the claim would last until the clock is there again."""
+    made, _ = create(plane)
+    plane.clock.advance_to(STARTS + 2 * jump)
+
+    def die(name):
+        raise KeyboardInterrupt
+
+    plane.clock._now = STARTS + timedelta(minutes=30)
+    doomed = plane.new_service(*Recorded.both(plane, [], after=die), worker="doomed").runner()
+    with pytest.raises(KeyboardInterrupt):
+        doomed.tick()
+    plane.clock._now = STARTS + timedelta(minutes=5)
+    tick(plane, noting(plane, []))
+    assert status(plane, made) == "ACTIVE"
+
+
+@JUMPS
+def test_a_clock_that_is_set_forward_does_what_is_due_then_once_and_in_order(plane, jump):
+    made, reservation = create(plane)
+    plane.clock.advance_to(STARTS - HOUR)
+    calls = []
+    runner = noting(plane, calls)
+    plane.clock.advance_to(STARTS - HOUR + jump)
+    tick(plane, runner)
+    if jump == HOUR:
+        assert status(plane, made) == "ACTIVE"
+        set_back(plane, jump)  # and mended
+        tick(plane, runner)
+        assert [name for name, _ in calls].count("add_flavor_access") == 1
+        assert status(plane, made) == "ACTIVE"
+    else:
+        assert status(plane, made) == "TERMINATED"
+        assert "add_flavor_access" not in [name for name, _ in calls], "its time is over: nobody gets in"
+        assert not plane.has_class(class_of(reservation))
+
+
+def test_a_leap_second_that_is_counted_twice_starts_nothing_twice(plane):
+    """As clocks without such a second show it: 23:59:59 comes twice."""
+    body = lease(instance(2), start="2026-07-01 00:00", end="2026-07-02 00:00")
+    made = plane.ask("POST", "/v1/leases", body, status=201)["lease"]
+    midnight = datetime(2026, 7, 1, tzinfo=UTC)
+    calls = []
+    runner = noting(plane, calls)
+    for moment in (-0.5, 0.2, -0.6, -0.1, 0.0, 0.4):
+        plane.clock._now = midnight + timedelta(seconds=moment)
+        runner.tick()
+        assert status(plane, made) == ("PENDING" if not calls else "ACTIVE")
+    assert [name for name, _ in calls].count("add_flavor_access") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-03-29 02:30+01:00", "2026-03-29 02:30 +0100", "2026-03-29T02:30Z", "2026-03-29T02:30:00+02:00",
+        "2026-03-29 02:30 CET", "2026-03-29 02:30 Europe/Berlin", "2026-10-25 02:30 CEST", "2026-03-29 02:30Z",
+        "2026-06-30 23:59:60", "2026-06-30 23:60", "2026-06-30 24:00", "2026-02-29 10:00", "1774751400",
+    ],
+)  # fmt: skip
+def test_a_date_with_a_zone_or_a_second_too_many_is_refused_with_the_form(plane, text):
+    """UTC by form: what else could be meant is not guessed."""
+    refused = plane.ask("POST", "/v1/leases", lease(instance(2), start=text, end="2027-01-01 00:00"), status=400)
+    assert refused["error_message"] == f"{text} is an invalid date. Required format: %Y-%m-%d %H:%M"
+
+
+@pytest.mark.parametrize("night", ["2026-03-29", "2026-10-25"], ids=["spring", "autumn"])
+def test_nights_in_which_clocks_elsewhere_change_have_24_hours(plane, night, monkeypatch):
+    """Whatever zone the machine has."""
+    import time
+
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        body = lease(instance(2), start=f"{night} 00:30", end=f"{night} 03:30")
+        made = plane.ask("POST", "/v1/leases", body, status=201)["lease"]
+        assert (made["start_date"], made["end_date"]) == (f"{night}T00:30:00.000000", f"{night}T03:30:00.000000")
+        start = datetime.fromisoformat(f"{night}T00:30+00:00")
+        runner = noting(plane, [])
+        for moment, wanted in ((start - timedelta(seconds=1), "PENDING"), (start, "ACTIVE"),
+                               (start + timedelta(hours=2, minutes=59, seconds=50), "ACTIVE"),
+                               (start + timedelta(hours=3), "TERMINATED")):  # fmt: skip
+            plane.clock.advance_to(moment)
+            runner.tick()
+            assert status(plane, made) == wanted
+    finally:
+        monkeypatch.undo()
+        time.tzset()

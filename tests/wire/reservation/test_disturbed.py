@@ -1,0 +1,83 @@
+"""A process is killed at, and another service fails at, every step and every request of each operation of a lease.
+
+Some points in each run, all of them with ``EXPLORE=1``. Each case is a process of its own that forks the one that dies.
+"""
+
+import multiprocessing
+import os
+import random
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from tests.wire.reservation import disturbed
+
+pytestmark = pytest.mark.slow
+
+OPERATIONS = ("create", "start", "starts", "update", "end", "delete", "heal")
+MISHAPS = ("503", "409", "silence", "lost")
+ALL = bool(os.environ.get("EXPLORE"))
+#: Points of each operation in a run that does not explore.
+SAMPLE = 2
+
+
+@pytest.fixture(scope="module")
+def case():
+    """Runs a function of `disturbed` in a process without threads: a fork of this one could inherit a held lock."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.wire.reservation.disturbed"])
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        yield lambda function, *arguments: pool.submit(function, *arguments).result()
+
+
+@pytest.fixture(scope="module")
+def known(case, tmp_path_factory):
+    """{operation: how it goes undisturbed}"""
+    return {name: case(disturbed.undisturbed, name, str(tmp_path_factory.mktemp(name))) for name in OPERATIONS}
+
+
+def chosen(operation, kind, points):
+    return points if ALL else random.Random(f"{operation} {kind}").sample(points, min(SAMPLE, len(points)))
+
+
+def in_order(wanted, found):
+    """Changes that an undisturbed run makes come in its order; those that undo others may come between."""
+    return [each for each in found if each in wanted] == [each for each in wanted if each in found]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_sigkill_at_every_step_and_request(operation, case, known, tmp_path_factory):
+    """E3, D7: before and after each transaction and each request; two other processes go on."""
+    for point in chosen(operation, "killed", known[operation].points):
+        order = case(disturbed.killed, operation, str(tmp_path_factory.mktemp("killed")), point)
+        assert in_order(known[operation].order, order), (point, order)
+
+
+def changes_meanwhile(point):
+    """Where a 409 means that. Compute's to a POST means that what is to be made is there, which is another answer."""
+    method, path = point.split()[2:4]
+    return method == "DELETE" or (method in ("PUT", "POST") and path.startswith("placement/"))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_other_services_fail_at_every_request(operation, case, known, tmp_path_factory):
+    """E4, D8: once, and for longer than a client repeats a request."""
+    requests = [each for each in known[operation].points if each.startswith("before ")]
+    cases = [
+        (point, kind, times)
+        for point in requests
+        for kind in MISHAPS
+        for times in (1, 6)
+        if kind != "409" or changes_meanwhile(point)
+    ]
+    for point, kind, times in chosen(operation, "mishap", cases):
+        order = case(disturbed.mishap, operation, str(tmp_path_factory.mktemp("mishap")), point, kind, times)
+        assert in_order(known[operation].order, order), (point, kind, times, order)
+
+
+def test_there_are_points_around_every_step(known):
+    """What is killed is all that there is: commits, and requests to both other services."""
+    for operation, outcome in known.items():
+        kinds = {point.split()[0] for point in outcome.points}
+        assert kinds == {"begin", "commit", "before", "after"}, operation
+        assert len(outcome.order) >= (1 if operation == "update" else 2), (operation, outcome.order)

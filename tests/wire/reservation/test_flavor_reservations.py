@@ -1,0 +1,189 @@
+"""``flavor:instance``: room for servers of any flavor."""
+
+import json
+
+import pytest
+
+from moorage.placement.client import Inventory
+from moorage.reservation.limits import counted
+from tests.wire.reservation.plane import class_of, instance, lease
+from tests.wire.reservation.test_host_reservations import START, create, held
+
+GOLD = "CUSTOM_GOLD"
+
+
+def flavor(plane, flavor_id="gold", *, specs=None, public=True, vcpus=2):
+    body = {"flavor": {"name": flavor_id, "id": flavor_id, "vcpus": vcpus, "ram": 512, "disk": 5}}
+    body["flavor"]["os-flavor-access:is_public"] = public
+    plane.ask("POST", "/v2.1/flavors", body, service="compute")
+    if specs:
+        path = f"/v2.1/flavors/{flavor_id}/os-extra_specs"
+        plane.ask("POST", path, {"extra_specs": specs}, service="compute")
+    return flavor_id
+
+
+def of_flavor(flavor_id="gold", amount=1, **more):
+    """A reservation as stock clients send it."""
+    return {
+        "resource_type": "flavor:instance",
+        "flavor_id": flavor_id,
+        "amount": amount,
+        "affinity": "None",
+        **more,
+    }
+
+
+def add_child(plane, host, name, resource_class, total, trait=None):
+    root = plane.placement.provider_by_name(host)
+    child = plane.placement.create_provider(f"{host}_{name}", parent_uuid=root.uuid)
+    plane.placement.ensure_class(resource_class)
+    plane.placement.put_inventory(child.uuid, resource_class, Inventory(total, max_unit=total))
+    if trait:
+        plane.placement.ensure_trait(trait)
+        plane.placement.put_trait(child.uuid, trait, wanted=True)
+    return child
+
+
+@pytest.fixture
+def gold(plane):
+    """compute-1 with two providers of gold, 2 units each, and compute-2 without; both registered."""
+    plane.add_host("compute-2")
+    add_child(plane, "compute-1", "a", GOLD, 2)
+    add_child(plane, "compute-1", "b", GOLD, 2, trait="CUSTOM_SHINY")
+    for number in (1, 2):
+        plane.register(f"compute-{number}", rack=str(number))
+    return plane
+
+
+def test_any_class_is_booked_and_launched(gold):
+    """The private flavor is like the one that was named, and takes a slot beside."""
+    flavor(gold, specs={f"resources:{GOLD}": "1", "hw:watchdog_action": "reset"})
+    made = create(gold, of_flavor(amount=4), start="now", end="2026-03-01 11:00")
+    (reservation,) = made["reservations"]
+    gold.run_for(10)
+    assert gold.lease(made["id"])["status"] == "ACTIVE"
+    assert gold.extra_specs(reservation["id"]) == {
+        f"resources:{GOLD}": "1",
+        "hw:watchdog_action": "reset",
+        f"resources:{class_of(reservation)}": "1",
+    }
+    servers = [gold.server(gold.boot(f"s{number}", reservation["id"])) for number in range(4)]
+    assert {(one["OS-EXT-SRV-ATTR:host"], one["status"]) for one in servers} == {("compute-1", "ACTIVE")}
+    gold.run_until(gold.clock.now().replace(hour=11, minute=0, second=5))
+    gold.run_for(20)
+    assert gold.lease(made["id"])["status"] == "TERMINATED"
+    assert gold.flavor(reservation["id"]) is None
+    assert not gold.has_class(class_of(reservation))
+
+
+def test_a_reservation_of_a_flavor_is_shown_as_the_peer_shows_it(gold):
+    flavor(gold, specs={f"resources:{GOLD}": "1"})
+    (reservation,) = create(gold, of_flavor(amount=2), start=START)["reservations"]
+    assert {name: reservation[name] for name in ("vcpus", "memory_mb", "disk_gb", "amount", "affinity")} == {
+        "vcpus": 2,
+        "memory_mb": 512,
+        "disk_gb": 5,
+        "amount": 2,
+        "affinity": None,
+    }
+    assert (reservation["flavor_id"], reservation["aggregate_id"]) == (reservation["id"], None)
+    shown = json.loads(reservation["resource_properties"])
+    assert (shown["id"], shown["extra_specs"]) == ("gold", {f"resources:{GOLD}": "1"})
+
+
+def test_what_lies_on_providers_of_a_host_is_counted_as_it_can_be_had(gold):
+    """Two units at a time are of one provider: two servers, and not four units in all by which a third would not fit."""
+    flavor(gold, "one", specs={f"resources:{GOLD}": "1"}, vcpus=1)
+    flavor(gold, "pair", specs={f"resources:{GOLD}": "2"}, vcpus=1)
+    create(gold, of_flavor("one"), start=START)
+    refused = create(gold, of_flavor("pair", amount=2), start=START, status=409)
+    assert "1 fit, on 1 host" in refused["error_message"]
+    create(gold, of_flavor("pair"), start=START)
+    create(gold, of_flavor("one"), start=START)
+    create(gold, of_flavor("one"), start=START, status=409)
+
+
+def test_traits_and_groups_are_those_of_the_flavor(gold):
+    flavor(gold, "shiny", specs={f"resources1:{GOLD}": "1", "trait1:CUSTOM_SHINY": "required"}, vcpus=1)
+    flavor(gold, "dull", specs={f"resources1:{GOLD}": "1", "trait1:CUSTOM_SHINY": "forbidden"}, vcpus=1)
+    flavor(gold, "none", specs={"trait:CUSTOM_UNKNOWN": "required"}, vcpus=1)
+    create(gold, of_flavor("shiny", amount=3), start=START, status=409)
+    create(gold, of_flavor("shiny", amount=2), start=START)
+    create(gold, of_flavor("dull", amount=2), start=START)
+    create(gold, of_flavor("none"), start=START, status=409)
+
+
+def test_slots_of_flavors_and_sizes_share_a_host(gold):
+    flavor(gold, specs={f"resources:{GOLD}": "1"}, vcpus=4)
+    create(gold, instance(5, resource_properties='["=", "$rack", "1"]'), start=START)
+    create(gold, of_flavor(), start=START, status=409)
+
+
+def test_affinity_and_queries_apply(gold):
+    flavor(gold, "plain")
+    both = create(gold, of_flavor("plain", amount=2, affinity="False"), start=START)["reservations"][0]
+    assert held(gold, both) == ["1", "2"]
+    one = of_flavor("plain", amount=2, affinity=True, resource_properties='["=", "$rack", "2"]')
+    placed = create(gold, one, start=START)["reservations"][0]
+    assert held(gold, placed) == ["2", "2"]
+    assert placed["resource_properties"] == '["=", "$rack", "2"]'
+
+
+def test_what_becomes_of_the_flavor_later_does_not_matter(gold):
+    flavor(gold, specs={f"resources:{GOLD}": "1"})
+    made = create(gold, of_flavor(amount=1), start=START)
+    gold.ask("DELETE", "/v2.1/flavors/gold", service="compute", status=202)
+    (reservation,) = made["reservations"]
+    change = {"reservations": [{"id": reservation["id"], "amount": 3}]}
+    gold.ask("PUT", f"/v1/leases/{made['id']}", change)
+    assert held(gold, reservation) == ["1", "1", "1"]
+    other = {"reservations": [{"id": reservation["id"], "flavor_id": "other"}]}
+    refused = gold.ask("PUT", f"/v1/leases/{made['id']}", other, status=409)
+    assert refused["error_message"] == "flavor_id cannot be updated"
+
+
+def test_a_flavor_that_the_caller_does_not_see_is_not_found(gold):
+    """Neither that it is there nor what it asks for."""
+    flavor(gold, "secret", public=False, specs={"resources:CUSTOM_SECRET": "1"})
+    who = {"user": "u", "project": "demo", "roles": ("member",)}
+    for name in ("secret", "nowhere"):
+        body = lease(of_flavor(name), start=START)
+        refused = gold.ask("POST", "/v1/leases", body, status=404, **who)
+        assert refused["error_message"] == f"Flavor {name} could not be found."
+    gold.compute.add_flavor_access("secret", "demo")
+    gold.ask("POST", "/v1/leases", lease(of_flavor("secret"), start=START), status=409, **who)
+
+
+def test_the_flavor_of_a_reservation_is_not_reserved_again(gold):
+    (reservation,) = create(gold, instance(), start=START)["reservations"]
+    refused = create(gold, of_flavor(reservation["id"]), start=START, status=400)
+    assert "is that of a reservation" in refused["error_message"]
+
+
+def test_a_profile_that_is_not_there_is_named(gold):
+    flavor(gold, specs={"accel:device_profile": "nothing"})
+    assert "accel:device_profile=nothing" in create(gold, of_flavor(), start=START, status=400)["error_message"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"flavor_id": ""}, "Malformed parameter flavor_id"),
+        ({"amount": 0}, "amount must be >= 1"),
+        ({"affinity": "maybe"}, "Malformed parameter affinity (must be a bool value or None)"),
+        ({"vcpus": 1}, "Unknown parameter vcpus"),
+    ],
+)
+def test_malformed_requests_are_refused(gold, values, words):
+    assert words in create(gold, of_flavor() | values, start=START, status=400)["error_message"]
+
+
+def test_a_number_is_a_flavors_id_too(gold):
+    """Stock clients make numbers of digits."""
+    flavor(gold, "7")
+    create(gold, of_flavor(7), start=START)
+
+
+def test_a_class_counts_wherever_on_a_host_it_lies():
+    """For the limits of projects."""
+    assert counted([{GOLD: 1, "VCPU": 1}, {f"{GOLD}#1": 2, "VCPU": 1}]) == {GOLD: 3, "VCPU": 2}

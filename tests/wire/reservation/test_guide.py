@@ -1,0 +1,44 @@
+"""Every request that docs/guides/reservations.md shows is sent, in its order, and is answered."""
+
+import json
+import re
+from urllib.parse import quote
+
+from moorage.reservation.before_end import Allowed
+from moorage.reservation.service import ReservationSettings
+from tests.docs.named import ROOT
+from tests.wire.reservation.plane import Plane, instance, lease
+
+PAGE = (ROOT / "docs" / "guides" / "reservations.md").read_text()
+
+
+def requests():
+    """(method, path, body) of each; a request is a line, its body the lines of JSON below it."""
+    for block in re.findall(r"```http\n(.*?)```", PAGE, re.DOTALL):
+        for text in re.split(r"\n(?=[A-Z]+ /)", block.strip()):
+            line, _, body = text.partition("\n")
+            method, _, path = line.partition(" ")
+            yield method, path, json.loads(body) if body else None
+
+
+def test_every_request_of_the_guide_is_answered(tmp_path):
+    allowed = Allowed(frozenset({"https://hooks.example.org"}), True, frozenset({"example.com"}))
+    plane = Plane(tmp_path, settings=ReservationSettings(allowed=allowed))
+    plane.add_host()
+    plane.register()
+    made = plane.ask("POST", "/v1/leases", lease(instance(), end="2026-12-24 10:00"), status=201)["lease"]
+    names = {"LEASE": made["id"]}
+    asked = list(requests())
+    assert asked
+    for method, path, body in asked:
+        path, body = filled(path, names), json.loads(filled(json.dumps(body), names))  # noqa: PLW2901 - as it is sent
+        status, answer = plane.answer(method, quote(path, safe="/?&=$"), body, version="1.1")
+        assert 200 <= status < 300, (method, path, answer)
+        if "hold" in (answer or {}):
+            names["HOLD"] = answer["hold"]["id"]
+
+
+def filled(text, names):
+    for name, value in names.items():
+        text = text.replace(name, value)
+    return text

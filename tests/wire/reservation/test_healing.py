@@ -1,0 +1,228 @@
+"""Hosts fail and come back: leases that start soon are moved, running ones get slots elsewhere, and both say so."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.core.errors import RemoteError
+from moorage.db.transactions import read
+from moorage.reservation import host_store
+from moorage.reservation.service import ReservationSettings
+from tests.wire.reservation.plane import NOW, Plane, class_of, instance, lease
+from tests.wire.reservation.test_older import aggregate_of, older
+from tests.wire.reservation.wrapped import Recorded, Wrapped
+
+SOON = {"start": "2026-03-01 10:00", "end": "2026-03-02 10:00"}
+STARTS, ENDS = datetime(2026, 3, 1, 10, tzinfo=UTC), datetime(2026, 3, 2, 10, tzinfo=UTC)
+
+
+@pytest.fixture
+def pool(tmp_path) -> Plane:
+    """Three hosts of 8 CPUs; nothing watches them but the tests."""
+    plane = Plane(tmp_path, settings=ReservationSettings(healing_interval_s=7200))
+    for number in (1, 2, 3):
+        plane.add_host(f"compute-{number}")
+        plane.register(f"compute-{number}")
+    return plane
+
+
+def set_host(plane, name, *, up):
+    body = {"host": name, "binary": "nova-compute"}
+    plane.ask("PUT", f"/v2.1/os-services/{'enable' if up else 'disable'}", body, service="compute")
+
+
+def fail(plane, *names):
+    for name in names:
+        set_host(plane, name, up=False)
+    look(plane)
+
+
+def look(plane, service=None):
+    (service or plane.service).watch(period_s=60).tick()
+
+
+def create(plane, *reservations, **values):
+    made = plane.ask("POST", "/v1/leases", lease(*reservations, **{**SOON, **values}), status=201)["lease"]
+    return made, made["reservations"][0]
+
+
+def on(plane, reservation):
+    """{host id: slots}"""
+    with read(plane.engine) as connection:
+        rows = host_store.allocations_of(connection, [reservation["id"]])
+    return {host: sum(row.host_id == host for row in rows) for host in sorted({row.host_id for row in rows})}
+
+
+def flags(plane, made):
+    """(degraded, missing_resources, resources_changed) of a lease with one reservation"""
+    shown = plane.lease(made["id"])
+    (reservation,) = shown["reservations"]
+    return shown["degraded"], reservation["missing_resources"], reservation["resources_changed"]
+
+
+def total(plane, host, reservation):
+    inventory = plane.inventory(host, class_of(reservation))
+    return inventory.total if inventory else None
+
+
+def test_a_lease_that_starts_soon_is_moved_and_nobody_notices(pool):
+    made, reservation = create(pool, instance(4))
+    assert on(pool, reservation) == {1: 4}
+    fail(pool, "compute-1")
+    assert on(pool, reservation) == {2: 4}
+    assert flags(pool, made) == (False, False, False)
+    pool.run_until(STARTS)
+    assert (total(pool, "compute-1", reservation), total(pool, "compute-2", reservation)) == (None, 4)
+    pool.run_until(ENDS)
+    assert pool.lease(made["id"])["status"] == "TERMINATED"
+
+
+def test_a_lease_that_starts_late_is_left_alone(pool):
+    """The host may be back by then."""
+    _, reservation = create(pool, instance(4), start="2026-03-01 12:00")
+    fail(pool, "compute-1")
+    assert on(pool, reservation) == {1: 4}
+    pool.clock.advance_to(NOW + timedelta(hours=1))
+    look(pool)
+    assert on(pool, reservation) == {2: 4}
+
+
+def test_nothing_new_is_given_out_on_a_host_that_failed(pool):
+    fail(pool, "compute-1", "compute-2")
+    assert not pool.ask("GET", "/v1/os-hosts/1")["host"]["reservable"]
+    _, reservation = create(pool, instance(8))
+    assert on(pool, reservation) == {3: 8}
+    pool.ask("POST", "/v1/leases", lease(instance(1), **SOON), status=409)
+    set_host(pool, "compute-1", up=True)
+    look(pool)
+    _, reservation = create(pool, instance(8))
+    assert on(pool, reservation) == {1: 8}
+
+
+def test_a_running_lease_gets_its_slots_elsewhere_and_says_so(pool):
+    made, reservation = create(pool, instance(4))
+    pool.run_until(STARTS)
+    servers = [pool.boot(f"s{number}", reservation["id"]) for number in range(2)]
+    fail(pool, "compute-1")
+    assert on(pool, reservation) == {2: 4}
+    assert flags(pool, made) == (True, False, True)
+    assert pool.lease(made["id"])["status"] == "ACTIVE"
+    assert total(pool, "compute-2", reservation) == 4
+    assert total(pool, "compute-1", reservation) == 2, "what servers hold there stays, and no more"
+    assert pool.server(pool.boot("s3", reservation["id"]))["status"] == "ACTIVE"
+    set_host(pool, "compute-1", up=True)
+    look(pool)
+    assert flags(pool, made) == (False, False, True)
+    pool.run_until(ENDS)
+    pool.run_for(30)
+    assert pool.lease(made["id"])["status"] == "TERMINATED"
+    assert [pool.server(each) for each in servers] == [None, None]
+    assert not pool.has_class(class_of(reservation)), "also on the host that failed nothing is left"
+
+
+def test_a_host_without_servers_loses_the_class(pool):
+    made, reservation = create(pool, instance(4))
+    pool.run_until(STARTS)
+    fail(pool, "compute-1")
+    assert (total(pool, "compute-1", reservation), total(pool, "compute-2", reservation)) == (None, 4)
+    pool.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
+    assert not pool.has_class(class_of(reservation))
+
+
+@pytest.mark.parametrize("moment", [NOW, STARTS], ids=["pending", "active"])
+def test_where_there_is_no_room_the_lease_waits_for_its_host(pool, moment):
+    others = [create(pool, instance(8))[1] for _ in range(2)]
+    made, reservation = create(pool, instance(8))
+    assert [*map(lambda each: [*on(pool, each)], [*others, reservation])] == [[1], [2], [3]]  # noqa: C417 - one line
+    pool.run_until(moment)
+    fail(pool, "compute-3")
+    assert on(pool, reservation) == {3: 8}
+    assert flags(pool, made) == (True, True, False)
+    set_host(pool, "compute-3", up=True)
+    look(pool)
+    assert flags(pool, made) == (False, False, False)
+    assert pool.lease(made["id"])["status"] in ("PENDING", "ACTIVE")
+
+
+def test_as_many_slots_are_moved_as_there_is_room_for(pool):
+    made, reservation = create(pool, instance(8))
+    create(pool, instance(11))
+    assert on(pool, reservation) == {1: 8}
+    pool.run_until(STARTS)
+    fail(pool, "compute-1")
+    assert on(pool, reservation) == {1: 3, 3: 5}
+    assert flags(pool, made) == (True, True, True)
+    assert (total(pool, "compute-1", reservation), total(pool, "compute-3", reservation)) == (3, 5)
+
+
+def test_anti_affinity_holds_among_the_new_hosts(pool):
+    made, reservation = create(pool, instance(2, affinity=False))
+    pool.run_until(STARTS)
+    assert on(pool, reservation) == {1: 1, 2: 1}
+    fail(pool, "compute-1")
+    assert on(pool, reservation) == {2: 1, 3: 1}
+    fail(pool, "compute-2")
+    assert on(pool, reservation) == {2: 1, 3: 1}, "no third host"
+    assert flags(pool, made) == (True, True, True)
+
+
+def test_an_older_reservation_is_moved_with_its_aggregate(pool):
+    pool.ask("DELETE", "/v1/os-hosts/2", status=204)
+    pool.ask("DELETE", "/v1/os-hosts/3", status=204)
+    made = older(pool, has_class=True)
+    pool.register("compute-2")
+    pool.run_until(made.start_date + timedelta(minutes=1))
+    fail(pool, "compute-1")
+    assert pool.inventory("compute-2", made.reservations[0].resource_class).total == 2
+    assert "compute-2" in aggregate_of(pool, made).hosts
+
+
+def test_compute_that_does_not_answer_says_nothing_of_hosts(pool):
+    _, reservation = create(pool, instance(4))
+    set_host(pool, "compute-1", up=False)
+    look(pool, Wrapped(pool, {"hosts_up": RemoteError("compute is away", status=503)}).service)
+    assert on(pool, reservation) == {1: 4}
+    look(pool)
+    assert on(pool, reservation) == {2: 4}
+
+
+def test_what_two_processes_see_is_healed_once(pool):
+    made, reservation = create(pool, instance(4))
+    pool.run_until(STARTS)
+    fail(pool, "compute-1")
+    calls = []
+    look(pool, pool.new_service(*Recorded.both(pool, calls), worker="other"))
+    assert [name for name, _ in calls] == ["hosts_up"]
+    assert on(pool, reservation) == {2: 4}
+    assert flags(pool, made) == (True, False, True)
+
+
+def test_placement_that_is_away_delays_the_move_and_loses_nothing(pool):
+    made, reservation = create(pool, instance(4))
+    pool.run_until(STARTS)
+    set_host(pool, "compute-1", up=False)
+    away = Wrapped(pool, {"put_inventory": RemoteError("Placement is away", status=503)}, times=1)
+    look(pool, away.service)
+    assert pool.lease(made["id"])["status"] == "UPDATING"
+    pool.run_for(20)
+    assert pool.lease(made["id"])["status"] == "ACTIVE"
+    assert total(pool, "compute-2", reservation) == 4
+    assert flags(pool, made) == (True, False, True)
+
+
+def test_a_host_that_is_not_heard_of_any_more_has_failed(tmp_path):
+    """By compute's own judgement, over its public API."""
+    plane = Plane(tmp_path, up_window_s=60)
+    for name in ("compute-1", "compute-2"):
+        plane.add_host(name)
+        plane.register(name)
+    _, reservation = create(plane, instance(4))
+    dead, alive = plane.hosts
+    assert on(plane, reservation) == {1: 4}
+    plane.clock.sleep(61)
+    alive.heartbeat()
+    look(plane)
+    assert on(plane, reservation) == {2: 4}
+    dead.heartbeat()
+    look(plane)
+    assert plane.ask("GET", "/v1/os-hosts/1")["host"]["reservable"]

@@ -1,0 +1,211 @@
+"""``physical:host``: whole hosts of the free pool for one project."""
+
+import pytest
+
+from tests.wire.reservation.plane import IMAGE, instance, lease
+from tests.wire.reservation.test_healing import fail
+
+START, END = "2026-03-01 12:00", "2026-03-02 10:00"
+
+
+def whole(least=1, most=1, **more):
+    """A reservation as stock clients send it."""
+    return {
+        "resource_type": "physical:host",
+        "min": least,
+        "max": most,
+        "hypervisor_properties": "",
+        "resource_properties": "",
+        **more,
+    }
+
+
+@pytest.fixture
+def three(plane):
+    """compute-1 to compute-3, registered, each on its own rack."""
+    plane.add_host("compute-2", vcpus=16)
+    plane.add_host("compute-3")
+    for number in (1, 2, 3):
+        plane.register(f"compute-{number}", rack=str(number))
+    return plane
+
+
+def create(plane, *reservations, status=201, **more):
+    document = plane.ask("POST", "/v1/leases", lease(*reservations, **more), status=status)
+    return document["lease"] if status == 201 else document
+
+
+def aggregates(plane):
+    """{name: (hosts, owner)}"""
+    rows = plane.ask("GET", "/v2.1/os-aggregates", service="compute")["aggregates"]
+    return {row["name"]: (sorted(row["hosts"]), row["metadata"].get("blazar:owner")) for row in rows}
+
+
+def boot(plane, reservation, project="demo"):
+    """A server with an ordinary flavor and the hint; its host and status."""
+    flavor = {"name": f"f{plane.ids.uuid()}", "vcpus": 1, "ram": 64, "disk": 1}
+    made = plane.ask("POST", "/v2.1/flavors", {"flavor": flavor}, service="compute")["flavor"]
+    body = {
+        "server": {"name": "s", "flavorRef": made["id"], "imageRef": IMAGE},
+        **({"os:scheduler_hints": {"reservation": reservation["id"]}} if reservation else {}),
+    }
+    who = {"user": "user", "project": project, "roles": ("member",)}
+    status, document = plane.answer("POST", "/v2.1/servers", body, service="compute", **who)
+    assert status == 202, document
+    plane.settle()
+    shown = plane.server(document["server"]["id"])
+    return shown["OS-EXT-SRV-ATTR:host"], shown["status"]
+
+
+def held(plane, reservation):
+    """Ids of the hosts that a reservation has."""
+    rows = plane.ask("GET", "/v1/os-hosts/allocations")["allocations"]
+    return sorted(row["resource_id"] for row in rows for each in row["reservations"] if each["id"] == reservation["id"])
+
+
+def test_a_reservation_of_hosts_is_shown_as_the_peer_shows_it(three):
+    made = create(three, whole(1, 2), start=START)
+    (reservation,) = made["reservations"]
+    assert {key: reservation[key] for key in ("min", "max", "before_end", "hypervisor_properties")} == {
+        "min": 1,
+        "max": 2,
+        "before_end": "default",
+        "hypervisor_properties": "",
+    }
+    assert "flavor_id" not in reservation
+    assert len(held(three, reservation)) == 2
+    assert aggregates(three)[reservation["id"]] == ([], None)
+
+
+def test_lent_hosts_are_the_projects_from_the_start_to_the_end(three):
+    made = create(three, whole(2, 2), start="now", end="2026-03-01 11:00")
+    (reservation,) = made["reservations"]
+    three.run_for(10)
+    assert three.lease(made["id"])["status"] == "ACTIVE"
+    hosts, owner = aggregates(three)[reservation["id"]]
+    assert (len(hosts), owner) == (2, "demo")
+    assert set(aggregates(three)["freepool"][0]) == {"compute-1", "compute-2", "compute-3"} - set(hosts)
+    host, status = boot(three, reservation)
+    assert (host in hosts, status) == (True, "ACTIVE")
+    assert boot(three, reservation, project="other")[1] == "ERROR"
+    assert boot(three, None)[1] == "ERROR"
+    three.run_until(three.clock.now().replace(hour=11, minute=0, second=5))
+    three.run_for(20)
+    assert three.lease(made["id"])["status"] == "TERMINATED"
+    assert aggregates(three) == {"freepool": (["compute-1", "compute-2", "compute-3"], None)}
+    assert three.compute.servers_of_host(host) == []
+    assert held(three, reservation) == []
+
+
+def test_a_host_is_not_lent_twice_nor_lent_and_shared(three):
+    create(three, whole(1, 1, hypervisor_properties='["=", "$rack", "1"]'), start=START)
+    create(three, instance(1, resource_properties='["=", "$rack", "2"]'), start=START)
+    refused = create(three, whole(2, 2), start=START, status=409)
+    assert "2 whole hosts cannot be had then; 1 is free" in refused["error_message"]
+    create(three, instance(1, resource_properties='["=", "$rack", "1"]'), start=START, status=409)
+    (reservation,) = create(three, whole(1, 3), start=START)["reservations"]
+    assert held(three, reservation) == ["3"]
+
+
+def test_both_queries_must_admit_a_host(three):
+    both = {"hypervisor_properties": '[">=", "$vcpus", "16"]', "resource_properties": '["in", "$rack", ["1", "2"]]'}
+    (reservation,) = create(three, whole(1, 3, **both), start=START)["reservations"]
+    assert held(three, reservation) == ["2"]
+
+
+def test_reservations_of_several_types_are_planned_together(three):
+    """All or nothing: the servers fit around the hosts, or nothing of the lease is there."""
+    made = create(three, instance(10), whole(2, 3), start=START)
+    servers, hosts = made["reservations"]
+    assert not set(held(three, servers)) & set(held(three, hosts))
+    assert len(held(three, hosts)) == 2
+    before = aggregates(three)
+    create(three, instance(17, vcpus=8), whole(1, 1), start=START, status=409)
+    assert aggregates(three) == before
+
+
+def test_what_runs_on_a_host_is_gone_before_it_is_lent(three):
+    """A server that was forced past the reservation."""
+    made = create(three, whole(1, 1, hypervisor_properties='["=", "$rack", "1"]'), start=START)
+    aggregate = three.compute.create_aggregate("past")
+    three.compute.add_host(aggregate.id, "compute-1")
+    three.compute.set_aggregate_metadata(aggregate.id, {"blazar:owner": "demo"})
+    host, status = boot(three, {"id": "past"})
+    assert (host, status) == ("compute-1", "ACTIVE")
+    three.run_until(three.clock.now().replace(hour=12, minute=0, second=5))
+    three.run_for(20)
+    assert three.lease(made["id"])["status"] == "ACTIVE"
+    assert three.compute.servers_of_host("compute-1") == []
+
+
+def test_a_lease_that_is_deleted_before_its_start_touches_no_host(three):
+    """The host is used by another lease until then."""
+    rack = '["=", "$rack", "1"]'
+    now = create(three, instance(1, resource_properties=rack), start="now", end=START)
+    made = create(three, whole(1, 1, hypervisor_properties=rack), start=START)
+    three.run_for(10)
+    three.boot("s", now["reservations"][0]["id"])
+    three.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
+    assert len(three.compute.servers_of_host("compute-1")) == 1
+    assert aggregates(three) == {"freepool": (["compute-1", "compute-2", "compute-3"], None)}
+
+
+def test_more_hosts_may_be_had_while_it_runs_and_none_is_given_up(three):
+    made = create(three, whole(1, 1), start="now")
+    three.run_for(10)
+    (reservation,) = made["reservations"]
+    first = held(three, reservation)
+    path = f"/v1/leases/{made['id']}"
+    three.ask("PUT", path, {"reservations": [{"id": reservation["id"], "min": 2, "max": 2}]})
+    assert set(first) < set(held(three, reservation))
+    assert len(aggregates(three)[reservation["id"]][0]) == 2
+    refused = three.ask("PUT", path, {"reservations": [{"id": reservation["id"], "min": 1, "max": 1}]}, status=409)
+    assert "cannot be kept" in refused["error_message"]
+    assert three.lease(made["id"])["status"] == "ACTIVE"
+    three.ask("PUT", path, {"end_date": "2026-03-03 10:00"})
+    assert len(held(three, reservation)) == 2
+
+
+def test_before_the_start_everything_can_be_changed(three):
+    made = create(three, whole(1, 1), start=START)
+    (reservation,) = made["reservations"]
+    change = {"id": reservation["id"], "min": 1, "max": 3, "resource_properties": '["!=", "$rack", "1"]'}
+    three.ask("PUT", f"/v1/leases/{made['id']}", {"reservations": [change], "start_date": "2026-03-01 13:00"})
+    assert held(three, reservation) == ["2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"min": 2}, "Invalid values for min/max of hosts. Max must be equal to or larger than min."),
+        ({"min": 0}, "Malformed parameter min and max (must be greater than or equal to 1)"),
+        ({"min": ""}, "Malformed parameter min"),
+        ({"before_end": "email"}, "Malformed parameter before_end"),
+        ({"vcpus": 1}, "Unknown parameter vcpus"),
+        ({"hypervisor_properties": '["=", "$rack"]'}, "Malformed requirements"),
+    ],
+)
+def test_malformed_requests_are_refused(three, values, words):
+    assert words in create(three, whole(1, 1) | values, status=400)["error_message"]
+
+
+def test_a_value_of_another_type_is_refused_in_an_update(three):
+    made = create(three, whole(1, 1), start=START)
+    change = {"id": made["reservations"][0]["id"], "amount": 2}
+    refused = three.ask("PUT", f"/v1/leases/{made['id']}", {"reservations": [change]}, status=400)
+    assert "Unknown parameter amount" in refused["error_message"]
+
+
+def test_hosts_that_fail_are_replaced_and_the_others_keep_their_servers(three):
+    """What the project has on the hosts that stay is not touched."""
+    made = create(three, whole(2, 2, resource_properties='["in", "$rack", ["1", "2"]]'), start="now")
+    (reservation,) = made["reservations"]
+    three.run_for(10)
+    host, _ = boot(three, reservation)
+    change = {"id": reservation["id"], "resource_properties": ""}
+    three.ask("PUT", f"/v1/leases/{made['id']}", {"reservations": [change]})
+    (failed,) = {"compute-1", "compute-2"} - {host}
+    fail(three, failed)
+    three.run_for(10)
+    assert aggregates(three)[reservation["id"]][0] == sorted([host, "compute-3"])
+    assert [server.status for server in three.compute.servers_of_host(host)] == ["ACTIVE"]
