@@ -12,7 +12,7 @@ from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFou
 from moorage.core.inventories import Inventory
 from moorage.placement.client_candidates import Candidate, Candidates, Claim, Summary, candidates_of
 from moorage.placement.client_explanation import Explanation, explanation_of
-from moorage.placement.client_values import Holder, Provider, Resources, provider_of
+from moorage.placement.client_values import Holder, Provider, ProviderState, Resources, provider_of, tree_states_of
 from moorage.wire.client import ServiceClient, decode
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Inventory",
     "PlacementClient",
     "Provider",
+    "ProviderState",
     "Summary",
 ]
 
@@ -77,6 +78,15 @@ class PlacementClient:
         found = self._get("/resource_providers", [("in_tree", root_uuid)])["resource_providers"]
         return [provider_of(document) for document in found]
 
+    def tree_states(self, uuid: str) -> list[ProviderState] | None:
+        """All about the tree that this provider is in, in one request. None when it is gone, or where Placement is not
+        ours and has no such answer.
+        """
+        try:
+            return tree_states_of(self._get(f"/moorage/v1/trees/{uuid}"))
+        except NotFound:
+            return None
+
     def create_provider(self, name: str, *, uuid: str | None = None, parent_uuid: str | None = None) -> Provider:
         body: dict[str, object] = {"name": name}
         if uuid is not None:
@@ -106,13 +116,28 @@ class PlacementClient:
         answer = self._send("PUT", f"/resource_providers/{uuid}/inventories", body)
         return int(answer["resource_provider_generation"])
 
+    def add_inventory(self, uuid: str, resource_class: str, inventory: Inventory) -> None:
+        """One of a class that the provider has not got: one request, of no generation. Raises `Conflict` where it has,
+        also when an earlier try was granted and its answer got lost.
+        """
+        body = {"resource_class": resource_class, **asdict(inventory)}
+        path = f"/resource_providers/{uuid}/inventories"
+        try:
+            self._http.answer("POST", path, json=body, version=self._version, repeatable=True)
+        except RemoteError as error:
+            raise _refusal(error) from error
+
     def put_inventory(self, uuid: str, resource_class: str, inventory: Inventory) -> None:
         """Set one class, whether it was there or not; the others stay. Repeated when others write at the time."""
+        self.put_inventories(uuid, {resource_class: inventory})
+
+    def put_inventories(self, uuid: str, wanted: Mapping[str, Inventory]) -> None:
+        """As `put_inventory`, several classes in one write."""
 
         def attempt() -> None:
             generation, inventories = self.inventories(uuid)
-            if inventories.get(resource_class) != inventory:
-                self.set_inventories(uuid, generation, inventories | {resource_class: inventory})
+            if any(inventories.get(name) != inventory for name, inventory in wanted.items()):
+                self.set_inventories(uuid, generation, {**inventories, **wanted})
 
         _repeated(attempt)
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from moorage.core.inventories import Inventory
+
 Resources = Mapping[str, int]
 
 
@@ -15,6 +17,21 @@ class Provider:
     generation: int
     parent_uuid: str | None
     root_uuid: str
+
+
+@dataclass(frozen=True)
+class ProviderState:
+    """All of a provider as `PlacementClient.tree_states` has it.
+
+    `held` ({consumer: {class: units}}) was read after the rest; where its sums are not `usages`, somebody wrote between.
+    """
+
+    provider: Provider
+    inventories: Mapping[str, Inventory]
+    traits: frozenset[str]
+    aggregates: frozenset[str]
+    usages: Resources
+    held: Mapping[str, Resources]
 
 
 @dataclass(frozen=True)
@@ -38,3 +55,22 @@ def provider_of(document: Mapping[str, Any]) -> Provider:
         parent_uuid=document["parent_provider_uuid"],
         root_uuid=document["root_provider_uuid"],
     )
+
+
+def tree_states_of(document: Mapping[str, Any]) -> list[ProviderState]:
+    """From the answer about one tree; where it was cut, nothing is held by anybody, which no usages agree with."""
+    held: dict[str, dict[str, Resources]] = {}
+    for holder in () if document["is_cut"] else document["holders"]:
+        for uuid, units in holder["allocations"].items():
+            held.setdefault(uuid, {})[holder["consumer"]] = units
+    return [
+        ProviderState(
+            provider_of(one),
+            {name: Inventory(**record) for name, record in one["inventories"].items()},
+            frozenset(one["traits"]),
+            frozenset(one["aggregates"]),
+            one["usages"],
+            held.get(one["uuid"], {}),
+        )
+        for one in document["providers"]
+    ]

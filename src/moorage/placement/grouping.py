@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from moorage.core import waiting
 from moorage.core.errors import Unavailable
 
 T = TypeVar("T")
@@ -115,6 +116,7 @@ class Grouping(Generic[T, R]):
         return True
 
     def _wait(self, mine: _Waiter[T]) -> None:
+        waiting.waits()
         if mine.call.acquire(timeout=PATIENCE_S):
             return
         with self._lock:

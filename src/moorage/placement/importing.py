@@ -5,48 +5,28 @@ row, `importing_peer` reads, `importing_target` writes. Memory is that of the pr
 one page of consumers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import groupby, islice
+from itertools import groupby
 from typing import TypeVar
 
 import os_resource_classes
 import os_traits
 from sqlalchemy import Engine
 
+from moorage.core.import_findings import Finding, Outcome
+from moorage.db.importing import BATCH, Ledger, Noted, Progress, Receipt, batches
 from moorage.db.transactions import write
 from moorage.placement import importing_rules as rules
-from moorage.placement.importing_peer import TABLES, PeerDatabase
-from moorage.placement.importing_rules import Finding, Findings, Holdings, Kind, PeerAllocation, TakenConsumer
+from moorage.placement.importing_peer import PlacementDatabase
+from moorage.placement.importing_rules import Holdings, Kind, PeerAllocation, TakenConsumer
 from moorage.placement.importing_target import Name, Rehearsal, Sink, Target
 from moorage.placement.model import Inventory
 
 T = TypeVar("T")
 
-#: Rows per insert.
-BATCH = 5_000
 
-#: Called with a table of the peer, how many of its rows are done and how many there are.
-Progress = Callable[[str, int, int], object]
-Noted = Callable[[Finding], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    source: int
-    taken: int
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """`counts` is by table of the peer."""
-
-    counts: Mapping[str, Count]
-    findings: Findings
-
-
-def import_into(target: Engine, peer: PeerDatabase, now: datetime, *, noted: Noted, progress: Progress) -> Receipt:
+def import_into(target: Engine, peer: PlacementDatabase, now: datetime, *, noted: Noted, progress: Progress) -> Receipt:
     """Everything of `peer`. Schema and standard names are there already (`PlacementService.start`).
 
     `noted` is called with each finding. Raises `Conflict` where `target` is not empty.
@@ -55,20 +35,17 @@ def import_into(target: Engine, peer: PeerDatabase, now: datetime, *, noted: Not
         return _Run(peer, Target(connection, now), noted, progress).receipt()
 
 
-def rehearse(peer: PeerDatabase, *, noted: Noted, progress: Progress) -> Receipt:
+def rehearse(peer: PlacementDatabase, *, noted: Noted, progress: Progress) -> Receipt:
     """What `import_into` would do and tell; nothing is written."""
     return _Run(peer, Rehearsal(), noted, progress).receipt()
 
 
 class _Run:
-    def __init__(self, peer: PeerDatabase, sink: Sink, noted: Noted, progress: Progress) -> None:
+    def __init__(self, peer: PlacementDatabase, sink: Sink, noted: Noted, progress: Progress) -> None:
         self._peer = peer
         self._sink = sink
-        self._noted = noted
-        self._progress = progress
-        self._findings = Findings()
-        self._there = peer.counts()
-        self._taken = dict.fromkeys(TABLES, 0)
+        self._ledger = Ledger(peer.counts(), noted, progress)
+        self._note, self._count = self._ledger.note, self._ledger.count
         self._class_names: dict[int, str] = {}
         self._trait_ids: set[int] = set()
         self._provider_names: dict[int, str] = {}
@@ -89,16 +66,7 @@ class _Run:
         self._check_owners()
         self._check_capacity()
         self._sink.finish()
-        counts = {table: Count(self._there[table], self._taken[table]) for table in TABLES}
-        return Receipt(counts, self._findings)
-
-    def _note(self, finding: Finding) -> None:
-        self._findings.add(finding)
-        self._noted(finding)
-
-    def _count(self, table: str, rows: int = 1) -> None:
-        self._taken[table] += rows
-        self._progress(table, self._taken[table], self._there[table])
+        return self._ledger.receipt()
 
     # --- names and providers ------------------------------------------------------------------------------------
 
@@ -114,7 +82,7 @@ class _Run:
         for row in self._peer.classes() if table == "resource_classes" else self._peer.traits():
             if finding := rules.name_finding(table, row.name, is_standard=row.name in standard):
                 self._note(finding)
-                if finding.outcome is rules.Outcome.LEFT_OUT:
+                if finding.outcome is Outcome.LEFT_OUT:
                     continue
             self._count(table)
             yield row.id, row.name, not row.name.startswith("CUSTOM_"), self._peer.created_at(row)
@@ -128,12 +96,12 @@ class _Run:
                 taken.append(one)
         self._provider_names = {one.id: one.name for one in taken}
         for _, level in groupby(taken, key=lambda one: one.depth):
-            for batch in _batches(level):
+            for batch in batches(level):
                 self._sink.add_providers(batch)
                 self._count("resource_providers", len(batch))
 
     def _take_inventories(self) -> None:
-        for batch in _batches(self._inventory_rows()):
+        for batch in batches(self._inventory_rows()):
             self._sink.add_inventories(batch)
             self._count("inventories", len(batch))
 
@@ -162,7 +130,7 @@ class _Run:
         table = "resource_provider_traits"
         rows = ((provider, trait, trait if trait in self._trait_ids else None)
                 for provider, trait in self._peer.provider_traits())  # fmt: skip
-        for batch in _batches(self._known(table, "trait", rows)):
+        for batch in batches(self._known(table, "trait", rows)):
             self._sink.add_provider_traits(batch)
             self._count(table, len(batch))
 
@@ -171,7 +139,7 @@ class _Run:
         uuids = self._peer.aggregates()
         rows = ((provider, aggregate, uuids.get(aggregate)) for provider, aggregate in self._peer.provider_aggregates())
         used: set[str] = set()
-        for batch in _batches(self._known(table, "aggregate", rows)):
+        for batch in batches(self._known(table, "aggregate", rows)):
             used |= {aggregate for _, aggregate in batch}
             self._sink.add_aggregates(batch)
             self._count(table, len(batch))
@@ -209,7 +177,7 @@ class _Run:
             self._count("consumers", len(taken))
 
     def _take_without_consumer(self) -> None:
-        for batch in _batches(self._peer.without_consumer(), BATCH // 10):
+        for batch in batches(self._peer.without_consumer(), BATCH // 10):
             taken: list[tuple[TakenConsumer, Holdings]] = []
             for uuid, allocations in batch:
                 held = self._holdings(uuid, allocations)
@@ -251,9 +219,3 @@ class _Run:
             names = self._provider_names[provider], self._class_names[resource_class]
             if finding := rules.capacity_finding(*names, self._inventories.get(place), used):
                 self._note(finding)
-
-
-def _batches(rows: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
-    iterator = iter(rows)
-    while batch := list(islice(iterator, size)):
-        yield batch

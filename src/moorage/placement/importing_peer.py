@@ -5,14 +5,13 @@ open: memory is that of a page, however many rows there are.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
 from sqlalchemy import (
     Column,
-    Connection,
     DateTime,
     Float,
     Integer,
@@ -21,22 +20,18 @@ from sqlalchemy import (
     String,
     Table,
     bindparam,
-    func,
-    inspect,
     select,
 )
-from sqlalchemy.exc import DBAPIError
 
-from moorage.core.errors import StartError, Unavailable
-from moorage.db.engine import open_to_read
-from moorage.db.transactions import translate
+from moorage.db import importing
+from moorage.db.importing import PeerSchema
 from moorage.placement.importing_rules import PeerAllocation, PeerConsumer, PeerProvider
 
 #: The peer's schema revisions, oldest first; the last one is that of openstack-placement 16.0.0 (since 8.0.0).
 REVISIONS = ("b4ed3a175331", "611cd6dffd7b", "b5c396305c25", "422ece571366", "a082b8bb98d0")
 
 #: Consumers per page; their allocations come with them.
-PAGE = 2_000
+PAGE = importing.PAGE
 
 _metadata = MetaData()
 
@@ -94,9 +89,6 @@ _allocations = _table(
     Column("used", Integer),
 )
 
-#: In the order of the receipt.
-TABLES = tuple(_metadata.tables)
-
 _CONSUMERS = (
     select(
         _consumers.c.id,
@@ -129,62 +121,28 @@ _OF_NOBODY = (
 )
 
 
-@contextmanager
-def reading(url: str, now: datetime) -> Iterator["PeerDatabase"]:
-    """Raises `StartError` for a database that cannot be read or is not the peer's, naming the remedy."""
-    engine = open_to_read(url)
-    where = engine.url.render_as_string(hide_password=True)
-    try:
-        with engine.connect() as connection, connection.begin():
-            database = PeerDatabase(connection, now)
-            database.check_revision(where)
-            yield database
-    except DBAPIError as error:
-        if isinstance(translate(error), Unavailable):
-            raise Unavailable(f"{where} does not answer: {_first_line(error.orig)}") from error
-        raise StartError(f"{where} cannot be read: {_first_line(error.orig)}") from error
-    finally:
-        engine.dispose()
+_SCHEMA = PeerSchema(
+    _metadata,
+    needed="resource_providers",
+    revisions=REVISIONS,
+    no_database=(
+        "OpenStack Placement: name the one that [placement_database] connection in placement.conf names (before Stein, "
+        "Placement's tables were in nova_api: upgrade it first)"
+    ),
+    older=(
+        "Placement; run `placement-manage db sync` and `placement-manage db online_data_migrations` of a release from "
+        "8.0 to 16.0 on it, then import it"
+    ),
+    newest="openstack-placement 16.0.0",
+)
 
 
-class PeerDatabase:
-    """`now` stands in for times that a row does not have."""
+def reading(url: str, now: datetime) -> AbstractContextManager["PlacementDatabase"]:
+    """See `moorage.db.importing.reading`."""
+    return importing.reading(url, lambda connection: PlacementDatabase(connection, _SCHEMA, now))
 
-    def __init__(self, connection: Connection, now: datetime) -> None:
-        self._connection = connection
-        self._now = now
-        self.url = connection.engine.url
 
-    def check_revision(self, where: str) -> None:
-        found: set[str] = set()
-        if inspect(self._connection).has_table("alembic_version"):
-            versions = Table("alembic_version", MetaData(), Column("version_num", String))
-            found = set(self._connection.execute(select(versions.c.version_num)).scalars())
-        if found == {REVISIONS[-1]}:
-            return
-        if not found or not inspect(self._connection).has_table("resource_providers"):
-            raise StartError(
-                f"{where} is no database of OpenStack Placement: name the one that [placement_database] connection "
-                "in placement.conf names (before Stein, Placement's tables were in nova_api: upgrade it first)"
-            )
-        revision = ", ".join(sorted(found))
-        if found < set(REVISIONS):
-            raise StartError(
-                f"{where} has schema {revision} of an older Placement; run `placement-manage db sync` and "
-                "`placement-manage db online_data_migrations` of a release from 8.0 to 16.0 on it, then import it"
-            )
-        raise StartError(
-            f"{where} has schema {revision}, which this release of Moorage does not know (it knows {REVISIONS[-1]}, "
-            "that of openstack-placement 16.0.0); use a newer Moorage"
-        )
-
-    def counts(self) -> dict[str, int]:
-        """{table: rows}"""
-        return {name: self._count(_metadata.tables[name]) for name in TABLES}
-
-    def _count(self, table: Table) -> int:
-        return int(self._connection.execute(select(func.count()).select_from(table)).scalar_one())
-
+class PlacementDatabase(importing.PeerDatabase):
     def classes(self) -> list[Row[Any]]:
         """Rows of id, name and times; also of `traits`."""
         return self._all(_resource_classes)
@@ -258,21 +216,5 @@ class PeerDatabase:
         for uuid, rows in groupby(self._stream(_OF_NOBODY), key=lambda row: str(row.consumer_id)):
             yield uuid, [self._allocation(row) for row in rows]
 
-    def created_at(self, row: Row[Any]) -> datetime:
-        return self._now if row.created_at is None else row.created_at.replace(tzinfo=UTC)
-
-    def updated_at(self, row: Row[Any]) -> datetime:
-        return self.created_at(row) if row.updated_at is None else row.updated_at.replace(tzinfo=UTC)
-
     def _allocation(self, row: Row[Any]) -> PeerAllocation:
         return PeerAllocation(row.resource_provider_id, row.resource_class_id, row.used, self.updated_at(row))
-
-    def _all(self, table: Table) -> list[Row[Any]]:
-        return list(self._connection.execute(select(table).order_by(table.c.id)).all())
-
-    def _stream(self, statement: Any) -> Iterator[Row[Any]]:
-        yield from self._connection.execute(statement.execution_options(yield_per=PAGE))
-
-
-def _first_line(error: BaseException | None) -> str:
-    return str(error).strip().splitlines()[0] if error and str(error).strip() else type(error).__name__

@@ -6,10 +6,10 @@ nothing is dropped in silence. Ids are those of the peer's database in here; the
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
+from moorage.core.import_findings import Finding, FindingKind, Outcome
 from moorage.core.inventories import MAX_INT, faults_of
 from moorage.placement.model import Inventory
 
@@ -19,90 +19,43 @@ INCOMPLETE = "00000000-0000-0000-0000-000000000000"
 MAX_UUID, MAX_PROVIDER_NAME, MAX_NAME = 36, 200, 255
 
 
-class Outcome(StrEnum):
-    LEFT_OUT = "left out"
-    MENDED = "mended"
-    KEPT = "kept as it is"
-
-
-class Kind(StrEnum):
-    LOST_PROVIDER = "lost-provider"
-    LOST_CLASS = "lost-class"
-    LOST_NAME = "lost-name"
-    TOO_LONG = "too-long"
-    EMPTY_CONSUMER = "empty-consumer"
-    UNUSED = "unused"
-    NO_CONSUMER = "no-consumer"
-    LOST_OWNER = "lost-owner"
-    LOST_TYPE = "lost-type"
-    RENAMED = "renamed"
-    NO_GENERATION = "no-generation"
-    LOST_PARENT = "lost-parent"
-    LOOP = "loop"
-    WRONG_ROOT = "wrong-root"
-    TWICE = "twice"
-    UNKNOWN_NAME = "unknown-name"
-    INCOMPLETE_OWNER = "incomplete-owner"
-    NO_INVENTORY = "no-inventory"
-    OVER_CAPACITY = "over-capacity"
-    IMPOSSIBLE = "impossible"
-
-
-#: What each kind means, in the order in which people are told.
-MEANING: Mapping[Kind, tuple[Outcome, str]] = {
-    Kind.LOST_PROVIDER: (Outcome.LEFT_OUT, "rows of a provider that is not there"),
-    Kind.LOST_CLASS: (Outcome.LEFT_OUT, "rows of a resource class that is not there"),
-    Kind.LOST_NAME: (Outcome.LEFT_OUT, "providers' traits and aggregates that are not there"),
-    Kind.TOO_LONG: (Outcome.LEFT_OUT, "texts or numbers that no Placement accepts"),
-    Kind.EMPTY_CONSUMER: (Outcome.LEFT_OUT, "consumers that hold nothing (consumers go with their last allocation)"),
-    Kind.UNUSED: (Outcome.LEFT_OUT, "aggregates, projects, users and consumer types that nothing refers to"),
-    Kind.NO_CONSUMER: (Outcome.MENDED, "allocations without a consumer, which is made, with an incomplete owner"),
-    Kind.LOST_OWNER: (Outcome.MENDED, "consumers whose project or user is not there, incomplete from now on"),
-    Kind.LOST_TYPE: (Outcome.MENDED, "consumers whose type is not there, of unknown type from now on"),
-    Kind.RENAMED: (Outcome.MENDED, "providers without a usable name, named by their uuid from now on"),
-    Kind.NO_GENERATION: (Outcome.MENDED, "providers without a generation, 0 from now on"),
-    Kind.LOST_PARENT: (Outcome.MENDED, "providers whose parent is not there, roots from now on"),
-    Kind.LOOP: (Outcome.MENDED, "providers that are their own ancestors, roots from now on"),
-    Kind.WRONG_ROOT: (Outcome.MENDED, "providers whose root disagrees with their parents, which are believed"),
-    Kind.TWICE: (Outcome.MENDED, "allocations that are there more than once, added up"),
-    Kind.UNKNOWN_NAME: (Outcome.KEPT, "classes and traits that are neither custom nor standard today"),
-    Kind.INCOMPLETE_OWNER: (Outcome.KEPT, "consumers with an incomplete owner; `moorage audit` finds whose they are"),
-    Kind.NO_INVENTORY: (Outcome.KEPT, "allocations of a class that the provider does not offer"),
-    Kind.OVER_CAPACITY: (Outcome.KEPT, "more in use than there is; nothing more is given out until it is less"),
-    Kind.IMPOSSIBLE: (Outcome.KEPT, "inventories that cannot be right"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    kind: Kind
-    subject: str  #: the row: its uuid or name, or the peer's table and id
-    text: str
-
-    @property
-    def outcome(self) -> Outcome:
-        return MEANING[self.kind][0]
-
-
-#: Findings of each kind that are remembered; all are counted, and all go into the file where one is asked for.
-REMEMBERED = 1000
-
-
-@dataclass
-class Findings:
-    """`every` is called with each, for whoever wants all of them: there may be millions."""
-
-    counts: dict[Kind, int] = field(default_factory=dict)
-    first: dict[Kind, list[Finding]] = field(default_factory=dict)
-
-    def add(self, finding: Finding) -> None:
-        self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
-        remembered = self.first.setdefault(finding.kind, [])
-        if len(remembered) < REMEMBERED:
-            remembered.append(finding)
-
-    def __bool__(self) -> bool:
-        return bool(self.counts)
+class Kind(FindingKind):
+    LOST_PROVIDER = ("lost-provider", Outcome.LEFT_OUT, "rows of a provider that is not there")
+    LOST_CLASS = ("lost-class", Outcome.LEFT_OUT, "rows of a resource class that is not there")
+    LOST_NAME = ("lost-name", Outcome.LEFT_OUT, "providers' traits and aggregates that are not there")
+    TOO_LONG = ("too-long", Outcome.LEFT_OUT, "texts or numbers that no Placement accepts")
+    EMPTY_CONSUMER = (
+        "empty-consumer",
+        Outcome.LEFT_OUT,
+        "consumers that hold nothing (consumers go with their last allocation)",
+    )
+    UNUSED = ("unused", Outcome.LEFT_OUT, "aggregates, projects, users and consumer types that nothing refers to")
+    NO_CONSUMER = (
+        "no-consumer",
+        Outcome.MENDED,
+        "allocations without a consumer, which is made, with an incomplete owner",
+    )
+    LOST_OWNER = ("lost-owner", Outcome.MENDED, "consumers whose project or user is not there, incomplete from now on")
+    LOST_TYPE = ("lost-type", Outcome.MENDED, "consumers whose type is not there, of unknown type from now on")
+    RENAMED = ("renamed", Outcome.MENDED, "providers without a usable name, named by their uuid from now on")
+    NO_GENERATION = ("no-generation", Outcome.MENDED, "providers without a generation, 0 from now on")
+    LOST_PARENT = ("lost-parent", Outcome.MENDED, "providers whose parent is not there, roots from now on")
+    LOOP = ("loop", Outcome.MENDED, "providers that are their own ancestors, roots from now on")
+    WRONG_ROOT = ("wrong-root", Outcome.MENDED, "providers whose root disagrees with their parents, which are believed")
+    TWICE = ("twice", Outcome.MENDED, "allocations that are there more than once, added up")
+    UNKNOWN_NAME = ("unknown-name", Outcome.KEPT, "classes and traits that are neither custom nor standard today")
+    INCOMPLETE_OWNER = (
+        "incomplete-owner",
+        Outcome.KEPT,
+        "consumers with an incomplete owner; `moorage audit` finds whose they are",
+    )
+    NO_INVENTORY = ("no-inventory", Outcome.KEPT, "allocations of a class that the provider does not offer")
+    OVER_CAPACITY = (
+        "over-capacity",
+        Outcome.KEPT,
+        "more in use than there is; nothing more is given out until it is less",
+    )
+    IMPOSSIBLE = ("impossible", Outcome.KEPT, "inventories that cannot be right")
 
 
 # --- providers --------------------------------------------------------------------------------------------------

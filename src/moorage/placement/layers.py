@@ -1,6 +1,6 @@
 """An immutable mapping that is cheap to change in a few places."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, ValuesView
 from typing import Any, Generic, TypeVar, cast, overload
 
 K = TypeVar("K")
@@ -54,6 +54,14 @@ class Layers(Mapping[K, V], Generic[K, V]):
         yield from (key for key in self._lower if key not in self._upper)
         yield from (key for key, value in self._upper.items() if value is not _GONE)
 
+    def values(self) -> ValuesView[V]:
+        return _Values(self)
+
+    def each_value(self) -> Iterator[V]:
+        """In the order of the keys, without looking each of them up."""
+        yield from (value for key, value in self._lower.items() if key not in self._upper)
+        yield from (value for value in self._upper.values() if value is not _GONE)
+
     def __repr__(self) -> str:
         return f"Layers({dict(self)!r})"
 
@@ -70,3 +78,10 @@ class Layers(Mapping[K, V], Generic[K, V]):
         else:
             new._lower = {key: value for key, value in {**self._lower, **upper}.items() if value is not _GONE}
         return new
+
+
+class _Values(ValuesView[V]):
+    _mapping: Layers[Any, V]
+
+    def __iter__(self) -> Iterator[V]:
+        return self._mapping.each_value()

@@ -57,6 +57,29 @@ class Meters:
         """At each scrape, {name: (text, value)} of what is so at that moment."""
         self._registry.register(_Gauges(gauges))
 
+    def show_capacity(self, capacities: Callable[[], dict[str, tuple[int, int]]]) -> None:
+        """At each scrape, {resource class: (capacity, used)}."""
+        self._registry.register(_Capacities(capacities))
+
+
+class _Capacities(Collector):
+    def __init__(self, capacities: Callable[[], dict[str, tuple[int, int]]]) -> None:
+        self._capacities = capacities
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        return iter(())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        capacity = GaugeMetricFamily(
+            "moorage_placement_capacity", "Units that may be given out in total.", labels=["resource_class"]
+        )
+        used = GaugeMetricFamily("moorage_placement_used", "Units that somebody holds.", labels=["resource_class"])
+        for name, (units, held) in sorted(self._capacities().items()):
+            capacity.add_metric([name], units)
+            used.add_metric([name], held)
+        yield capacity
+        yield used
+
 
 class _Gauges(Collector):
     def __init__(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from moorage.core import inventories
+from moorage.placement.layers import Layers
 
 #: Far more than all that consumers can hold, and with room to add to it in 64 bits.
 MAX_CAPACITY = 2**62
@@ -75,11 +76,14 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Resource classes and traits by name, with the ids that the tables use; in full, in the order of their ids."""
+    """Resource classes and traits by name, with the ids that the tables use, and in full; traits in the order of ids.
 
-    classes: Mapping[str, int] = field(default_factory=dict)
+    Each reservation that is not over has a class, so there may be a hundred thousand of them.
+    """
+
+    classes: Layers[str, int] = field(default_factory=Layers)
     traits: Mapping[str, int] = field(default_factory=dict)
-    full_classes: Mapping[str, "Name"] = field(default_factory=dict)
+    full_classes: Layers[str, "Name"] = field(default_factory=Layers)
     full_traits: Mapping[str, "Name"] = field(default_factory=dict)
 
 

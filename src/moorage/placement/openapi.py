@@ -1,6 +1,6 @@
 """What the published document says of each route beside what the route table and the schemas say themselves."""
 
-from moorage.placement.schemas import allocation, answers, candidate, event, names, provider
+from moorage.placement.schemas import allocation, answers, candidate, event, names, provider, survey
 from moorage.placement.schemas.common import TEXT, UUID
 from moorage.wire.openapi import About, Answer, Words
 
@@ -156,6 +156,32 @@ _OURS = {
         query=candidate.LIST,
         example=_GROUPS,
         notes="Takes the query of GET /allocation_candidates; without a microversion, in the newest.",
+    ),
+    "GET /moorage/v1/survey": Words(
+        "Show all at a glance",
+        {200: Answer("How many there are, and what they have together.", answers.SURVEY)},
+        query=survey.SURVEY,
+        example={"resource_class": "VCPU,MEMORY_MB"},
+        notes="At most 100 classes and 200 aggregates, those with the most providers. Of each aggregate the part of the "
+        "classes in `resource_class` is told; without, of the 8 that most providers have.",
+    ),
+    "GET /moorage/v1/trees": Words(
+        "List provider trees by the page",
+        {200: Answer("In the order of their roots' names.", answers.TREES)},
+        query=survey.TREES,
+        example={"search": "rack1", "resource_class": "VCPU", "limit": "50"},
+        notes="`search` is looked for in the names of all providers of a tree, and at the beginning of their uuids; "
+        "`member_of`, `resource_class` and `required` hold where one of them is or has it. `next` is the `after` of the "
+        "next page; null on the last one.",
+    ),
+    "GET /moorage/v1/trees/{uuid}": Words(
+        "Show the tree that a provider is in, with all that is held of it",
+        {200: Answer("The root first, parents before children.", answers.TREE)},
+        query=survey.TREE,
+        example=_AT,
+        notes="With `at`, the providers that are in the tree now as they were then; `holders` is null. At most 2,000 "
+        "allocations: `is_cut` tells whether there are more.",
+        refusals=frozenset({410}),
     ),
     "GET /moorage/v1/events": Words(
         "Watch what changes, as server-sent events",

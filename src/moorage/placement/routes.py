@@ -17,6 +17,7 @@ from moorage.placement.handlers import (
     reshaper,
     resource_classes,
     root,
+    survey,
     traits,
     usages,
 )
@@ -172,6 +173,10 @@ ROUTES: list[Route[PlacementService]] = [
     # who could
     _get("/allocation_candidates", candidates.index, "allocation_candidates:list", 10),
     _get("/moorage/v1/explain", candidates.explain, "allocation_candidates:list"),
+    # all at a glance, and trees with what is held of them: as the events, for those who may see anybody's
+    _get("/moorage/v1/survey", survey.show, "survey:show"),
+    _get("/moorage/v1/trees", survey.index, "survey:show"),
+    _get("/moorage/v1/trees/{uuid}", survey.tree, "survey:show"),
     # what changed: of all projects, so for those who may list anybody's allocations
     Route("GET", "/moorage/v1/events", events.watch, "placement:changes:list", reads="none"),
     _get("/moorage/v1/changes", events.index, "changes:list"),

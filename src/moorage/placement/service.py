@@ -1,5 +1,5 @@
 """The use cases of placement, one attribute per subject: `providers`, `names`, `allocations`, `candidates`, `events`,
-`history`.
+`history`, `survey`.
 """
 
 import secrets
@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, RetryableConflict
 from moorage.core.ids import Ids
+from moorage.core.names import is_reservation_class
 from moorage.db.questions import Asker
 from moorage.db.transactions import in_transaction, read
 from moorage.placement import changes, documents, store_changes, store_names
@@ -26,10 +27,14 @@ from moorage.placement.service_events import EventService
 from moorage.placement.service_history import HistoryService
 from moorage.placement.service_names import NameService
 from moorage.placement.service_providers import ProviderService
+from moorage.placement.service_survey import SurveyService
 from moorage.placement.snapshot import Snapshot
 from moorage.placement.store_holdings import Holdings
 from moorage.placement.tables import change_retention, change_sequence
 from moorage.placement.writing import Writer
+
+#: Stands for the classes of all reservations in the metrics of capacity.
+EVERY_RESERVATION = "CUSTOM_RESERVATION_*"
 
 
 class PlacementService:
@@ -57,15 +62,18 @@ class PlacementService:
         self.lease_duty = LeaseDuty(engine, clock, self._lease)
         snapshot = Snapshot(engine, asker, meters, self._lease, memory_s=memory_s)
         writer = Writer(engine, snapshot, clock, meters, self._lease)
+        holdings = Holdings(asker)
         self.providers = ProviderService(snapshot, writer, ids)
         self.names = NameService(snapshot, writer, clock)
-        self.allocations = AllocationService(KeptHoldings(Holdings(asker), snapshot), writer, meters)
+        self.allocations = AllocationService(KeptHoldings(holdings, snapshot), writer, meters)
         self.candidates = CandidateService(snapshot, meters)
         self.events = EventService(engine, meters, watchers=watchers)
         self.history = HistoryService(engine, clock)
+        self.survey = SurveyService(snapshot, holdings, self.history)
 
         self._snapshot = snapshot
         meters.show(self._gauges)
+        meters.show_capacity(self._capacities)
 
     def start(self) -> None:
         """Make the standard names those of os-traits and os-resource-classes, and read all there is into memory.
@@ -115,6 +123,22 @@ class PlacementService:
             "history_reach_seconds": ("How far back states are known; 0: to the beginning.", history_s),
             "providers": ("Resource providers.", len(forest)),
         }
+
+    def _capacities(self) -> dict[str, tuple[int, int]]:
+        """{resource class: (units that may be given out, units in use)} of the picture; empty before it is read.
+
+        A reservation's own class is its for days: all of them are one here.
+        """
+        try:
+            columns = self._snapshot.held().columns
+        except MoorageError:
+            return {}
+        summed: dict[str, tuple[int, int]] = {}
+        for name, column in columns.items():
+            shown = EVERY_RESERVATION if is_reservation_class(name) else name
+            capacity, used = summed.get(shown, (0, 0))
+            summed[shown] = (capacity + int(column.capacity.sum()), used + int(column.used.sum()))
+        return summed
 
 
 def _ensure_counter(connection: Connection) -> None:

@@ -4,7 +4,8 @@ Entries carry the time by the clock of the process that wrote them; their order 
 counts what had been written by then.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -40,9 +41,21 @@ class HistoryService:
     def provider(self, uuid: str, at: datetime | None) -> State:
         """As of `at` (None, or a time to come: now). Raises `NotFound`, and `Gone` before what is kept."""
         with read_one_state(self._engine) as connection:
+            return self._provider(connection, uuid, self._kept(connection, at))
+
+    def providers(self, uuids: Iterable[str], at: datetime) -> list[State]:
+        """Those of them that were there. Raises `Gone`."""
+        states = []
+        with read_one_state(self._engine) as connection:
             at = self._kept(connection, at)
-            whole = self._last(connection, Kind.PROVIDER, uuid, at)
-            usages = store_changes.newest(connection, uuid, Kind.USAGES, at)
+            for uuid in uuids:
+                with suppress(NotFound):
+                    states.append(self._provider(connection, uuid, at))
+        return states
+
+    def _provider(self, connection: Connection, uuid: str, at: datetime) -> State:
+        whole = self._last(connection, Kind.PROVIDER, uuid, at)
+        usages = store_changes.newest(connection, uuid, Kind.USAGES, at)
         document = _document(whole)
         if usages is None or usages.cursor < whole.cursor:
             return State(at, whole.at, whole.cursor, document)

@@ -1,6 +1,7 @@
 """Resource classes and traits: the standard ones are given, custom ones come and go."""
 
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from sqlalchemy import Connection, Table
 
@@ -23,7 +24,7 @@ class NameService:
 
     def classes(self) -> list[Name]:
         """By id."""
-        return list(self._known().full_classes.values())
+        return sorted(self._known().full_classes.values(), key=lambda one: one.id)
 
     def resource_class(self, name: str) -> Name:
         return _found(self._known().full_classes, name, f"No such resource class {name}.")
@@ -62,7 +63,7 @@ class NameService:
             if store_names.class_in_use(connection, found.id):
                 raise _class_in_use(name)
             store_names.remove(connection, CLASSES, found.id)
-            return Written(None, (documents.NAMES,))
+            return Written(None, (documents.NAMES,), partial(store_names.removed, table=CLASSES, name=found))
 
         self._writer.run(work)
 
@@ -98,7 +99,7 @@ class NameService:
             if store_names.trait_in_use(connection, found.id):
                 raise Conflict(f"The trait {name} is in use by a resource provider.")
             store_names.remove(connection, TRAITS, found.id)
-            return Written(None, (documents.NAMES,))
+            return Written(None, (documents.NAMES,), partial(store_names.removed, table=TRAITS, name=found))
 
         self._writer.run(work)
 
@@ -118,8 +119,8 @@ class NameService:
         def work(connection: Connection) -> Written[bool]:
             if store_names.find(connection, table, name) is not None:
                 return Written(False, ())
-            store_names.add(connection, table, [name], self._clock.now(), standard=False)
-            return Written(True, (documents.NAMES,))
+            new = store_names.add_custom(connection, table, name, self._clock.now())
+            return Written(True, (documents.NAMES,), partial(store_names.added, table=table, name=new))
 
         is_new = self._writer.run(work)
         return _found(self._of(table), name, f"{name} was deleted again"), is_new

@@ -9,7 +9,7 @@ the next number, sees the last commit and stays alone until its own.
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine
@@ -23,7 +23,7 @@ from moorage.placement.drafts import Draft
 from moorage.placement.forest import Forest
 from moorage.placement.lease import Lease
 from moorage.placement.meters import Meters
-from moorage.placement.model import Provider
+from moorage.placement.model import Names, Provider
 
 
 class Snapshot:
@@ -105,6 +105,13 @@ class Snapshot:
             made = after if before is draft.forest else None
             self._forest = made or before.with_changes(draft.providers, sequence=sequence)
 
+    def wrote_names(self, sequence: int, on_names: Callable[[Names], Names]) -> None:
+        """An own write is committed that has changed nothing but names: then none of them need be read."""
+        with self._lock:
+            before = self._forest
+            if before is not None and before.sequence == sequence - 1:
+                self._forest = before.with_changes({}, sequence=sequence, names=on_names(before.names))
+
     def _with_claims(self) -> Forest | None:
         """Where others have done nothing but claim and release."""
         if self._forest is None:
@@ -126,7 +133,7 @@ class Snapshot:
         changed = changes.since(connection, forest.sequence)
         if changes.EVERYTHING in changed:
             return self._build(connection, last)
-        names = store_names.known(connection) if changes.NAMES in changed else forest.names
+        names = store_names.caught_up(connection, forest.names) if changes.NAMES in changed else forest.names
         ids = changed - {changes.NAMES}
         states: dict[int, Provider | None] = dict.fromkeys(ids)
         states |= {provider.id: provider for provider in store.some_providers(connection, names, ids)}

@@ -1,5 +1,6 @@
 """Who holds what, for those who only want to see it: each answer is one statement, so it is of one moment."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, distinct, func, null, select, union_all
@@ -43,6 +44,24 @@ _OF_PROVIDER: Select[Any] = (
     .outerjoin(resource_classes, resource_classes.c.id == allocations.c.class_id)
     .where(providers.c.uuid == bindparam("wanted"))
 )
+_OF_TREE: Select[Any] = (
+    select(
+        consumers.c.uuid,
+        consumers.c.project_id,
+        consumers.c.user_id,
+        consumers.c.consumer_type,
+        providers.c.uuid,
+        resource_classes.c.name,
+        allocations.c.used,
+    )
+    .select_from(providers)
+    .join(allocations, allocations.c.provider_id == providers.c.id)
+    .join(consumers, consumers.c.id == allocations.c.consumer_id)
+    .join(resource_classes, resource_classes.c.id == allocations.c.class_id)
+    .where(providers.c.root_id == bindparam("root"))
+    .order_by(consumers.c.id, providers.c.id, resource_classes.c.id)
+    .limit(bindparam("most"))
+)
 _HELD = allocations.join(consumers, allocations.c.consumer_id == consumers.c.id)
 
 
@@ -64,12 +83,26 @@ def _of_project(*more: ColumnElement[bool]) -> CompoundSelect[Any]:
     return union_all(units, counts)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one consumer holds of one class of one provider, and who it is."""
+
+    consumer_uuid: str
+    project_id: str
+    user_id: str
+    consumer_type: str | None
+    provider_uuid: str
+    resource_class: str
+    used: int
+
+
 class Holdings:
     def __init__(self, asker: Asker) -> None:
         self._of_project = asker.question(_of_project())
         self._of_project_and_user = asker.question(_of_project(consumers.c.user_id == bindparam("user")))
         self._of_consumer = asker.question(_OF_CONSUMER)
         self._of_provider = asker.question(_OF_PROVIDER)
+        self._of_tree = asker.question(_OF_TREE)
 
     def of_consumer(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
         rows = self._of_consumer(wanted=uuid)
@@ -94,6 +127,10 @@ class Holdings:
             for _, consumer_uuid, consumer_generation, name, used, created_at in rows
             if used is not None
         ]
+
+    def of_tree(self, root_id: int, most: int) -> list[Held]:
+        """What is held of all providers of a tree, by consumer, at most so many."""
+        return [Held(*row) for row in self._of_tree(root=root_id, most=most)]
 
     def of_project(
         self, project_id: str, user_id: str | None

@@ -32,6 +32,7 @@ resource_classes = Table(
     Column("standard", Boolean, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("name"),
+    sqlite_autoincrement=True,
     **TABLE_OPTIONS,
 )
 
@@ -43,6 +44,7 @@ traits = Table(
     Column("standard", Boolean, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("name"),
+    sqlite_autoincrement=True,
     **TABLE_OPTIONS,
 )
 
@@ -72,11 +74,13 @@ providers = Table(
     **TABLE_OPTIONS,
 )
 
+#: What a provider offers has no foreign keys, nor have the allocations below: their checks were most of what loading a host
+#: cost the database, and there is one writer at a time, who decides on the exact state (`moorage.placement.writing`).
 inventories = Table(
     "inventories",
     metadata,
-    Column("provider_id", Integer, ForeignKey("providers.id"), nullable=False),
-    Column("class_id", Integer, ForeignKey("resource_classes.id"), nullable=False),
+    Column("provider_id", Integer, nullable=False, autoincrement=False),
+    Column("class_id", Integer, nullable=False, autoincrement=False),
     Column("total", Integer, nullable=False),
     Column("reserved", Integer, nullable=False),
     Column("min_unit", Integer, nullable=False),
@@ -92,8 +96,8 @@ inventories = Table(
 provider_traits = Table(
     "provider_traits",
     metadata,
-    Column("provider_id", Integer, ForeignKey("providers.id"), nullable=False),
-    Column("trait_id", Integer, ForeignKey("traits.id"), nullable=False),
+    Column("provider_id", Integer, nullable=False, autoincrement=False),
+    Column("trait_id", Integer, nullable=False, autoincrement=False),
     PrimaryKeyConstraint("provider_id", "trait_id"),
     Index(None, "trait_id"),
     **TABLE_OPTIONS,
@@ -102,7 +106,7 @@ provider_traits = Table(
 provider_aggregates = Table(
     "provider_aggregates",
     metadata,
-    Column("provider_id", Integer, ForeignKey("providers.id"), nullable=False),
+    Column("provider_id", Integer, nullable=False, autoincrement=False),
     Column("aggregate", Uuid(), nullable=False),
     PrimaryKeyConstraint("provider_id", "aggregate"),
     **TABLE_OPTIONS,
@@ -123,8 +127,7 @@ consumers = Table(
     **TABLE_OPTIONS,
 )
 
-#: Without foreign keys, whose checks were half of what a claim cost the database: there is one writer at a time, who
-#: decides on the exact state (`moorage.placement.writing`). The peer's table has none either.
+#: The peer's table has no foreign keys either.
 allocations = Table(
     "allocations",
     metadata,

@@ -31,7 +31,7 @@ from moorage.placement.forest import Forest
 from moorage.placement.grouping import Grouping
 from moorage.placement.lease import Lease, Wish
 from moorage.placement.meters import Meters
-from moorage.placement.model import Provider
+from moorage.placement.model import Names, Provider
 from moorage.placement.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -67,6 +67,8 @@ class Written(Generic[T]):
 
     result: T
     entries: Collection[Entry]
+    #: What it makes of the names, where that is all that it changes.
+    on_names: Callable[[Names], Names] | None = None
 
 
 class Writer:
@@ -93,16 +95,18 @@ class Writer:
     def run(self, work: Callable[[Connection], Written[T]]) -> T:
         """`work` in a transaction of its own, for what is rarely written: classes and traits."""
 
-        def numbered(connection: Connection) -> tuple[int, T]:
+        def numbered(connection: Connection) -> tuple[int, Written[T]]:
             log = changes.Log(connection, self._clock.now(), self._lease)
             written = work(connection)
             log.add(written.entries)
-            return log.sequence, written.result
+            return log.sequence, written
 
         with self._turn, self._lease.writing():
-            number, result = in_transaction(self._engine, numbered)
+            number, written = in_transaction(self._engine, numbered)
             self._lease.wrote(number)
-            return result
+            if written.on_names is not None:
+                self._snapshot.wrote_names(number, written.on_names)
+            return written.result
 
     def _write(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> Sequence[Any]:
         self._meters.group_sizes.observe(len(orders))

@@ -5,10 +5,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moorage.core.import_findings import Finding, Outcome
 from moorage.placement.importing_rules import (
-    Finding,
     Kind,
-    Outcome,
     PeerAllocation,
     PeerProvider,
     TakenProvider,

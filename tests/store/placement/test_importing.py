@@ -10,10 +10,12 @@ from sqlalchemy import Table, select
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Conflict, StartError
 from moorage.core.ids import SeededIds
+from moorage.core.import_findings import Finding
+from moorage.db.importing import Receipt
 from moorage.db.migrations import upgrade
 from moorage.placement import importing_peer, tables
-from moorage.placement.importing import Receipt, import_into, rehearse
-from moorage.placement.importing_rules import INCOMPLETE, Finding, Kind
+from moorage.placement.importing import import_into, rehearse
+from moorage.placement.importing_rules import INCOMPLETE, Kind
 from moorage.placement.service import PlacementService
 from tests.store.placement.peer import SOUND, THEN, Source
 

@@ -67,6 +67,21 @@ def test_inventories_are_set_whole_or_one_by_one(client, host):
     client.delete_class("CUSTOM_RESERVATION_X")
 
 
+def test_an_inventory_is_added_where_there_is_none_and_several_are_put_at_once(client, host):
+    generation, _ = client.inventories(host.uuid)
+    for name in ("CUSTOM_A", "CUSTOM_B"):
+        client.ensure_class(name)
+    client.add_inventory(host.uuid, "CUSTOM_A", Inventory(3, max_unit=1))
+    with pytest.raises(Conflict):
+        client.add_inventory(host.uuid, "CUSTOM_A", Inventory(4))
+    wanted = {"CUSTOM_A": Inventory(2), "CUSTOM_B": Inventory(1)}
+    client.put_inventories(host.uuid, wanted)
+    client.put_inventories(host.uuid, wanted)
+    after, inventories = client.inventories(host.uuid)
+    assert inventories.items() >= wanted.items()
+    assert after == generation + 2, "what is there already is not written again"
+
+
 def test_a_sample_is_of_hosts_from_anywhere_and_without_it_the_first_ones_come(client, host):
     others = [client.create_provider(f"compute-{number}") for number in range(2, 22)]
     for one in others:

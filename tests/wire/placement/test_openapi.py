@@ -191,6 +191,10 @@ def look_back(send):
     for kind, subject in (("providers/{uuid}", HOST), ("consumers/{consumer_uuid}", CONSUMER)):
         for below in ("", "/changes"):
             send("GET", f"/moorage/v1/history/{kind}{below}", uuid=subject, consumer_uuid=subject)
+    send("GET", "/moorage/v1/survey", query="?resource_class=VCPU")
+    send("GET", "/moorage/v1/trees", query="?search=host&limit=1")
+    send("GET", "/moorage/v1/trees/{uuid}", uuid=HOST)
+    send("GET", "/moorage/v1/trees/{uuid}", query="?at=2999-01-01T00:00:00Z", uuid=HOST)
     send("GET", "/moorage/v1/changes", query="?limit=1000")
     send("GET", "/moorage/v1/events", query="?since=0&kind=consumer")
 

@@ -13,11 +13,11 @@ from moorage.wire.call import Reply
 
 
 def provider(call: PlacementCall, uuid: str) -> Reply:
-    return _state(call.service.history.provider(uuid, _time(checked_query(call, schemas.STATE), "at")))
+    return _state(call.service.history.provider(uuid, moment(checked_query(call, schemas.STATE), "at")))
 
 
 def consumer(call: PlacementCall, consumer_uuid: str) -> Reply:
-    return _state(call.service.history.consumer(consumer_uuid, _time(checked_query(call, schemas.STATE), "at")))
+    return _state(call.service.history.consumer(consumer_uuid, moment(checked_query(call, schemas.STATE), "at")))
 
 
 def provider_entries(call: PlacementCall, uuid: str) -> Reply:
@@ -42,25 +42,25 @@ def _entries(call: PlacementCall, uuid: str, read: Callable[..., list[Change]]) 
     values = checked_query(call, schemas.ENTRIES)
     most = int(values.get("limit", "100"))
     after = Cursor.parse(values["after"]) if "after" in values else Cursor(0)
-    found = read(uuid, Period(_time(values, "since"), _time(values, "until")), after, most + 1)
+    found = read(uuid, Period(moment(values, "since"), moment(values, "until")), after, most + 1)
     changes = ",".join(entry.json() for entry in found[:most])
     following = f'"{found[most - 1].cursor}"' if len(found) > most else "null"
     return Reply(200, f'{{"changes":[{changes}],"next":{following}}}'.encode())
 
 
-def _time(values: dict[str, str], name: str) -> datetime | None:
+def moment(values: dict[str, str], name: str) -> datetime | None:
     """Aware. Raises `Invalid`."""
     text = values.get(name)
     if text is None:
         return None
     try:
         # In a query a plus that is not escaped is a blank.
-        moment = datetime.fromisoformat(text.replace(" ", "+", 1) if "T" in text else text)
+        found = datetime.fromisoformat(text.replace(" ", "+", 1) if "T" in text else text)
     except ValueError as error:
         raise Invalid(f"{name}={text!r} is no time; write it like 2026-03-01T09:30:00Z") from error
-    if moment.tzinfo is None:
+    if found.tzinfo is None:
         raise Invalid(f"{name}={text!r} has no time zone; write it like 2026-03-01T09:30:00Z")
     try:
-        return moment.astimezone(UTC)
+        return found.astimezone(UTC)
     except OverflowError as error:
         raise Invalid(f"{name}={text!r} is no time that a database knows") from error

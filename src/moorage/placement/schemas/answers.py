@@ -255,6 +255,66 @@ STATE = Schema(
     }
 )
 
+# --- all at a glance ----------------------------------------------------------------------------------------------
+
+_UNITS: JsonSchema = _list(_all({"name": TEXT, "providers": _COUNT, "capacity": _COUNT, "used": _COUNT}))
+SURVEY = Schema(
+    _all(
+        {
+            "trees": _COUNT,
+            "providers": _COUNT,
+            "resource_classes": _UNITS,
+            "resource_classes_left_out": _COUNT,
+            "aggregates": _list(_all({"uuid": TEXT, "trees": _COUNT, "resource_classes": _UNITS})),
+            "aggregates_left_out": _COUNT,
+        }
+    )
+)
+_TREE_ROW: JsonSchema = _all(
+    {
+        "uuid": _UUID,
+        "name": TEXT,
+        "generation": _COUNT,
+        "providers": _COUNT,
+        "traits": _list(TEXT),
+        "aggregates": _list(TEXT),
+        "resource_classes": _UNITS,
+    }
+)
+TREES = Schema(_all({"trees": _list(_TREE_ROW), "matching": _COUNT, "next": {"type": ["string", "null"]}}))
+_HOLDER: JsonSchema = _all(
+    {
+        "consumer": _UUID,
+        "project_id": TEXT,
+        "user_id": TEXT,
+        "consumer_type": {"type": ["string", "null"]},
+        "allocations": _by(UUID_KEY, _AMOUNTS),
+    }
+)
+TREE = Schema(
+    _all(
+        {
+            "at": {"type": ["string", "null"]},
+            "providers": _list(
+                _all(
+                    {
+                        "uuid": _UUID,
+                        "name": TEXT,
+                        "generation": _COUNT,
+                        **_FAMILY,
+                        "inventories": _by(NAME, _all(_INVENTORY)),
+                        "traits": _list(TEXT),
+                        "aggregates": _list(TEXT),
+                        "usages": _AMOUNTS,
+                    }
+                )
+            ),
+            "holders": {"anyOf": [_list(_HOLDER), {"type": "null"}]},
+            "is_cut": {"type": "boolean"},
+        }
+    )
+)
+
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 _ERROR: JsonSchema = {"status": {"type": "integer"}, "title": TEXT, "detail": TEXT, "request_id": TEXT}

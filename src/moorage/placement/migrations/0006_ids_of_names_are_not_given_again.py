@@ -1,0 +1,29 @@
+"""Ids of classes and traits are never given out again on SQLite either, as on the other two.
+
+Whoever catches up with what others did takes an id that it knows for the name that it knew by it.
+"""
+
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+phase = "expand"
+
+_TABLES = ("resource_classes", "traits")
+
+
+def upgrade() -> None:
+    _made_anew(sqlite_autoincrement=True)
+
+
+def downgrade() -> None:
+    _made_anew()
+
+
+def _made_anew(**how: bool) -> None:
+    if op.get_bind().dialect.name == "sqlite":
+        for table in _TABLES:
+            with op.batch_alter_table(table, recreate="always", table_kwargs=how):
+                pass

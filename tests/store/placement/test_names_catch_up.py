@@ -1,0 +1,77 @@
+"""Classes and traits that others make and delete: read as what is new or gone, whatever there is already."""
+
+import random
+
+from sqlalchemy import event
+
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.db.migrations import upgrade
+from moorage.db.transactions import read
+from moorage.placement import store_names
+from moorage.placement.service import PlacementService
+from tests.conftest import START
+
+
+def started(engine) -> PlacementService:
+    service = PlacementService(engine, VirtualClock(START), SeededIds(1))
+    service.start()
+    return service
+
+
+def test_names_of_another_process_are_those_that_are_there(engine):
+    upgrade(engine, "placement")
+    writer, reader = started(engine), started(engine)
+    chance = random.Random(1)
+    there: list[str] = []
+    for number in range(60):
+        if there and chance.random() < 0.4:
+            writer.names.delete_class(there.pop(chance.randrange(len(there))))
+        else:
+            there.append(f"CUSTOM_N{number}")
+            writer.names.ensure_class(there[-1])
+        if chance.random() < 0.5:
+            with read(engine) as connection:
+                wanted = store_names.known(connection)
+            for service in (reader, writer):
+                assert service.providers.forest().names == wanted
+                assert [one.name for one in service.names.classes()] == [*wanted.full_classes], "in the order of ids"
+
+
+def test_a_class_in_place_of_the_newest_one_is_another(engine):
+    upgrade(engine, "placement")
+    writer, reader = started(engine), started(engine)
+    writer.names.ensure_class("CUSTOM_OLD")
+    assert "CUSTOM_OLD" in reader.providers.forest().names.classes
+    writer.names.delete_class("CUSTOM_OLD")
+    writer.names.ensure_class("CUSTOM_NEW")
+    names = reader.providers.forest().names.classes
+    assert "CUSTOM_NEW" in names
+    assert "CUSTOM_OLD" not in names
+
+
+def test_a_new_class_reads_one_row_and_not_all(engine):
+    upgrade(engine, "placement")
+    writer, reader = started(engine), started(engine)
+    reader.providers.forest()
+    writer.names.ensure_class("CUSTOM_NEW")
+    statements = []
+    event.listen(engine, "before_cursor_execute", lambda *asked: statements.append(" ".join(asked[2].split())))
+    assert "CUSTOM_NEW" in reader.providers.forest().names.classes
+    of_names = [each for each in statements if "FROM resource_classes" in each or "FROM traits" in each]
+    assert of_names
+    assert all("WHERE" in each for each in of_names), of_names
+
+
+def test_own_classes_come_and_go_without_reading_any(engine):
+    upgrade(engine, "placement")
+    service = started(engine)
+    service.names.ensure_class("CUSTOM_KEPT")
+    statements = []
+    event.listen(engine, "before_cursor_execute", lambda *asked: statements.append(" ".join(asked[2].split())))
+    service.names.ensure_class("CUSTOM_NEW")
+    assert "CUSTOM_NEW" in service.providers.forest().names.classes
+    service.names.delete_class("CUSTOM_NEW")
+    assert "CUSTOM_NEW" not in service.providers.forest().names.classes
+    of_names = [each for each in statements if "FROM resource_classes" in each or "FROM traits" in each]
+    assert all("name = " in each or each.startswith("DELETE") for each in of_names), of_names
