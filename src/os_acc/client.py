@@ -5,7 +5,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import httpx
 import orjson
 
 from moorage.core.clock import Clock, SystemClock
@@ -89,6 +88,8 @@ class Client:
         try:
             answer = self._transport.send(method, path, headers, raw)
         except Unavailable as error:
+            import httpx  # a twentieth of the time that a plane takes to start whose agent is in the same process
+
             if isinstance(error.__cause__, httpx.ReadTimeout | httpx.WriteTimeout):
                 raise Timeout(
                     f"the accelerator agent has not answered in time: {error.message}", instance_uuid

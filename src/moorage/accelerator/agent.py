@@ -32,6 +32,7 @@ from moorage.accelerator.signatures import Signatures
 from moorage.core.clock import Clock
 from moorage.images.base import ImageSource
 from moorage.images.cache import DigestCache
+from moorage.telemetry import tracing
 
 #: How often the central service is told everything again, changed or not.
 REPORT_EVERY = timedelta(seconds=30)
@@ -156,13 +157,13 @@ class AcceleratorAgent:
     def plug(self, instance_info: object, selected_rp: object, extra_specs: object) -> list[dict[str, str]]:
         request = decode_plug(instance_info, selected_rp, extra_specs)
         self._check_started()
-        with self._noting():
+        with tracing.span("accelerators plug"), self._noting():
             return [plugged(handle) for handle in self._engine.plug(request)]
 
     def unplug(self, instance_info: object) -> int:
         instance_uuid = instance_uuid_of(instance_info)
         self._check_started()
-        with self._noting():
+        with tracing.span("accelerators unplug"), self._noting():
             return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
 
     def bind(self, order: object) -> dict[str, str]:
@@ -216,13 +217,16 @@ class AcceleratorAgent:
         else:
             self._to_report()
 
-    def program(self, order: object) -> str:
-        """Have a region carry an image, whoever asks for it later; the image's id."""
+    def program(self, order: object) -> str | None:
+        """Have a region carry an image, whoever asks for it later, or nothing; the image's id."""
         wanted = decode(order, ProgramOrder)
         self._check_started()
-        unit = self._fleet.unit(wanted.deployable)
+        unit, by = self._fleet.unit(wanted.deployable), Who("", wanted.project_id, wanted.user_id)
+        if not wanted.image_id:
+            self._programmer.empty(wanted.deployable, by)
+            return None
         chosen = self._programmer.resolve(Wanted(canonical_id(wanted.image_id)), unit, wanted.project_id)
-        self._programmer.load(wanted.deployable, chosen, "", Who("", wanted.project_id, wanted.user_id))
+        self._programmer.load(wanted.deployable, chosen, "", by)
         return chosen.image.id
 
     def heed(self, wishes: object) -> None:

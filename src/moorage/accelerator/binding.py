@@ -54,6 +54,9 @@ TRANSITIONS = table(
 #: Those in which the host has, or may have, something of the request.
 ON_HOST = frozenset({RequestState.BIND_STARTED, RequestState.BOUND, RequestState.BIND_FAILED})
 
+#: Those in which nobody else can have the handle: a request that is being deleted is about to give its own back.
+HAVING = frozenset({RequestState.BIND_STARTED, RequestState.BOUND})
+
 #: How long Nova waits for a request to be resolved (its ``arq_binding_timeout``). It does not look at the state of one
 #: that is resolved already: shown as failed too early, the server would start without its accelerator.
 PATIENCE = timedelta(seconds=300)
@@ -86,7 +89,7 @@ class BindOrder:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOrder:
-    """Load an image into a region that nobody uses. On the wire a JSON object with the same names."""
+    """Load an image, or the vendor's blank (no `image_id`), into a region that nobody uses. On the wire a JSON object with the same names."""
 
     deployable: str
     image_id: str
@@ -182,8 +185,10 @@ def is_hidden(request: RequestRecord) -> bool:
     return request.state == RequestState.DELETING
 
 
-def shown_state(request: RequestRecord, now: datetime) -> str:
-    """A failure is shown when nobody waits any more; until then it is told by an event (`PATIENCE`)."""
+def state_shown_to_compute(request: RequestRecord, now: datetime) -> str:
+    """A failure is shown when nobody waits any more; until then it is told by an event (`PATIENCE`). Who asks for a request
+    by its uuid, or for all of them, is not Nova and sees it at once.
+    """
     if request.state != RequestState.BIND_FAILED or request.updated_at is None:
         return request.state
     return request.state if now - request.updated_at >= PATIENCE else RequestState.BIND_STARTED

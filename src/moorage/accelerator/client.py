@@ -59,6 +59,21 @@ class AcceleratorClient(HostJobsClient):
         body = self._http.get("/v2/accelerator_requests", params={"instance": instance_uuid})
         return [_request(row) for row in body["arqs"]]
 
+    def program(self, uuid: str, image_id: str, project_id: str) -> str | None:
+        """Have a deployable carry an image that `project_id` may use; what it carries then. For administrators."""
+        value = [{"image_uuid": image_id, "project_id": project_id}]
+        return self._program(uuid, {"op": "replace", "value": value})
+
+    def empty(self, uuid: str) -> str | None:
+        """Have a deployable carry nothing. For administrators."""
+        return self._program(uuid, {"op": "remove"})
+
+    def _program(self, uuid: str, operation: Mapping[str, Any]) -> str | None:
+        body = [{"path": "/program", **operation}]
+        found = self._http.request("PATCH", f"/v2/deployables/{quote(uuid)}/program", json=body, repeatable=True)
+        carried: str | None = found["bitstream_id"]
+        return carried
+
     def profile_groups(self, name: str) -> list[dict[str, str]] | None:
         """The groups of a device profile, with the classes that hosts publish; None where there is no such profile."""
         found = self._http.get("/v2/device_profiles", params={"name": name})["device_profiles"]

@@ -11,12 +11,13 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from moorage.accelerator import history_store, store
-from moorage.accelerator.custody import LONGEST, LONGEST_REASON, Record
-from moorage.accelerator.records import Entry, HistoryFilter, Place
+from moorage.accelerator.custody import LONGEST, LONGEST_REASON, Event, Record
+from moorage.accelerator.model import HandleState
+from moorage.accelerator.records import Entry, HandleRow, HistoryFilter, Place
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
-from moorage.db.transactions import in_transaction, read
+from moorage.db.prepared import Database
 
 #: Records that one transaction takes away: some milliseconds, which a writer on SQLite waits.
 BATCH = 500
@@ -27,8 +28,8 @@ _LARGEST = (1 << 63) - 1
 
 
 class HistoryService:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def write(self, host: str, records: Sequence[Record]) -> None:
         """Those that are not known yet. Raises `Invalid`: nothing is written then."""
@@ -45,11 +46,19 @@ class HistoryService:
             new = {record.sequence: record for record in records if record.sequence not in known}
             history_store.add(connection, host, list(new.values()))
 
-        in_transaction(self._engine, work)
+        self._database.in_transaction(work)
 
-    def entries(self, wanted: HistoryFilter, device_uuid: str | None, after: Place | None, limit: int) -> list[Entry]:
+    def entries(
+        self,
+        wanted: HistoryFilter,
+        device_uuid: str | None,
+        after: Place | None,
+        limit: int,
+        *,
+        newest_first: bool = False,
+    ) -> list[Entry]:
         """Raises `NotFound` for a device that hosts do not report (any more): ask by host and address then."""
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             if device_uuid is not None:
                 devices = store.devices(connection, uuid=device_uuid)
                 if not devices:
@@ -58,7 +67,34 @@ class HistoryService:
                         "host and its address."
                     )
                 wanted = wanted.of(devices[0])
-            return history_store.entries(connection, wanted, after, limit)
+            return history_store.entries(connection, wanted, after, limit, newest_first=newest_first)
+
+    def handles(self, host: str) -> list[HandleRow]:
+        """The attach handles of the host, as it has told last; with why those are quarantined that are, and who has them."""
+        with self._database.read() as connection:
+            devices = {device.id: device for device in store.devices(connection, hostname=host)}
+            requests = {one.pci_id: one for one in store.requests(connection, hostname=host) if one.pci_id}
+            return [
+                HandleRow(
+                    handle,
+                    state,
+                    _why(connection, host, handle, state),
+                    devices[part.device_id],
+                    part,
+                    requests.get(handle),
+                )
+                for part in store.deployables_of(connection, host)
+                for handle, state in sorted(part.handles.items())
+            ]
+
+
+def _why(connection: Connection, host: str, handle: str, state: str) -> str:
+    if state != HandleState.QUARANTINED:
+        return ""
+    wanted = HistoryFilter(hostname=host, handle=handle, event=str(Event.QUARANTINE))
+    return next(
+        (one.record.what.reason for one in history_store.entries(connection, wanted, None, 1, newest_first=True)), ""
+    )
 
 
 class HistoryDuty:
@@ -67,14 +103,14 @@ class HistoryDuty:
     name = "accelerator-history"
 
     def __init__(self, engine: Engine, clock: Clock, *, keep: timedelta) -> None:
-        self._engine = engine
+        self._database = Database(engine)
         self._clock = clock
         self._keep = keep
 
     def tick(self) -> datetime:
         now = self._clock.now()
-        removed = in_transaction(
-            self._engine, lambda connection: history_store.remove_before(connection, now - self._keep, BATCH)
+        removed = self._database.in_transaction(
+            lambda connection: history_store.remove_before(connection, now - self._keep, BATCH)
         )
         return now + (BREATH if removed == BATCH else PAUSE)
 

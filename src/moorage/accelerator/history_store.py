@@ -3,38 +3,40 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import cache
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, or_, select
+from sqlalchemy import Connection, Select, bindparam, delete, insert, or_, select
 
 from moorage.accelerator.custody import Event, Happening, Record, Who
 from moorage.accelerator.records import Entry, HistoryFilter, Place
 from moorage.accelerator.tables import history as h
 
+_KNOWN = select(h.c.sequence).where(
+    h.c.hostname == bindparam("host"), h.c.sequence.in_(bindparam("sequences", expanding=True))
+)
+_INSERT = insert(h)
+_OLD = select(h.c.id).where(h.c.at < bindparam("moment")).order_by(h.c.at).limit(bindparam("at_most"))
+_DELETE = delete(h).where(h.c.id.in_(bindparam("of_ids", expanding=True)))
+
 
 def known(connection: Connection, host: str, sequences: Sequence[int]) -> set[int]:
     """Those of `sequences` that are there."""
-    query = select(h.c.sequence).where(h.c.hostname == host, h.c.sequence.in_(sequences))
-    return set(connection.execute(query).scalars())
+    return {row.sequence for row in connection.execute(_KNOWN, {"host": host, "sequences": sequences})}
 
 
 def add(connection: Connection, host: str, records: Sequence[Record]) -> None:
     if records:
-        connection.execute(insert(h), [_row(host, record) for record in records])
+        connection.execute(_INSERT, [_row(host, record) for record in records])
 
 
-def entries(connection: Connection, wanted: HistoryFilter, after: Place | None, limit: int) -> list[Entry]:
-    """In the order of their numbers: on one host as it happened, between hosts by their clocks."""
-    query = select(h).order_by(h.c.sequence, h.c.id).limit(limit)
-    for name, value in asdict(wanted).items():
-        if value is not None and name not in ("since", "until"):
-            query = query.where(h.c[name] == value)
-    if wanted.since is not None:
-        query = query.where(h.c.at >= wanted.since)
-    if wanted.until is not None:
-        query = query.where(h.c.at < wanted.until)
+def entries(
+    connection: Connection, wanted: HistoryFilter, after: Place | None, limit: int, *, newest_first: bool = False
+) -> list[Entry]:
+    """In the order of their numbers: on one host as it happened, between hosts by their clocks. Or in the reverse."""
+    values = {f"of_{name}": value for name, value in asdict(wanted).items() if value is not None}
     if after is not None:
-        beyond = (h.c.sequence == after.sequence) & (h.c.id > after.id)
-        query = query.where(or_(h.c.sequence > after.sequence, beyond))
+        values |= {"after_sequence": after.sequence, "after_id": after.id}
     return [
         Entry(
             Place(row.sequence, row.id),
@@ -54,16 +56,35 @@ def entries(connection: Connection, wanted: HistoryFilter, after: Place | None, 
                 ),
             ),
         )
-        for row in connection.execute(query)
+        for row in connection.execute(_entries(tuple(values), newest_first), {**values, "at_most": limit})
     ]
+
+
+@cache
+def _entries(names: tuple[str, ...], newest_first: bool) -> Select[Any]:
+    order = (h.c.sequence.desc(), h.c.id.desc()) if newest_first else (h.c.sequence, h.c.id)
+    query = select(h).order_by(*order).limit(bindparam("at_most"))
+    for name in names:
+        if name == "of_since":
+            query = query.where(h.c.at >= bindparam(name))
+        elif name == "of_until":
+            query = query.where(h.c.at < bindparam(name))
+        elif name == "after_sequence":
+            later, at_once = h.c.sequence > bindparam(name), h.c.id > bindparam("after_id")
+            if newest_first:
+                later, at_once = h.c.sequence < bindparam(name), h.c.id < bindparam("after_id")
+            query = query.where(or_(later, (h.c.sequence == bindparam(name)) & at_once))
+        elif name != "after_id":
+            query = query.where(h.c[name.removeprefix("of_")] == bindparam(name))
+    return query
 
 
 def remove_before(connection: Connection, moment: datetime, limit: int) -> int:
     """How many of the oldest were removed, at most `limit`."""
-    old = select(h.c.id).where(h.c.at < moment).order_by(h.c.at).limit(limit)
-    ids = list(connection.execute(old).scalars())  # MariaDB takes no LIMIT in a subquery of IN
+    old = connection.execute(_OLD, {"moment": moment, "at_most": limit})
+    ids = [row.id for row in old]  # MariaDB takes no LIMIT in a subquery of IN
     if ids:
-        connection.execute(delete(h).where(h.c.id.in_(ids)))
+        connection.execute(_DELETE, {"of_ids": ids})
     return len(ids)
 
 

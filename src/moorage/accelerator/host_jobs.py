@@ -36,6 +36,8 @@ MAX_ATTEMPTS = 10
 #: What must be done in the end, however often a host could not. Before it is asked again, a pause.
 _INSISTENT = frozenset({UNBIND, WISHES})
 RETRY_PAUSE = timedelta(seconds=10)
+#: The same where somebody is just giving back what is wanted.
+SHORT_PAUSE = timedelta(seconds=2)
 
 #: The queues to hint at after the commit.
 Follower = Callable[[Connection, Job, Report], Sequence[str]]
@@ -54,6 +56,8 @@ class HostJobs:
         self._hints = hints
         self._store = JobStore(t.jobs, max_attempts=MAX_ATTEMPTS)
         self.followers: dict[str, Follower] = {}
+        #: By kind of job: whether one that failed is worth another attempt soon.
+        self.hopeful: dict[str, Callable[[Connection, Job, Report], bool]] = {}
 
     def enqueue(self, connection: Connection, queue: str, kind: str, key: str, payload: Mapping[str, Any]) -> str:
         """Its id. Jobs of one key go one after the other: name the host in it, so that one that is down holds up no
@@ -103,8 +107,8 @@ class HostJobs:
             if report.state == "running":
                 self._store.extend(connection, job_id, report.epoch, now + timedelta(seconds=JOB_LEASE_S))
                 return (), True
-            if _is_to_be_repeated(job, report):
-                self._store.release(connection, job_id, report.epoch, now + RETRY_PAUSE)
+            if pause := self._pause(connection, job, report):
+                self._store.release(connection, job_id, report.epoch, now + pause)
                 return (), True
             final = JobState.FAILED if report.error else JobState.DONE
             if not self._store.finish(connection, job_id, report.epoch, final, dict(report.result), now):
@@ -115,6 +119,13 @@ class HostJobs:
         queues, has_more = self._database.in_transaction(work)
         self.hint(queues)
         return has_more
+
+    def _pause(self, connection: Connection, job: Job, report: Report) -> timedelta | None:
+        """Before the next attempt; None: the job has ended."""
+        if _is_to_be_repeated(job, report):
+            return RETRY_PAUSE
+        hopeful = self.hopeful.get(job.kind)
+        return SHORT_PAUSE if report.error and hopeful is not None and hopeful(connection, job, report) else None
 
     def _follow(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
         if _is_to_be_repeated(job, report):  # given up: begin anew

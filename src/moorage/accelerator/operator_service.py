@@ -56,8 +56,10 @@ class OperatorService:
 
     # ------------------------------------------------------------------------------------- programming
 
-    def program(self, caller: Caller, uuid: str, image_id: str) -> DeployableRecord:
-        """The deployable with what it carries then. Raises `Conflict` with the host's reason, `Unavailable` when the
+    def program(self, caller: Caller, uuid: str, image_id: str, project_id: str) -> DeployableRecord:
+        """No `image_id`: the vendor's blank. `project_id`: whose images may be taken besides those for everybody.
+
+        The deployable with what it carries then. Raises `Conflict` with the host's reason, `Unavailable` when the
         host has not done it in time; it goes on.
         """
 
@@ -68,7 +70,7 @@ class OperatorService:
             payload = {
                 "deployable": name,
                 "image_id": image_id,
-                "project_id": caller.project_id,
+                "project_id": project_id,
                 "user_id": caller.user_id,
                 "uuid": part.uuid,
             }

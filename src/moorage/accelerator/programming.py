@@ -127,6 +127,13 @@ class Programmer:
             with self._fetched(chosen.image) as file:
                 self._program(deployable, chosen.bitstream, file, instance_uuid, by)
 
+    def empty(self, deployable: str, by: Who) -> None:
+        """Have `deployable` carry the vendor's blank; nothing is done where it does already."""
+        with self._locks.held(deployable):
+            region = self._at_rest(deployable)
+            if region.state is not RegionState.IDLE or region.bitstream is not None:
+                self._program(deployable, None, None, "", by)
+
     def _verify(self, chosen: Chosen) -> None:
         """The signature, also of what the region carries already: it may have been loaded when nobody asked for one."""
         if chosen.signed is not None and not self._signatures.is_verified(chosen.signed):

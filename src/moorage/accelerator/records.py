@@ -56,6 +56,8 @@ class PlaceRecord:
     rp_uuid: str
     name: str
     num_accelerators: int
+    handles: Mapping[str, str]  #: state by PCI address
+    taken: int  #: of its accelerators, by requests that are bound or being bound
     device_uuid: str
     status: str
     health: str
@@ -140,3 +142,15 @@ class RequestRecord:
     pci_id: str | None
     created_at: datetime
     updated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandleRow:
+    """An attach handle of a host, where it is, and why it is quarantined if it is."""
+
+    handle: str
+    state: str
+    reason: str
+    device: DeviceRecord
+    deployable: DeployableRecord
+    request: RequestRecord | None  #: of whoever has it

@@ -6,6 +6,7 @@ already. The rest is work for the host, whose report leads to the next state in 
 Spec: docs/specs/accelerator-attach.md
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,6 +16,7 @@ from sqlalchemy import Connection
 from moorage.accelerator import store
 from moorage.accelerator import tables as t
 from moorage.accelerator.binding import (
+    HAVING,
     ON_HOST,
     TRANSITIONS,
     Binding,
@@ -23,11 +25,12 @@ from moorage.accelerator.binding import (
     bind_order,
     handle_states,
     is_hidden,
-    shown_state,
+    state_shown_to_compute,
 )
+from moorage.accelerator.errors import NoCapacity
 from moorage.accelerator.host_jobs import BIND, EVENTS_QUEUE, UNBIND, HostJobs
 from moorage.accelerator.inventory import provider_name
-from moorage.accelerator.model import Health, mdev_of
+from moorage.accelerator.model import HandleState, Health, mdev_of
 from moorage.accelerator.records import DeviceStatus, RequestRecord
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
@@ -37,6 +40,8 @@ from moorage.db.prepared import Database
 from moorage.jobs.model import Job
 from moorage.jobs.over_http import Report
 
+log = logging.getLogger(__name__)
+
 
 class RequestService:
     def __init__(self, database: Database, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
@@ -45,6 +50,7 @@ class RequestService:
         self._ids = ids
         self._jobs = jobs
         jobs.followers |= {BIND: self._bound, UNBIND: self._let_go_of}
+        jobs.hopeful[BIND] = self._is_given_back
 
     # ---------------------------------------------------------------------------------------- reading
 
@@ -58,7 +64,10 @@ class RequestService:
         project_id = None if caller.is_admin or caller.is_service or vouched else caller.project_id
         with self._database.read() as connection:
             found = store.requests(connection, instance_uuid=instance_uuid, project_id=project_id)
-        rows = [self.as_shown(row) for row in found if not is_hidden(row)]
+        rows = [row for row in found if not is_hidden(row)]
+        if instance_uuid is not None:  # as Nova asks
+            now = self._clock.now()
+            rows = [replace(row, state=state_shown_to_compute(row, now)) for row in rows]
         open_ones = [row.uuid for row in rows if row.state not in (RequestState.BOUND, RequestState.BIND_FAILED)]
         if resolved and open_ones:
             raise Locked(f"Accelerator requests {', '.join(open_ones)} are not resolved yet.")
@@ -66,10 +75,7 @@ class RequestService:
 
     def show(self, caller: Caller, uuid: str) -> RequestRecord:
         with self._database.read() as connection:
-            return self.as_shown(_visible(connection, caller, [uuid])[0])
-
-    def as_shown(self, row: RequestRecord) -> RequestRecord:
-        return replace(row, state=shown_state(row, self._clock.now()))
+            return _visible(connection, caller, [uuid])[0]
 
     # --------------------------------------------------------------------------------- making, binding
 
@@ -144,8 +150,10 @@ class RequestService:
         return {host for host, _ in by_place}
 
     def _check_places(self, connection: Connection, host: str, providers: Sequence[str]) -> None:
-        """Raises `NotFound` or `Conflict` for a device that cannot be given out."""
-        known = {place.rp_uuid: place for place in store.places(connection, host, providers)}
+        """Raises `NotFound` or `Conflict` for a device that cannot be given out, by what is known here; its host has the last
+        word.
+        """
+        known = {place.rp_uuid: place for place in store.places(connection, host, providers, HAVING)}
         for provider in set(providers):
             place = known.get(provider)
             if place is None:
@@ -154,6 +162,13 @@ class RequestService:
                 raise Conflict(f"Device {place.device_uuid} of host {host} is {place.status} and {place.health}.")
             if providers.count(provider) > place.num_accelerators:
                 raise Conflict(f"{place.name} has {place.num_accelerators} accelerators in all.")
+            quarantined = list(place.handles.values()).count(HandleState.QUARANTINED)
+            free = place.num_accelerators - place.taken - quarantined
+            if providers.count(provider) > free:
+                raise Conflict(
+                    f"{place.name} has {max(free, 0)} free of {place.num_accelerators} accelerators "
+                    f"({place.taken} bound or being bound, {quarantined} quarantined); {providers.count(provider)} are asked for."
+                )
 
     # ---------------------------------------------------------------------------------------- deleting
 
@@ -215,6 +230,12 @@ class RequestService:
         for deployable, states in handle_states(report.result).items():
             store.set_handles(connection, provider_name(host, deployable), states, self._clock.now())
 
+    def _is_given_back(self, connection: Connection, job: Job, report: Report) -> bool:
+        """Nova places the next server as soon as it has deleted the last one, whose device may still be being cleaned."""
+        places = set(job.payload["providers"].values())
+        leaving = (row for row in store.requests(connection, hostname=job.queue) if is_hidden(row))
+        return report.result.get("code") == NoCapacity.code and any(row.device_rp_uuid in places for row in leaving)
+
     def _bound(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
         uuids: Sequence[str] = sorted(job.payload["requests"])
         rows = [row for row in store.requests_named(connection, uuids) if row.state == RequestState.BIND_STARTED]
@@ -230,6 +251,9 @@ class RequestService:
                 self._set(connection, row, RequestState.BOUND, **handle)
             else:
                 self._set(connection, row, RequestState.BIND_FAILED)
+        if report.error is not None:
+            why = {"instance": job.payload["instance_uuid"], "host": job.queue, "why": report.result.get("error", "")}
+            log.warning("accelerator requests could not be bound", extra=why)
         self._note_handles(connection, job.queue, report)
         payload = {"instance_uuid": job.payload["instance_uuid"], "requests": [row.uuid for row in rows]}
         self._jobs.enqueue(connection, EVENTS_QUEUE, "bound", job.payload["instance_uuid"], payload)

@@ -135,7 +135,10 @@ _OPERATOR: Routes = (
     Route("DELETE", "/v2/attributes/{uuid}", operator.delete_attribute, rule="cyborg:attribute:delete"),
 )
 
-_OURS: Routes = (Route("GET", "/moorage/v1/history", history.index, rule=HISTORY_RULE),)
+_OURS: Routes = (
+    Route("GET", "/moorage/v1/history", history.index, rule=HISTORY_RULE),
+    Route("GET", "/moorage/v1/handles", history.handles, rule=HISTORY_RULE),
+)
 
 _AGENT: Routes = (
     Route("PUT", "/agent/v1/hosts/{host}/devices", reports.put_devices, rule=AGENT_RULE, schema=schemas.DEVICES),

@@ -51,7 +51,7 @@ class AcceleratorService:
         self.jobs = HostJobs(self._database, clock, ids, hints)
         self.requests = RequestService(self._database, clock, ids, self.jobs)
         self.operator = OperatorService(self._database, clock, ids, self.jobs)
-        self.history = HistoryService(engine)
+        self.history = HistoryService(self._database)
         self._clock = clock
         self._ids = ids
 

@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -187,9 +188,5 @@ def _rejected(image: ImageRecord, why: str) -> SignatureRejected:
 
 
 def _cryptography() -> None:
-    try:
-        import cryptography  # noqa: F401 - only whether it is there
-    except ImportError as error:
-        raise StartError(
-            "[accelerator] signature_keys needs the package cryptography: pip install moorage[signatures]"
-        ) from error
+    if find_spec("cryptography") is None:
+        raise StartError("[accelerator] signature_keys needs the package cryptography: pip install moorage[signatures]")

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, delete, func, insert, select, update
 
 from moorage.accelerator import tables as t
 from moorage.accelerator.records import (
@@ -34,9 +34,20 @@ _DEPLOYABLES_OF_HOST = (
     .where(t.devices.c.hostname == bindparam("host"))
     .order_by(t.deployables.c.id)
 )
+_TAKEN = (
+    select(func.count())
+    .select_from(t.accelerator_requests)
+    .where(
+        t.accelerator_requests.c.hostname == t.devices.c.hostname,
+        t.accelerator_requests.c.device_rp_uuid == t.deployables.c.rp_uuid,
+        t.accelerator_requests.c.state.in_(bindparam("having", expanding=True)),
+    )
+    .scalar_subquery()
+)
 _PLACES = (
     select(
-        t.deployables.c.rp_uuid, t.deployables.c.name, t.deployables.c.num_accelerators,
+        t.deployables.c.rp_uuid, t.deployables.c.name, t.deployables.c.num_accelerators, t.deployables.c.handles,
+        _TAKEN.label("taken"),
         t.devices.c.uuid.label("device_uuid"), t.devices.c.status, t.devices.c.health,
     )
     .join(t.devices, t.devices.c.id == t.deployables.c.device_id)
@@ -67,9 +78,10 @@ def deployables_of(connection: Connection, host: str) -> list[DeployableRecord]:
     return _rows(connection, DeployableRecord, _DEPLOYABLES_OF_HOST, {"host": host})
 
 
-def places(connection: Connection, host: str, providers: Iterable[str]) -> list[PlaceRecord]:
-    """Those of `providers` that are on `host`."""
-    return _rows(connection, PlaceRecord, _PLACES, {"host": host, "rp_uuids": sorted(set(providers))})
+def places(connection: Connection, host: str, providers: Iterable[str], having: Iterable[str]) -> list[PlaceRecord]:
+    """Those of `providers` that are on `host`; whoever is in one of the states `having` has taken one."""
+    values = {"host": host, "rp_uuids": sorted(set(providers)), "having": sorted(having)}
+    return _rows(connection, PlaceRecord, _PLACES, values)
 
 
 def set_handles(connection: Connection, name: str, handles: Mapping[str, str], now: datetime) -> None:

@@ -4,6 +4,7 @@
 can end the "process" (raise `Killed`) before or after any of them.
 """
 
+import hashlib
 import threading
 import uuid
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from moorage.accelerator import holdings as h
 from moorage.accelerator.agent import AcceleratorAgent
 from moorage.accelerator.checkpoint import Checkpoint
 from moorage.accelerator.drivers import description
+from moorage.accelerator.drivers.base import Driver
 from moorage.accelerator.drivers.simulated import Control, Fault, FaultKind, SimulatedDriver
 from moorage.accelerator.model import HandleState, RegionState
 from moorage.core.clock import VirtualClock
@@ -44,32 +46,40 @@ class Killed(BaseException):
 
 
 class Watch:
-    """Counts what happens and kills at one point of it. Points 0 and 1 are before and after the first event."""
+    """Counts what happens and kills at one point of it. Points 0 and 1 are before and after the first event; each has a
+    name, ``before checkpoint 1`` or ``after simulated program 0000:3b:00.0_R1 2``, with a number that counts its kind.
+    """
 
     def __init__(self) -> None:
         self.events: list[tuple] = []
-        self.kill_at: int | None = None
-        self._points = 0
+        #: Names of the points that were passed.
+        self.points: list[str] = []
+        self.kill_at: int | str | None = None
 
-    def arm(self, kill_at: int | None) -> None:
+    def arm(self, kill_at: int | str | None) -> None:
         self.events.clear()
-        self._points, self.kill_at = 0, kill_at
+        self.points.clear()
+        self.kill_at = kill_at
 
     @contextmanager
     def event(self, *what):
-        self._point()
+        self.point(f"before {' '.join(what)}")
         yield
         self.events.append(what)
-        self._point()
+        self.point(f"after {' '.join(what)}")
 
-    def _point(self) -> None:
-        point, self._points = self._points, self._points + 1
-        if point == self.kill_at:
-            raise Killed
+    def point(self, kind: str) -> None:
+        nth = 1 + sum(one.rpartition(" ")[0] == kind for one in self.points)
+        self.points.append(f"{kind} {nth}")
+        if self.kill_at in (len(self.points) - 1, self.points[-1]):
+            self.die()
+
+    def die(self) -> None:
+        raise Killed
 
 
 class WatchedDriver:
-    def __init__(self, driver: SimulatedDriver, watch: Watch) -> None:
+    def __init__(self, driver: Driver, watch: Watch) -> None:
         self._driver, self._watch, self.name = driver, watch, driver.name
 
     def __getattr__(self, verb):
@@ -78,10 +88,19 @@ class WatchedDriver:
             return method
 
         def call(target, *arguments):
+            if verb == "program":
+                _check_verified(*arguments)
             with self._watch.event(self.name, verb, target):
                 return method(target, *arguments)
 
         return call
+
+
+def _check_verified(bitstream, data) -> None:
+    """What a driver is told to load is what the bitstream's digest says; the blank has none."""
+    if bitstream is not None:
+        assert hashlib.sha512(data.read()).hexdigest() == bitstream.digest, "programmed without verification"
+        data.seek(0)
 
 
 class WatchedCheckpoint(Checkpoint):
@@ -95,10 +114,10 @@ class WatchedCheckpoint(Checkpoint):
 
 
 class WatchedImages:
-    """The directory, with a list of what it was asked."""
+    """The directory, with a list of what it was asked; before and after each piece that is fetched is a point of the watch."""
 
-    def __init__(self, images: ImageDirectory) -> None:
-        self._images = images
+    def __init__(self, images: ImageDirectory, watch: Watch) -> None:
+        self._images, self._watch = images, watch
         self.asked: list[tuple] = []
 
     def find(self, properties):
@@ -111,32 +130,47 @@ class WatchedImages:
 
     def open(self, image_id):
         self.asked.append(("open", image_id))
-        return self._images.open(image_id)
+        return self._opened(image_id)
+
+    @contextmanager
+    def _opened(self, image_id):
+        with self._images.open(image_id) as pieces:
+            yield self._fetched(pieces)
+
+    def _fetched(self, pieces):
+        self._watch.point("before fetch")
+        for piece in pieces:
+            yield piece
+            self._watch.point("after fetch")
 
 
 class Rig:
-    def __init__(self, directory, *, devices=None, clock=None) -> None:
+    def __init__(self, directory, *, devices=None, clock=None, watch=None) -> None:
         self.directory = directory
         self.clock = clock or VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
         self.ids = SeededIds(7)
         self.devices = devices or description.built_in_host()
-        self.watch = Watch()
+        self.watch = watch or Watch()
         self.directory_of_images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
-        self.images = WatchedImages(self.directory_of_images)
+        self.images = WatchedImages(self.directory_of_images, self.watch)
         #: How often the resource tracker was woken, the agent's own duty, and who tells the history.
         self.changes = self.reports = self.records = 0
         self.restart()
 
     def restart(self) -> None:
         """A new process over what the old one left on the disk, up to where its providers are published."""
-        self.simulated = SimulatedDriver(self.devices, self.directory / "sim", self.clock)
+        self.driver = self.new_driver()
         self.agent = self.new_agent()
         self.publish()
+
+    def new_driver(self) -> Driver:
+        self.simulated = SimulatedDriver(self.devices, self.directory / "sim", self.clock)
+        return self.simulated
 
     def new_agent(self) -> AcceleratorAgent:
         cache = DigestCache(self.directory / "cache", max_bytes=1 << 24, clock=self.clock)
         checkpoint = WatchedCheckpoint(self.directory / "agent" / "checkpoint.json", HOST, self.watch, self.clock)
-        driver = WatchedDriver(self.simulated, self.watch)
+        driver = WatchedDriver(self.driver, self.watch)
         return AcceleratorAgent(
             HOST,
             [driver],
@@ -219,13 +253,16 @@ class Rig:
         for deployable, region in held.regions.items():
             assert region.state is not RegionState.PROGRAMMING
             if region.state is RegionState.IDLE:
-                found = self.simulated.identify(deployable)
+                found = self.driver.identify(deployable)
                 assert found.state is RegionState.IDLE
                 assert (found.bitstream and found.bitstream.digest) == (region.bitstream and region.bitstream.digest)
         for device in self.devices:
             for part in device.deployables:
                 for pci_id in part.handles:
-                    assert pci_id in held.handles or not self.simulated.is_dirty(pci_id), f"{pci_id} is free and dirty"
+                    assert pci_id in held.handles or not self.is_dirty(pci_id), f"{pci_id} is free and dirty"
+
+    def is_dirty(self, pci_id: str) -> bool:
+        return self.simulated.is_dirty(pci_id)
 
 
 def rp(deployable: str) -> str:

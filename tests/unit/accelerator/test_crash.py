@@ -1,7 +1,8 @@
 """A kill at every step of plug and unplug: nothing is held twice, nothing is lost, the call can be repeated.
 
 The process ends before and after each write of the checkpoint and each call of the driver, one point per run; then
-a new one starts over the same directory. (A real SIGKILL is in tests/wire/accelerator/test_killed_agent.py.)
+a new one starts over the same directory. (A real SIGKILL is in tests/wire/accelerator/test_killed_agent.py,
+other drivers in drivers/test_crash.py.)
 """
 
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ SPECS = {
 SELECTED = {"1": [rp(R1)], "2": [rp(R3)]}
 ANSWER = ["0000:3b:00.1", "0000:3b:00.2", "0000:af:00.0"]
 ALL_FREE: dict = {}
+AFTER_PROGRAMMING = f"after simulated program {R1} 1"
 
 
 @pytest.fixture(params=["public", "private"])
@@ -106,7 +108,7 @@ def test_a_kill_during_recovery_is_recovered_from(rig):
     """Recovery itself is a sequence of steps; each of them may be the last one, again and again."""
     instance = new_instance()
     rig.order(fault("program", "dies", at=R1, times=1))
-    rig.watch.arm(5)
+    rig.watch.arm(AFTER_PROGRAMMING)
     with pytest.raises(Killed):
         rig.plug_groups(instance, SPECS, SELECTED)
     for _ in killed_at_each_point(rig, rig.restart):
@@ -130,7 +132,7 @@ def test_programming_that_was_finished_is_kept(tmp_path):
     """During program: what is loaded is what was wanted: keep it, do not program again."""
     rig = Rig(tmp_path)
     rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
-    rig.watch.arm(5)
+    rig.watch.arm(AFTER_PROGRAMMING)
     with pytest.raises(Killed):
         rig.plug(new_instance(), fpga(function=AES), R1)
     assert rig.watch.events[-1][1] == "program", "the kill came after the device and before the checkpoint"

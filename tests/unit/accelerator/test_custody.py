@@ -111,7 +111,7 @@ def test_a_handle_that_cannot_be_made_ready_was_not_attached(rig):
 def test_who_ordered_a_programming_is_known_after_a_kill(rig):
     image = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     order = {"deployable": R1, "image_id": image, "project_id": PROJECT, "user_id": "root"}
-    rig.watch.arm(3)  # after the driver's call, before the step that follows it
+    rig.watch.arm(f"after simulated program {R1} 1")  # before the step that follows it
     with pytest.raises(Killed):
         rig.agent.program(order)
     rig.watch.arm(None)

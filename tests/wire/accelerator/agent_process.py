@@ -1,8 +1,10 @@
-"""An accelerator agent as a process of its own: ``agent_process.py DIRECTORY``. Not a test; one starts and kills it.
+"""An accelerator agent as a process of its own: ``agent_process.py DIRECTORY [POINT]``. Not a test; one starts and kills it.
 
-It publishes its providers under the uuids of `rig.rp` and serves ``DIRECTORY/acc.sock`` until it is ended.
+It publishes its providers under the uuids of `rig.rp` and serves ``DIRECTORY/acc.sock`` until it is ended. At the point
+that is named (`rig.Watch`) it sends itself SIGKILL.
 """
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -11,12 +13,19 @@ from moorage.accelerator.agent_api import wsgi_app
 from moorage.accelerator.agent_socket import SocketServer
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
-from tests.unit.accelerator.rig import Rig
+from tests.unit.accelerator.rig import Rig, Watch
+
+
+class Deadly(Watch):
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
-    directory = Path(sys.argv[1])
-    rig = Rig(directory, clock=SystemClock())
+    directory, *point = sys.argv[1:]
+    directory, watch = Path(directory), Deadly()
+    watch.arm(point[0] if point else None)
+    rig = Rig(directory, clock=SystemClock(), watch=watch)
     SocketServer(wsgi_app(rig.agent, RandomIds()), directory / "acc.sock").start()
     signal.pause()
 

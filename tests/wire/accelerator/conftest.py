@@ -70,10 +70,10 @@ class Wire:
 
     def client(self, role="service") -> AcceleratorClient:
         below = InProcessTransport(self.transport._app, f"{BASE}/accelerator")
-        return AcceleratorClient(ServiceClient(below, service_type="accelerator", credentials=_Token(role)))
+        return AcceleratorClient(ServiceClient(below, service_type="accelerator", credentials=Token(role)))
 
 
-class _Token:
+class Token:
     def __init__(self, role) -> None:
         self._role = role
 

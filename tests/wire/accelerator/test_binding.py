@@ -253,13 +253,16 @@ def test_a_failure_is_told_until_it_is_heard_and_shown_when_nobody_waits(plane):
     instance = new_instance()
     assert plane.bind({arq["uuid"]: rp(R2)}, instance).status == 202
     plane.host_works()
-    assert plane.state_of(arq["uuid"]) == "BindStarted"
+    assert plane.state_of(arq["uuid"]) == "BindFailed"  # to whoever asks for it by its uuid, as Nova does not
+    assert plane.wire("GET", "/v2/accelerator_requests").body["arqs"][0]["state"] == "BindFailed"
+    assert plane.of(instance).body["arqs"][0]["state"] == "BindStarted"
+    assert plane.of(instance, "&bind_state=resolved").status == 423
     assert plane.tell() == [(arq["uuid"], "failed")]
     assert plane.tell() == []
     plane.clock.sleep(2)
     assert plane.tell() == [(arq["uuid"], "failed")]
     plane.clock.sleep(300)
-    assert plane.state_of(arq["uuid"]) == "BindFailed"
+    assert plane.of(instance, "&bind_state=resolved").body["arqs"][0]["state"] == "BindFailed"
     plane.tell()
     plane.clock.sleep(100)
     assert plane.tell() == []

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from moorage.accelerator import store
+from moorage.accelerator.drivers.description import built_in_host
 from moorage.accelerator.routes import API, RULES
 from moorage.accelerator.service import AcceleratorService
 from moorage.db import migrations
@@ -18,6 +19,8 @@ from moorage.wire.transports import InProcessTransport
 from tests.unit.accelerator.rig import GPU, HOST, gpu, new_instance, rp
 from tests.wire.accelerator.conftest import BASE, ByRole, Wire
 from tests.wire.accelerator.test_binding import CARD, Plane
+
+GPUS = [device.pci_id for device in built_in_host() if device.type == "GPU"]
 
 
 @dataclass
@@ -113,6 +116,17 @@ def test_what_a_job_did_needs_no_report_of_everything(counted):
     assert _handles(counted) == {GPU: "free"}
     assert (rig.changes, rig.reports) == before
     assert rig.records > records
+
+
+def test_a_plug_without_programming_waits_twice_for_the_disk_and_asks_nobody(counted):
+    """Claimed, prepared, attached: two steps of the checkpoint and one call of the driver, however many others there are."""
+    rig = counted.plane.rig
+    for neighbours in (0, 1):
+        with counted.cost() as plugged:
+            rig.plug(new_instance(), gpu(), GPUS[neighbours])
+        assert plugged == Cost(waits_for_disk=2)
+        assert [event[:2] for event in rig.watch.events] == [("checkpoint",), ("simulated", "prepare"), ("checkpoint",)]
+    assert rig.images.asked == []
 
 
 def test_what_os_acc_plugs_is_reported_at_once(counted):

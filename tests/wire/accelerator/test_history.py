@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from moorage.accelerator.errors import CleanFailed
 from moorage.cli import accelerator as command
 from moorage.core.errors import Unavailable
-from tests.unit.accelerator.rig import AES, HOST, R1, TYPE_R1, Rig, fpga, new_instance
+from tests.unit.accelerator.rig import AES, GPU, HOST, R1, TYPE_R1, Rig, fault, fpga, gpu, new_instance
 
 PATH = "/moorage/v1/history"
 HANDLE = "0000:3b:00.1"
@@ -115,7 +116,7 @@ def test_what_happened_while_nobody_listened_is_told_in_its_order(rig, wire):
     "query",
     [
         "?colour=red", "?event=stolen", "?instance=x", "?since=noon", "?since=2026-03-01", "?limit=0", "?limit=1001",
-        "?limit=x", "?after=x", "?after=1", "?after=-1-", "?after=99999999999999999999-99999999999999999999999",
+        "?limit=x", "?order=random", "?after=x", "?after=1", "?after=-1-", "?after=99999999999999999999-99999999999999999999999",
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused(wire, query):
@@ -154,3 +155,37 @@ def test_the_command_prints_records_or_json(rig, wire, monkeypatch):
     assert lines[1] == f"    for server {instance}, project {'1' * 32}"
     assert lines[2].startswith("    image ")
     assert len(lines) == 3
+
+
+def test_the_newest_first_is_the_same_in_reverse_by_the_page_too(rig, wire):
+    for _ in range(2):
+        use(rig)
+    rig.agent.tick()
+    found, after = [], ""
+    while after is not None:
+        page = wire("GET", f"{PATH}?order=newest&limit=2{after and f'&after={after}'}").body
+        found += page["records"]
+        after = page["next"]
+    assert len(found) == 7
+    assert found == records(wire)[::-1]
+
+
+def test_handles_tell_how_they_are_and_why_one_is_quarantined(rig, wire):
+    instance = new_instance()
+    rig.plug(instance, gpu(), GPU)
+    rig.agent.tick()
+    handles = f"/moorage/v1/handles?host={HOST}"
+    (found,) = (one for one in wire("GET", handles).body["handles"] if one["handle"] == GPU)
+    assert (found["state"], found["reason"], found["instance_uuid"]) == ("attached", None, instance)
+    assert (found["project_id"], found["request_state"]) == ("1" * 32, "Bound")
+    rig.order(fault("clean"))
+    with pytest.raises(CleanFailed):
+        rig.unplug(instance)
+    rig.agent.tick()
+    (found,) = (one for one in wire("GET", handles).body["handles"] if one["handle"] == GPU)
+    assert (found["state"], found["deployable"], found["device"]) == ("quarantined", f"{HOST}_{GPU}", GPU)
+    assert found["instance_uuid"] is None
+    assert found["reason"] == records(wire, "?event=quarantine")[0]["reason"]
+    assert found["reason"]
+    assert wire("GET", "/moorage/v1/handles").status == 400
+    assert wire("GET", "/moorage/v1/handles?host=elsewhere").body == {"handles": []}

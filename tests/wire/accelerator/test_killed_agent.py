@@ -1,13 +1,16 @@
-"""SIGKILL while a region is being programmed: the next agent knows, mends it, and serves the same plug."""
+"""SIGKILL of an agent: the next one knows what was going on, mends it, and serves the same plug."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -16,17 +19,17 @@ from moorage.accelerator.checkpoint import Checkpoint
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from os_acc import exception
-from tests.unit.accelerator.rig import AES, HOST, R1, TYPE_R1, Rig, fpga, new_instance, rp
+from tests.unit.accelerator.rig import AES, HOST, PROJECT, R1, R2, TYPE_R1, Rig, fpga, new_instance, rp
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 
 
 @contextmanager
-def agent_process(directory):
+def agent_process(directory, *point):
     environment = os.environ | {"PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}"}
     process = subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("agent_process.py"), directory], cwd=ROOT, env=environment
+        [sys.executable, Path(__file__).with_name("agent_process.py"), directory, *point], cwd=ROOT, env=environment
     )
     try:
         yield process
@@ -47,7 +50,7 @@ def test_an_agent_killed_while_programming(tmp_path):
     here = Rig(tmp_path, clock=SystemClock())
     here.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     neighbour, instance = ({"uuid": new_instance(), "name": name, "project_id": "1" * 32} for name in ("old", "new"))
-    held = here.plug(neighbour["uuid"], fpga(), "0000:3b:00.0_R2")
+    held = here.plug(neighbour["uuid"], fpga(), R2)
     here.order(program=60.0)
     here.agent.close()
     os_acc.configure(str(tmp_path / "acc.sock"), contact_timeout_s=60)
@@ -78,3 +81,74 @@ def test_an_agent_killed_while_programming(tmp_path):
         both = [os_acc.plug(one, {"": [rp(R1)]}, fpga(function=AES)) for one in (instance, {"uuid": new_instance()})]
         assert both == [[{"pci_id": "0000:3b:00.1"}], [{"pci_id": "0000:3b:00.2"}]]
         assert os_acc.unplug(neighbour) == len(held) == 1
+
+
+# ------------------------------------------------------------------------- at each point that has a name
+
+PRIVATE = {"visibility": "private", "region_uuid": TYPE_R1, "function_uuid": AES}
+
+
+def a_host(directory):
+    """With an image, a neighbour on another region, and nobody that serves it."""
+    rig = Rig(directory, clock=SystemClock())
+    rig.image("aes", **PRIVATE)
+    rig.order(program=0.0)
+    rig.plug(NEIGHBOUR["uuid"], fpga(), R2)
+    rig.agent.close()
+    return rig
+
+
+NEIGHBOUR, INSTANCE = (
+    {"uuid": f"00000000-0000-4000-8000-00000000000{number}", "name": "vm", "project_id": PROJECT} for number in (1, 2)
+)
+
+
+def points():
+    """All that an agent passes: its start, a plug that programs, an unplug that makes the region blank again."""
+    with tempfile.TemporaryDirectory(prefix="moorage-") as directory:
+        rig = a_host(Path(directory))
+        rig.watch.arm(None)
+        rig.restart()
+        rig.plug(INSTANCE["uuid"], fpga(function=AES), R1)
+        rig.unplug(INSTANCE["uuid"])
+        rig.agent.close()
+        return list(rig.watch.points)
+
+
+def test_every_step_has_its_point():
+    kinds = {point.rpartition(" ")[0] for point in points()}
+    verbs = [f"simulated {verb} 0000:3b:00.1" for verb in ("prepare", "release", "clean")]
+    verbs += [f"simulated program {R1}", "simulated prepare 0000:3b:00.3"]  # which is the neighbour's, after a restart
+    assert kinds == {f"{when} {what}" for when in ("before", "after") for what in ("checkpoint", "fetch", *verbs)}
+
+
+def test_an_agent_killed_at_a_point_that_has_a_name(tmp_path):
+    """Nobody has a handle twice, nothing is programmed unverified, bound while dirty or stuck. All points with `EXPLORE=1`;
+    else three, the same in each run.
+    """
+    found = points()
+    for number, point in enumerate(found if os.environ.get("EXPLORE") else Random(5).sample(found, 3)):
+        killed_at(point, tmp_path / str(number))
+
+
+def killed_at(point, directory):
+    here = a_host(directory)
+    os_acc.configure(str(directory / "acc.sock"))
+    with agent_process(directory, point) as first:
+        socket = directory / "acc.sock"
+        until(lambda: socket.exists() or first.poll() is not None, "a socket, or its end")
+        with contextlib.suppress(exception.CyborgAgentUnavailable):
+            os_acc.plug(INSTANCE, {"": [rp(R1)]}, fpga(function=AES))
+            os_acc.unplug(INSTANCE)
+        assert first.wait(30) == -signal.SIGKILL, f"it passed {point}"
+    with agent_process(directory):
+        os_acc.initialize()
+        assert os_acc.plug(INSTANCE, {"": [rp(R1)]}, fpga(function=AES)) == [{"pci_id": "0000:3b:00.1"}], point
+        with pytest.raises(exception.NoCapacity):  # its neighbour has that
+            os_acc.plug(INSTANCE | {"uuid": new_instance()}, {"": [rp(R2)]}, fpga())
+        assert (os_acc.unplug(INSTANCE), os_acc.unplug(NEIGHBOUR)) == (1, 1), point
+    here.restart()
+    here.check()
+    assert here.held.handles == here.held.attachments == {}, point
+    assert here.carries(R1) == "", point
+    here.agent.close()

@@ -102,6 +102,30 @@ def test_a_region_is_programmed_and_says_what_it_carries(wire, rig):
     assert deployable(wire, R1)["bitstream_id"] == image
 
 
+def test_a_region_is_emptied(wire, rig):
+    """Ours: the peer can only put another bitstream there."""
+    part = deployable(wire, R1)["uuid"]
+    program(wire, part, rig.image(region_uuid=TYPE_R1, function_uuid=AES))
+    for _ in range(2):
+        seen = wire("PATCH", f"/v2/deployables/{part}/program", body=[{"path": "/program", "op": "remove"}])
+        assert (seen.status, seen.body["bitstream_id"]) == (200, None), seen.body
+    assert (rig.carries(R1), rig.programs()) == ("", [R1, R1])
+    rig.image("again", region_uuid=TYPE_R1, function_uuid=SHA)
+    rig.plug(new_instance(), fpga(function=SHA), R1)
+    refused = wire("PATCH", f"/v2/deployables/{part}/program", body=[{"path": "/program", "op": "remove"}])
+    assert (refused.status, "in use" in refused.fault) == (409, True)
+    assert wire("PATCH", f"/v2/deployables/{part}/program", body=[{"path": "/program", "op": "replace"}]).status == 400
+
+
+def test_a_private_image_is_programmed_for_its_project(wire, rig):
+    part = deployable(wire, R1)["uuid"]
+    private = rig.image(region_uuid=TYPE_R1, function_uuid=AES, visibility="private", owner="other")
+    assert program(wire, part, private).status == 409
+    value = {"image_uuid": private, "project_id": "other"}
+    body = [{"path": "/program", "op": "replace", "value": [value]}]
+    assert wire("PATCH", f"/v2/deployables/{part}/program", body=body).body["bitstream_id"] == private
+
+
 def test_a_region_in_use_is_not_programmed(wire, rig):
     rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     rig.plug(new_instance(), fpga(function=AES), R1)

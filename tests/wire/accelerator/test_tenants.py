@@ -282,6 +282,7 @@ ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]]
         (fixed("/moorage/v1/history?device={}", "device"), answers(200, ["admin"])),
         (fixed("/moorage/v1/history?instance={}", "plugged"), answers(200, ["admin"])),
     ],
+    ("GET", "/moorage/v1/handles"): [(fixed(f"/moorage/v1/handles?host={HOST}"), answers(200, ["admin"]))],
     ("POST", "/agent/v1/hosts/{host}/history"): [
         (fixed("/agent/v1/hosts/elsewhere/history", body={"records": []}), answers(204, TRUSTED)),
     ],

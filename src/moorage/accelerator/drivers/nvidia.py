@@ -1,22 +1,31 @@
 """NVIDIA's GPUs: whole cards, and vGPUs (mediated devices of a type that the operator chooses for a card).
 
 Found by what the kernel shows; what the cards say of themselves comes from NVML where it is there (`nvml`), and is
-for people only: nothing is decided by it, for a card in a guest's hands says nothing.
+for people, but for one thing: a card in MIG mode is not given out whole. Somebody has parted it for programs of this
+host, and the reset between two guests would take the parts from under them. The parts themselves have no PCI function,
+so no guest can be given one; MIG-backed vGPUs are mediated devices, and given out as such.
 A card in shares has one resource provider with as many units of VGPU as the type has room for.
-Not here: MIG instances, and vGPUs of drivers that write ``nvidia/current_vgpu_type`` instead of mediated devices.
+Not here: vGPUs of drivers that write ``nvidia/current_vgpu_type`` instead of mediated devices.
+Source: NVIDIA's MIG user guide (virtualization), NVML's reference (``nvmlDeviceGetMigMode``).
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from moorage.accelerator.drivers import nvml
-from moorage.accelerator.drivers.device_spec import DeviceSpec
+from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.nvml import NvidiaCard
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.model import Device, DeviceType
 
+log = logging.getLogger(__name__)
+
 VENDOR = "10de"
+IN_MIG_MODE = (
+    "it is in MIG mode: its parts are for programs of this host; nvidia-smi -mig 0 and a reset make it whole again"
+)
 
 
 def _cards() -> Mapping[str, NvidiaCard]:
@@ -41,6 +50,8 @@ class NvidiaDriver(PciDriver):
         self._cards_now = cards
         #: As last told by a card: one that a guest has is silent.
         self._told: dict[str, NvidiaCard] = {}
+        #: By card the MIG mode that was complained of.
+        self._complaints: dict[str, str] = {}
 
     def discover(self) -> Sequence[Device]:
         self._told |= self._cards_now()
@@ -51,4 +62,16 @@ class NvidiaDriver(PciDriver):
         card = self._told.get(function.address)
         if device is None or function.vendor != VENDOR or card is None:
             return device
-        return replace(device, model=card.name.removeprefix("NVIDIA ").strip(), details=card.details())
+        device = replace(
+            device, model=card.name.removeprefix("NVIDIA ").strip(), details=device.details + card.details()
+        )
+        # What it said before a guest got it is old.
+        is_whole = device.deployables[0].handles == (function.address,) and function.driver != VFIO
+        if not (is_whole and card.in_mig_mode):
+            self._complaints.pop(function.address, None)
+            return device
+        if self._complaints.get(function.address) != card.mig:
+            self._complaints[function.address] = card.mig
+            log.warning("a card is not given out", extra={"card": function.address, "why": IN_MIG_MODE})
+        parts = tuple(replace(part, handles=()) for part in device.deployables)
+        return replace(device, deployables=parts, details=(*device.details, ("not_offered", IN_MIG_MODE)))

@@ -11,17 +11,27 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
+PENDING = ", {} after a reset"
+
 
 @dataclass(frozen=True, slots=True)
 class NvidiaCard:
     name: str  #: ``NVIDIA H200``
     memory_mb: int
     uuid: str  #: ``GPU-...``
-    mig: str  #: ``on``, ``off``; empty: the card has no such mode
+    mig: str  #: ``on``, ``off``, either with `PENDING`; empty: the card has no such mode
+    mig_instances: int = 0  #: parts that somebody has made of it, for programs on this host
 
     def details(self) -> tuple[tuple[str, str], ...]:
         found = (("name", self.name), ("memory_mb", str(self.memory_mb)), ("uuid", self.uuid), ("mig", self.mig))
-        return tuple((name, value) for name, value in found if value)
+        return tuple((name, value) for name, value in found if value) + (
+            (("mig_instances", str(self.mig_instances)),) if self.in_mig_mode else ()
+        )
+
+    @property
+    def in_mig_mode(self) -> bool:
+        """Or about to be: whoever gets the card next is given it so."""
+        return self.mig not in ("", "off")
 
 
 def bindings() -> Any:
@@ -51,12 +61,31 @@ def cards(nvml: Any) -> Mapping[str, NvidiaCard]:
 
 
 def _card(nvml: Any, handle: Any) -> NvidiaCard:
-    try:
-        mig = {0: "off", 1: "on"}.get(nvml.nvmlDeviceGetMigMode(handle)[0], "")
-    except nvml.NVMLError:  # not supported
-        mig = ""
+    mig = _mig(nvml, handle)
     memory_mb = nvml.nvmlDeviceGetMemoryInfo(handle).total >> 20
-    return NvidiaCard(_text(nvml.nvmlDeviceGetName(handle)), memory_mb, _text(nvml.nvmlDeviceGetUUID(handle)), mig)
+    name, uuid = _text(nvml.nvmlDeviceGetName(handle)), _text(nvml.nvmlDeviceGetUUID(handle))
+    return NvidiaCard(name, memory_mb, uuid, mig, _instances(nvml, handle) if mig.startswith("on") else 0)
+
+
+def _mig(nvml: Any, handle: Any) -> str:
+    """NVML tells the mode, and the one that comes with the next reset."""
+    try:
+        now, then = nvml.nvmlDeviceGetMigMode(handle)
+    except nvml.NVMLError:  # not supported
+        return ""
+    return ("on" if now else "off") + ("" if now == then else PENDING.format("on" if then else "off"))
+
+
+def _instances(nvml: Any, handle: Any) -> int:
+    """They have no PCI address: NVML numbers them, with gaps."""
+    found = 0
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except nvml.NVMLError:  # none of this number
+            continue
+        found += 1
+    return found
 
 
 def _address(pci: Any) -> str:

@@ -160,5 +160,6 @@ class PciDriver:
             model=f"{vendor} {function.product}",
             numa_node=max(function.numa_node, 0),
             deployables=(Deployable(function.address, self._handles(function, spec)),),
+            details=(("iommu_group", function.iommu_group),) if function.iommu_group else (),
             traits=frozenset(spec.traits) | {f"CUSTOM_PCI_{function.vendor}_{function.product}".upper()} | shares,
         )

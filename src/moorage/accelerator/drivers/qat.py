@@ -48,6 +48,6 @@ class QatDriver(PciDriver):
         return replace(
             device,
             model=f"QuickAssist {MODELS.get(function.product, function.product)}",
-            details=(("services", services),) if services else (),
+            details=device.details + ((("services", services),) if services else ()),
             traits=device.traits | {custom(f"QAT_SERVICE_{name}") for name in (services or "").split(";") if name},
         )

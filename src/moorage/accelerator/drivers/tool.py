@@ -7,7 +7,6 @@ output a bound, and the program's children die with it.
 
 import os
 import re
-import select
 import selectors
 import shutil
 import signal
@@ -28,10 +27,14 @@ _LANGUAGE = {"LC_ALL": "C.UTF-8"}
 
 
 class ToolMissing(DriverError):
+    """It is not installed, or not where the configuration says."""
+
     code = "accelerator.tool_missing"
 
 
 class ToolTimeout(DriverError):
+    """It took longer than it may."""
+
     code = "accelerator.tool_timeout"
 
 
@@ -99,28 +102,32 @@ class Tool:
 
     def _collect(self, process: "subprocess.Popen[bytes]", ends_at: float) -> tuple[bytes, bytes]:
         """Both outputs, until both are closed."""
-        found = {process.stdout: bytearray(), process.stderr: bytearray()}
+        pipes = [pipe.fileno() for pipe in (process.stdout, process.stderr) if pipe is not None]
+        found = {pipe: bytearray() for pipe in pipes}
         with selectors.DefaultSelector() as selector:
-            for pipe in found:
-                selector.register(pipe, selectors.EVENT_READ)  # type: ignore[arg-type] # both are pipes, as asked for
+            for pipe in pipes:
+                selector.register(pipe, selectors.EVENT_READ)
             while selector.get_map():
                 if not (ready := selector.select(max(ends_at - time.monotonic(), 0))):
                     raise self._too_late()
                 for key, _ in ready:
                     chunk = os.read(key.fd, 1 << 16)
                     if not chunk:
-                        selector.unregister(key.fileobj)
-                    found[key.fileobj] += chunk  # type: ignore[index] # what was registered above
+                        selector.unregister(key.fd)
+                    found[key.fd] += chunk
                 if sum(map(len, found.values())) > MAX_OUTPUT_BYTES:
                     raise ToolAnswer(f"{self.name} prints more than {MAX_OUTPUT_BYTES} bytes and was ended")
-        return bytes(found[process.stdout]), bytes(found[process.stderr])
+        out, err = (bytes(found[pipe]) for pipe in pipes)
+        return out, err
 
     def _await_end(self, process: "subprocess.Popen[bytes]", ends_at: float) -> None:
         """One may close its outputs and go on."""
         descriptor = os.pidfd_open(process.pid)
         try:
-            if not select.select([descriptor], [], [], max(ends_at - time.monotonic(), 0))[0]:
-                raise self._too_late()
+            with selectors.DefaultSelector() as selector:  # select() takes no number above 1023
+                selector.register(descriptor, selectors.EVENT_READ)
+                if not selector.select(max(ends_at - time.monotonic(), 0)):
+                    raise self._too_late()
         finally:
             os.close(descriptor)
 

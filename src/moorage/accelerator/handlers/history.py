@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from moorage.accelerator.custody import Event, Record
-from moorage.accelerator.records import Entry, HistoryFilter, Place
+from moorage.accelerator.records import Entry, HandleRow, HistoryFilter, Place
 from moorage.accelerator.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
@@ -14,8 +14,20 @@ from moorage.wire.call import Call, Reply
 
 MOST = 1000
 _PARAMETERS = {
-    "device", "host", "address", "handle", "instance", "project", "event", "since", "until", "after", "limit"
-}  # fmt: skip
+    "device",
+    "host",
+    "address",
+    "handle",
+    "instance",
+    "project",
+    "event",
+    "since",
+    "until",
+    "after",
+    "limit",
+    "order",
+}
+_ORDERS = ("oldest", "newest")  # fmt: skip
 
 
 def post(call: Call[AcceleratorService], host: str) -> Reply:
@@ -34,6 +46,9 @@ def index(call: Call[AcceleratorService]) -> Reply:
     event = query.first("event")
     if event is not None and event not in set(Event):
         raise Invalid(f"event={event!r} is none; it takes {', '.join(Event)}.")
+    order = query.first("order") or _ORDERS[0]
+    if order not in _ORDERS:
+        raise Invalid(f"order={order!r} is none; it takes {' or '.join(_ORDERS)}, which comes first then.")
     instance = query.first("instance")
     if instance is not None and not is_uuid(instance):
         raise Invalid(f"instance={instance!r} is no UUID.")
@@ -48,9 +63,42 @@ def index(call: Call[AcceleratorService]) -> Reply:
         until=_time(query.first("until"), "until"),
     )
     most = _limit(query.first("limit"))
-    found = call.service.history.entries(wanted, query.first("device"), _place(query.first("after")), most + 1)
+    found = call.service.history.entries(
+        wanted, query.first("device"), _place(query.first("after")), most + 1, newest_first=order == "newest"
+    )
     following = str(found[most - 1].place) if len(found) > most else None
     return Reply(body={"records": [_shown(entry) for entry in found[:most]], "next": following})
+
+
+def handles(call: Call[AcceleratorService]) -> Reply:
+    """Of one host: all there are is no answer for ten thousand of them."""
+    host = call.query.first("host")
+    if not host:
+        raise Invalid("Name the host whose handles are to be told: ?host=NAME.")
+    return Reply(body={"handles": [_handle(row) for row in call.service.history.handles(host)]})
+
+
+def _handle(row: HandleRow) -> dict[str, Any]:
+    return {
+        "handle": row.handle,
+        "state": row.state,
+        "reason": row.reason or None,
+        "deployable": row.deployable.name,
+        "rp_uuid": row.deployable.rp_uuid,
+        "bitstream_id": row.deployable.bitstream_id,
+        "attributes": [{key: value} for key, value in row.deployable.attributes],
+        "device_uuid": row.device.uuid,
+        "device": row.device.address,
+        "type": row.device.type,
+        "vendor": row.device.vendor,
+        "model": row.device.model,
+        "health": row.device.health,
+        "status": row.device.status,
+        "instance_uuid": row.request and row.request.instance_uuid,
+        "project_id": row.request and row.request.project_id,
+        "request_uuid": row.request and row.request.uuid,
+        "request_state": row.request and row.request.state,
+    }
 
 
 def _shown(entry: Entry) -> dict[str, Any]:

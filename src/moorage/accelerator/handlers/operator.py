@@ -17,9 +17,11 @@ def disable(call: Call[AcceleratorService], uuid: str) -> Reply:
 
 
 def program(call: Call[AcceleratorService], uuid: str) -> Reply:
+    """The peer only replaces, and takes what the caller may use; ``remove`` and ``project_id`` are ours."""
     (operation,) = call.json
-    (value,) = operation["value"]
-    part = call.service.operator.program(call.caller, uuid, value["image_uuid"])
+    wanted = operation["value"][0] if operation["op"] == "replace" else {}
+    image_id, project_id = wanted.get("image_uuid", ""), wanted.get("project_id", call.caller.project_id)
+    part = call.service.operator.program(call.caller, uuid, image_id, project_id)
     return Reply(body=shapes.deployable(part, call.base_url, private=True))
 
 

@@ -7,6 +7,7 @@ from moorage.db.types import TABLE_OPTIONS, UtcDateTime, Uuid
 
 revision = "0004"
 down_revision = "0003"
+phase = "expand"
 
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 

@@ -90,10 +90,12 @@ PROGRAM = Schema(
         "maxItems": 1,
         "items": {
             "type": "object",
-            "required": ["path", "op", "value"],
+            "required": ["path", "op"],
+            "if": {"properties": {"op": {"const": "replace"}}},
+            "then": {"required": ["value"]},
             "properties": {
                 "path": {"const": "/program"},
-                "op": {"const": "replace"},
+                "op": {"enum": ["replace", "remove"]},
                 "value": {
                     "type": "array",
                     "minItems": 1,
@@ -101,7 +103,10 @@ PROGRAM = Schema(
                     "items": {
                         "type": "object",
                         "required": ["image_uuid"],
-                        "properties": {"image_uuid": {"type": "string", "minLength": 1, "maxLength": 255}},
+                        "properties": {
+                            "image_uuid": {"type": "string", "minLength": 1, "maxLength": 255},
+                            "project_id": {"type": "string", "minLength": 1, "maxLength": 255},
+                        },
                     },
                 },
             },

@@ -47,6 +47,8 @@ class Bench:
     #: Where it can be programmed: bitstreams that fit, each with its data; and how to make programming fail.
     bitstreams: list = field(default_factory=list)
     fail_programming: Callable[[], None] | None = None
+    #: Of the machine, where the kernel and the tools are made up; None: it simulates itself.
+    tree: Tree | None = None
 
 
 def simulated(directory: Path, clock) -> Bench:
@@ -85,6 +87,7 @@ def of_tree(tree: Tree, make, card, handle) -> Bench:
         is_attachable=lambda: tree.sysfs().function(handle).driver == VFIO,
         snapshot=tree.snapshot,
         again=make,
+        tree=tree,
     )
 
 
@@ -175,6 +178,10 @@ class DflKernel:
 
     def load(self, node, port, file, offset):
         self.orders.append((str(node), port, file.name, offset))
+        with self.tree.around("kernel", "load"):
+            self._carry_out(port, file, offset)
+
+    def _carry_out(self, port, file, offset):
         if self.fault == "is killed":
             raise Killed
         if self.fault == "refuses":

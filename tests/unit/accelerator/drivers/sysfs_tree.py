@@ -5,6 +5,7 @@ The attributes are those of real machines; nothing but directories, files and li
 
 import hashlib
 import shutil
+from contextlib import nullcontext
 
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.sysfs import Sysfs
@@ -23,6 +24,8 @@ class Tree:
         self.deaf = set()  #: functions that a reset does not reach
         #: What else the kernel does: (end of the path, effect); an effect gets the path and the value.
         self.effects = []
+        #: Entered for each order to the kernel: where a test ends the process.
+        self.around = lambda *order: nullcontext()
 
     def add(self, address, ids, *, numa_node=0, driver=None, of=None, kind="120000", reset=True, **attributes):
         """`ids` as ``8086:09c4``; `of` is the card of a virtual function."""
@@ -114,6 +117,10 @@ class KernelSysfs(Sysfs):
     def put(self, path, value):
         name = "/".join(path.relative_to(self._tree.root).parts).removeprefix("bus/pci/")
         self.written.append((name, value))
+        with self._tree.around("kernel", name):
+            self._carry_out(path, value)
+
+    def _carry_out(self, path, value):
         address = path.parent.name
         if path.name == "unbind":
             (self._tree.devices / value / "driver").unlink()

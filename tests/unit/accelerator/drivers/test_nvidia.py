@@ -128,6 +128,38 @@ def test_a_type_that_the_card_does_not_have_is_offered_nowhere(tree):
     assert provider_nodes("compute-1", [card], {}) == []
 
 
+@pytest.mark.parametrize(
+    ("mode", "shown"), [((1, 1), "on"), ((1, 0), "on, off after a reset"), ((0, 1), "off, on after a reset")]
+)
+def test_a_card_in_mig_mode_is_shown_and_not_given_out(tree, caplog, mode, shown):
+    """Its parts are no PCI functions; given whole, it would be taken from under whoever uses them."""
+    driver = NvidiaDriver((), tree.sysfs(), lambda: nvml.cards(Bindings(mig=mode, instances=(0, 3))))
+    for _ in range(2):
+        h200, a10 = driver.discover()
+        assert h200.deployables[0].handles == ()
+        details = dict(h200.details)
+        assert (details["mig"], details["mig_instances"]) == (shown, "2" if mode[0] else "0")
+        assert "nvidia-smi -mig 0" in details["not_offered"]
+        assert [node.name for node in provider_nodes("compute-1", [h200, a10], {})] == [f"compute-1_{A10}"]
+    assert [record.message for record in caplog.records] == ["a card is not given out"]
+
+
+def test_a_card_that_was_in_mig_mode_is_given_out_again(tree):
+    cards = [nvml.cards(Bindings(mig=(1, 1)))]
+    driver = NvidiaDriver((), tree.sysfs(), lambda: cards[0])
+    assert driver.discover()[0].deployables[0].handles == ()
+    cards[0] = nvml.cards(Bindings())
+    assert driver.discover()[0].deployables[0].handles == ("0000:18:00.0",)
+
+
+def test_shares_of_a_card_in_mig_mode_are_given_out(tree):
+    """MIG-backed vGPUs are mediated devices like others."""
+    on = {A10: NvidiaCard("NVIDIA A10", 24 << 10, "GPU-1", "on", 2)}
+    (card,) = NvidiaDriver([SHARES], tree.sysfs(), lambda: on).discover()
+    assert len(card.deployables[0].handles) == 4
+    assert "not_offered" not in dict(card.details)
+
+
 # ------------------------------------------------------------------------------------------------ NVML
 
 
@@ -140,8 +172,8 @@ class Bindings:
 
     NVMLError = NvmlRefusal
 
-    def __init__(self, *, fails_at=""):
-        self.fails_at, self.open = fails_at, 0
+    def __init__(self, *, fails_at="", mig=(0, 0), instances=()):
+        self.fails_at, self.open, self.mig, self.instances = fails_at, 0, mig, instances
 
     def _call(self, name):
         if name == self.fails_at:
@@ -175,7 +207,15 @@ class Bindings:
 
     def nvmlDeviceGetMigMode(self, handle):
         self._call("mig")
-        return [0, 0]
+        return list(self.mig)
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle):
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle, index):
+        if index not in self.instances:
+            raise NvmlRefusal("not found")
+        return f"{handle} {index}"
 
 
 def test_nvml_is_read_and_closed_again():

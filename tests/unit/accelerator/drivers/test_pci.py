@@ -65,6 +65,15 @@ def test_the_first_spec_that_matches_counts_and_addresses_may_have_wildcards(tre
     assert [(device.pci_id, device.type) for device in found] == [("0000:3d:00.0", DeviceType.SSD)]
 
 
+def test_its_numa_node_and_its_iommu_group_are_told(tree):
+    """By the group an operator sees which functions go to one guest only together."""
+    tree.add("0000:5f:00.0", "1bd4:a115", numa_node=1)
+    (tree.devices / "0000:5f:00.0" / "iommu_group").symlink_to("../../../kernel/iommu_groups/42")
+    without, card = driver_of(tree, CARD).discover()
+    assert (card.numa_node, card.details) == (1, (("iommu_group", "42"),))
+    assert without.details == ()
+
+
 def test_a_kind_is_the_beginning_of_the_class(tree):
     tree.add("0000:17:00.0", "10de:27b8", kind="030200")
     tree.add("0000:17:00.1", "10de:22bc", kind="040300")

@@ -1,0 +1,215 @@
+"""A kill at any point, whatever drives the devices: as in `tests.unit.accelerator.test_crash`, over each driver's machine.
+
+The process also ends in the middle of a driver's verb: before and after each order to the kernel, each run of a vendor's
+tool and each note on the disk. What a machine is, is its tree and its tools: they outlive the process.
+A sample of the points and of the seeds is tried in each run, all of them with `EXPLORE=1`.
+"""
+
+import contextlib
+import os
+from random import Random
+
+import pytest
+
+from moorage.accelerator.drivers import loaded
+from moorage.accelerator.drivers.device_spec import VFIO
+from moorage.accelerator.drivers.tool import Tool
+from moorage.accelerator.errors import AlreadyPlugged, ChecksumMismatch, ConflictingBitstreams, NoCapacity
+from moorage.accelerator.holdings import lost_regions
+from moorage.accelerator.model import HandleState, mdev_of
+from tests.unit.accelerator.drivers import benches
+from tests.unit.accelerator.drivers.test_conformance import BENCHES
+from tests.unit.accelerator.rig import AES, PROJECT, SHA, Killed, Rig, new_instance, rp
+
+EXPLORE = bool(os.environ.get("EXPLORE"))
+#: With their tools each step is a process.
+SLOW = (benches.opae, benches.xrt)
+
+
+class Machine(Rig):
+    """A host with an agent over one driver's bench."""
+
+    def __init__(self, directory, clock, make) -> None:
+        self.bench = make(directory, clock)
+        super().__init__(directory, devices=self.bench.driver.discover(), clock=clock)
+        if self.bench.tree is not None:
+            self.bench.tree.around = self.watch.event
+        self.card = next(device for device in self.devices if device.pci_id == self.bench.card)
+        region_types = {part.name: part.region_type for part in self.card.deployables}
+        self.region_type = region_types[self.bench.deployable]
+        #: What a guest has left in functions that the kernel resets; shares are gone with what was in them.
+        self.left = self.bench.tree.left_by_guests if self.bench.tree is not None else set()
+        self.parts = [part for part, region_type in region_types.items() if region_type == self.region_type]
+        self.programmable = bool(self.bench.bitstreams)
+        #: Image ids by function, and one whose data is no longer what its record says.
+        self.good = {
+            function: self.image(function, data=data, region_uuid=self.region_type, function_uuid=function)
+            for function, (_, data) in zip((AES, SHA), self.bench.bitstreams, strict=False)
+        }
+        self.tampered = ""
+        if self.programmable:
+            (_, one), (_, other) = self.bench.bitstreams
+            self.tampered = self.image("tampered", data=one + b"!", region_uuid=self.region_type)
+            (self.directory / "images" / f"{self.tampered}.data").write_bytes(other + b"?")
+
+    def new_driver(self):
+        return self.bench.again()
+
+    def is_dirty(self, pci_id):
+        if self.bench.tree is None:
+            return self.driver.is_dirty(pci_id)
+        return pci_id in self.left or self.is_attachable(pci_id)
+
+    def is_attachable(self, handle):
+        """By what the kernel shows."""
+        tree = self.bench.tree
+        if (mdev := mdev_of(handle)) is not None:
+            return (tree.mdev_bus / mdev.parent / mdev.uuid).exists()
+        return tree.sysfs().function(handle).driver == VFIO
+
+    def ask(self, instance, part, wish=""):
+        """Plug one, with a function or not; its guest leaves something in it."""
+        specs = {f"resources:CUSTOM_ACCELERATOR_{self.card.type}": "1"} | ({wish: "required"} if wish else {})
+        info = {"uuid": instance, "name": "vm", "project_id": PROJECT}
+        had = instance in self.held.attachments
+        self.agent.plug(info, {"": [rp(part)]}, specs)
+        (handle,) = [one.pci_id for one in self.held.attachments[instance].handles]
+        if self.bench.tree is not None and mdev_of(handle) is None:
+            assert had or handle not in self.left, "handed over while dirty"
+            self.left.add(handle)
+        return handle
+
+    def wishes(self):
+        return ["", *(f"function:{function}" for function in self.good)] if self.programmable else [""]
+
+    def restart_until_up(self, kills=()):
+        """A kill in each start at one of `kills`, then one that gets through."""
+        for point in kills:
+            self.watch.arm(point)
+            try:
+                self.restart()
+            except Killed:
+                continue
+        self.watch.arm(None)
+        self.restart()
+        self.check()
+
+    def settle(self):
+        """Nobody has anything any more, an operator has done what is theirs; then everybody can have everything."""
+        for instance in list(self.held.attachments):
+            self.agent.unplug({"uuid": instance, "name": "vm"})
+        for handle, record in self.held.handles.items():
+            assert record.state is HandleState.QUARANTINED
+            self.agent.release_quarantined(handle)
+        for part in lost_regions(self.held):  # of a card that has no blank: an operator loads something
+            order = {"deployable": part, "image_id": self.good[AES], "project_id": PROJECT, "user_id": ""}
+            assert self.agent.program(order) == self.good[AES]
+        assert self.held.handles == self.held.attachments == {}
+        self.check()
+        for part in self.card.deployables:
+            holders = [new_instance() for _ in part.handles]
+            assert sorted(self.ask(holder, part.name) for holder in holders) == sorted(part.handles)
+            self.check()
+            for holder in holders:
+                assert self.agent.unplug({"uuid": holder, "name": "vm"}) == 1
+        self.check()
+
+
+@pytest.fixture(params=BENCHES, ids=lambda make: make.__name__)
+def make(request):
+    return request.param
+
+
+@pytest.fixture
+def new_machine(make, tmp_path, clock, monkeypatch):
+    """Gives the machine; its watch also sees tools and notes."""
+    machines = []
+
+    def machine(name):
+        machines.append(Machine(tmp_path / name, clock, make))
+        return machines[-1]
+
+    def watched(method, *name):
+        def call(*arguments, **more):
+            with machines[-1].watch.event(*name) if machines else contextlib.nullcontext():
+                return method(*arguments, **more)
+
+        return call
+
+    monkeypatch.setattr(Tool, "run", watched(Tool.run, "tool"))
+    monkeypatch.setattr(loaded, "write_durably", watched(loaded.write_durably, "note"))
+    return machine
+
+
+def points_of(machine, act):
+    machine.watch.arm(None)
+    act()
+    return 2 * len(machine.watch.events)
+
+
+def life(machine, instance, wish):
+    machine.ask(instance, machine.bench.deployable, wish)
+    machine.agent.unplug({"uuid": instance, "name": "vm"})
+
+
+def test_a_kill_at_any_point_of_a_life(make, new_machine):
+    """Plug and unplug; the restart after each kill may be killed too."""
+    random = Random(make.__name__)
+    machine = new_machine("machine")
+    wishes = machine.wishes()
+    # Each loads what the last has not, so there is something to program at each of its points.
+    points = points_of(machine, lambda: [life(machine, new_instance(), wish) for wish in wishes[-1:]])
+    sample = range(points) if EXPLORE else sorted(random.sample(range(points), min(points, 4 if make in SLOW else 12)))
+    for number, point in enumerate(sample):
+        instance, wish = new_instance(), wishes[1 + number % 2 if len(wishes) > 1 else 0]
+        machine.watch.arm(point)
+        with pytest.raises(Killed):
+            life(machine, instance, wish)
+            pytest.fail(f"{machine.watch.events}: nothing at point {point} of {points}")
+        machine.restart_until_up([random.randrange(6)] if number % 3 == 0 else [])
+        assert set(machine.held.attachments) <= {instance}
+        if instance in machine.held.attachments:  # handed over, or its end has not begun
+            machine.ask(instance, machine.bench.deployable, wish)
+        machine.settle()
+
+
+@pytest.mark.parametrize("seed", range(40 if EXPLORE else 2))
+def test_any_life_with_kills_in_it(make, new_machine, seed):
+    random = Random(f"{make.__name__} {seed}")
+    machine = new_machine("machine")
+    instances = [new_instance() for _ in range(4)]
+    for _ in range(4 if make in SLOW and not EXPLORE else 12):
+        machine.watch.arm(random.choice([None, random.randrange(20)]))
+        try:
+            step(machine, random, random.choice(instances))
+        except Killed:
+            machine.restart_until_up([random.randrange(8) for _ in range(random.randrange(2))])
+        machine.watch.arm(None)
+        machine.check()
+    machine.settle()
+
+
+def step(machine, random, instance):
+    """One of the things that happen to a host; errors are answers, but for those that nothing here can cause."""
+    what = random.choice(["plug", "plug", "plug", "unplug", "unplug", "look", "order", "tampered"])
+    part, wish = random.choice(machine.parts), random.choice(machine.wishes())
+    if what == "look":
+        machine.agent.nodes()
+    elif what == "unplug":
+        machine.agent.unplug({"uuid": instance, "name": "vm"})
+    elif what == "plug" or not machine.programmable:
+        _answered(lambda: machine.ask(instance, part, wish))
+    elif what == "order":
+        image_id = random.choice(list(machine.good.values()))
+        order = {"deployable": part, "image_id": image_id, "project_id": PROJECT, "user_id": ""}
+        _answered(lambda: machine.agent.program(order))
+    elif instance not in machine.held.attachments and part not in lost_regions(machine.held):
+        before = machine.held.regions
+        with pytest.raises((ChecksumMismatch, ConflictingBitstreams, NoCapacity)):
+            machine.ask(instance, part, f"bitstream:{machine.tampered}")
+        assert machine.held.regions == before
+
+
+def _answered(call):
+    with contextlib.suppress(AlreadyPlugged, ConflictingBitstreams, NoCapacity):
+        call()

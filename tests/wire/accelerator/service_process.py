@@ -1,0 +1,67 @@
+"""The accelerator service as a process of its own: ``service_process.py DATABASE DIRECTORY PORT [POINT]``. Not a test.
+
+It serves the Accelerator API with the callers of `ByRole` and tells compute, which is ``DIRECTORY/told``: a line of JSON for
+each event. At the point that is named (`commits`) it sends itself SIGKILL.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from moorage.accelerator import tables
+from moorage.accelerator.events_duty import EventsDuty
+from moorage.accelerator.host_jobs import EVENTS_QUEUE
+from moorage.core.clock import SystemClock
+from moorage.core.ids import RandomIds
+from moorage.db.engine import open_engine
+from tests.served import serve
+from tests.unit.accelerator.rig import Watch
+from tests.wire.accelerator.commits import watched
+from tests.wire.accelerator.conftest import Told, app_on
+
+WAITING = tables.jobs.select().where(tables.jobs.c.queue == EVENTS_QUEUE, tables.jobs.c.finished_at.is_(None))
+
+
+class Deadly(Watch):
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Compute:
+    """What `EventsDuty` calls of compute's client."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def send_events(self, events) -> None:
+        with self._path.open("a") as file:
+            file.writelines(f"{json.dumps(event)}\n" for event in events)
+
+
+def main() -> None:
+    url, directory, port, *point = sys.argv[1:]
+    engine, clock = open_engine(url), SystemClock()
+    app = app_on(engine, clock, RandomIds(), Told())
+    watch = Deadly()
+    watch.arm(point[0] if point else None)
+    watched(watch)
+    duty = EventsDuty(engine, clock, Compute(Path(directory, "told")), worker="events", poll_s=5)
+
+    def tell():
+        """Only where there is something to tell: else its commits would be no points of anything."""
+        while True:
+            with engine.connect() as connection:
+                waiting = connection.execute(WAITING).first()
+            if waiting is not None:
+                duty.tick()
+            time.sleep(0.02)
+
+    threading.Thread(target=tell, daemon=True).start()
+    serve(app, int(port))
+
+
+main()

@@ -1,0 +1,304 @@
+"""The service dies before and after each of its commits; whoever asked it asks again, and nothing is lost, double or stuck.
+
+A life: a profile, a request of it, bound by its host and told to compute, a device programmed and withdrawn by an operator,
+all of it deleted again. Hosts report meanwhile. Each person or host repeats what got no answer, and nobody cleans up by hand.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from moorage.accelerator import tables
+from moorage.accelerator.client import AcceleratorClient
+from moorage.core.clock import SystemClock
+from moorage.core.errors import Unavailable
+from moorage.core.ids import RandomIds
+from moorage.db.engine import open_engine
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import InProcessTransport, SocketTransport
+from tests.processes import free_port
+from tests.unit.accelerator.rig import AES, GPU, R2, TYPE_R2, Killed, Watch, new_instance, rp
+from tests.wire.accelerator.commits import watched
+from tests.wire.accelerator.conftest import BASE, Token, Told, Wire, app_on
+from tests.wire.accelerator.test_binding import CARD, Plane
+
+EXPLORE = bool(os.environ.get("EXPLORE"))
+ROOT = Path(__file__).parents[3]
+
+#: What a life commits, by who does it.
+COMMITS = {
+    "AcceleratorService.create_profile", "AcceleratorService.delete_profiles", "AcceleratorService.report_devices",
+    "AcceleratorService.report_attachments", "RequestService.create", "RequestService.patch", "RequestService.delete",
+    "RequestService.delete_of", "HostJobs.claim", "HostJobs.report", "HistoryService._write", "EventsDuty._claim",
+    "EventsDuty.tick", "OperatorService.program", "OperatorService.offer",
+}  # fmt: skip
+
+
+def insisting(call):
+    """`call`, as whoever wants an answer repeats it."""
+    for _ in range(3):
+        with contextlib.suppress(Unavailable):
+            answer = call()
+            if getattr(answer, "status", 200) != 503:
+                return answer
+    raise AssertionError("nobody answers")
+
+
+def life(plane, name):
+    wire, instance = plane.wire, new_instance()
+    body = [{"name": name, "groups": [CARD]}]
+    assert insisting(lambda: wire("POST", "/v2/device_profiles", body=body)).status in (201, 409)
+    (arq,), (spare,) = (insisting(lambda: plane.requests(name)) for _ in range(2))
+    path = f"/v2/accelerator_requests/{spare['uuid']}"
+    assert insisting(lambda: wire("DELETE", path)).status in (204, 404)
+    assert insisting(lambda: plane.bind({arq["uuid"]: rp(GPU)}, instance)).status in (202, 409)
+    plane.everybody_works()
+    (bound,) = insisting(lambda: plane.of(instance)).body["arqs"]
+    (held,) = plane.rig.held.attachments[instance].handles
+    assert (bound["state"], bound["attach_handle_info"]["bus"]) == ("Bound", held.pci_id[5:7])
+    assert (arq["uuid"], "completed") in plane.heard()
+    plane.operator_works()
+    assert (
+        insisting(lambda: wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service")).status == 204
+    )
+    # Those whose answer was lost are nobody's: an operator finds them.
+    for left in insisting(lambda: wire("GET", "/v2/accelerator_requests")).body["arqs"]:
+        path = f"/v2/accelerator_requests/{left['uuid']}"
+        assert insisting(lambda path=path: wire("DELETE", path, role="service")).status in (204, 404)
+    plane.everybody_works()
+    assert insisting(lambda: wire("DELETE", f"/v2/device_profiles/{name}")).status in (204, 404)
+    plane.check()
+
+
+class Lived:
+    """What `life` asks of a plane besides `Plane`'s own."""
+
+    def check(self):
+        self.everybody_works()
+        self.rig.check()
+        assert self.rig.held.attachments == self.rig.held.handles == {}
+        assert self.rig.held.journal.pending == ()
+        with self.engine.connect() as connection:
+            rows = [connection.execute(table.select()).mappings().all() for table in KEPT]
+        assert rows[:2] == [[], []], "a request or a profile is left"
+        assert {job["state"] for job in rows[2]} <= {"done"}, "a job is stuck, or failed"
+        told = [(row["event"], row["done"]) for row in rows[3] if row["handle"] == GPU]
+        assert told == [("attach", True), ("detach", True), ("clean", True)] * (len(told) // 3)
+        assert told
+
+    def host_reports(self):
+        with contextlib.suppress(Unavailable):
+            self.rig.agent.tick()
+
+
+KEPT = (tables.accelerator_requests, tables.device_profiles, tables.jobs, tables.history)
+
+
+# ------------------------------------------------------------------------------------ in this process
+
+
+class Mortal:
+    """The service; one that dies answers nobody, and the next request finds another one."""
+
+    def __init__(self, start):
+        self._start = start
+        self._app = start()
+
+    def __call__(self, environ, start_response):
+        try:
+            return self._app(environ, start_response)
+        except Killed as death:
+            self._app = self._start()
+            raise Unavailable("the connection was closed") from death
+
+
+class VirtualPlane(Lived, Plane):
+    def __init__(self, tmp_path, engine, clock):
+        self.engine, self.hints = engine, Told()
+        service = Mortal(lambda: app_on(engine, clock, RandomIds(), self.hints))
+        super().__init__(tmp_path, Wire(InProcessTransport(service, BASE)), engine, clock)
+        self.image = self.rig.image(region_uuid=TYPE_R2, function_uuid=AES)
+
+    def everybody_works(self):
+        """Until what a death has left claimed is to be had again."""
+        for _ in range(3):
+            self.host_works()
+            self.host_reports()
+            with contextlib.suppress(Killed):
+                self.tell()
+            self.clock.sleep(130)
+
+    def heard(self):
+        return [(event["tag"], event["status"]) for event in self.compute.events]
+
+    def operator_works(self):
+        device, *_ = insisting(lambda: self.wire("GET", "/v2/devices?type=GPU")).body["devices"]
+        for what in ("disable", "enable"):
+            assert insisting(lambda what=what: self.wire("POST", f"/v2/devices/{device['uuid']}/{what}")).status == 204
+        found = insisting(lambda: self.wire("GET", "/v2/deployables")).body["deployables"]
+        (part,) = (one for one in found if one["rp_uuid"] == rp(R2))
+        body = [{"path": "/program", "op": "replace", "value": [{"image_uuid": self.image}]}]
+        self.hints.heard = self.host_works
+        seen = insisting(lambda: self.wire("PATCH", f"/v2/deployables/{part['uuid']}/program", body=body))
+        self.hints.heard = lambda: None
+        assert (seen.status, seen.body["bitstream_id"]) == (200, self.image)
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    watch = Watch()
+    watched(watch, monkeypatch.setattr)
+    return watch
+
+
+@pytest.fixture
+def plane(tmp_path, engine, clock, watch):
+    return VirtualPlane(tmp_path, engine, clock)
+
+
+def test_a_service_killed_before_and_after_each_commit(plane, watch):
+    """Each kind of commit once on SQLite, a sample of them on the others; `EXPLORE=1`: each of them that there is on each."""
+    watch.arm(None)
+    life(plane, "no-death")
+    points = list(watch.points)
+    assert {point.split()[2] for point in points} == COMMITS
+    if not EXPLORE:
+        points = one_of_each(points)
+        points = points if plane.engine.dialect.name == "sqlite" else Random(1).sample(points, 4)
+    for number, point in enumerate(points):
+        watch.arm(point)
+        life(plane, f"death-{number}")
+        assert point in watch.points
+        watch.arm(None)
+        plane.check()
+
+
+def one_of_each(points):
+    """Of those that differ in their number only."""
+    random = Random(1)
+    kinds = {point.rpartition(" ")[0] for point in points}
+    return [random.choice([point for point in points if point.rpartition(" ")[0] == kind]) for kind in sorted(kinds)]
+
+
+# --------------------------------------------------------------------------------- a process of its own
+
+
+class Process:
+    """The service; one that has died is started again when somebody gets no answer."""
+
+    def __init__(self, url, directory):
+        self._port = free_port()
+        self.base = f"http://127.0.0.1:{self._port}"
+        self._words = [sys.executable, Path(__file__).with_name("service_process.py"), url, directory, str(self._port)]
+        self._transport = SocketTransport(self.base)
+        self._process = None
+        self.deaths = 0
+
+    def start(self, *point):
+        environment = os.environ | {"PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}"}
+        self._process = subprocess.Popen([*self._words, *point], cwd=ROOT, env=environment)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._answers() and self._process.poll() is None:
+            assert time.monotonic() < deadline, "it does not start"
+            time.sleep(0.02)
+
+    def _answers(self):
+        with contextlib.suppress(Unavailable):
+            return self._transport.send("GET", "/accelerator/", {}).status == 200
+        return False
+
+    def revive(self):
+        """Where it was killed, which the kernel may still be about; else the connection was one to its predecessor."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            assert self._process.wait(0.3) == -signal.SIGKILL
+            self.deaths += 1
+            self.start()
+
+    def stop(self):
+        self._process.kill()
+        self._process.wait()
+
+
+class Insecure:
+    """A transport to a process that may die."""
+
+    def __init__(self, transport, process):
+        self._transport, self._process = transport, process
+
+    def send(self, *request):
+        try:
+            return self._transport.send(*request)
+        except Unavailable:
+            self._process.revive()
+            raise
+
+
+class SocketWire(Wire):
+    def __init__(self, process):
+        super().__init__(Insecure(SocketTransport(process.base), process))
+        self._process = process
+
+    def client(self, role="service"):
+        below = Insecure(SocketTransport(f"{self._process.base}/accelerator"), self._process)
+        return AcceleratorClient(ServiceClient(below, service_type="accelerator", credentials=Token(role)))
+
+
+class RealPlane(Lived, Plane):
+    def __init__(self, directory, url, process):
+        self.engine, self.directory = open_engine(url), directory
+        super().__init__(directory, SocketWire(process), self.engine, SystemClock())
+
+    def everybody_works(self):
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            self.host_works()
+            self.host_reports()
+            with self.engine.connect() as connection:
+                unfinished = connection.execute(OPEN_JOBS).all()
+            if not unfinished:
+                return
+            assert time.monotonic() < deadline, unfinished
+            time.sleep(0.02)
+
+    def heard(self):
+        told = self.directory / "told"
+        events = map(json.loads, told.read_text().splitlines() if told.exists() else ())
+        return [(event["tag"], event["status"]) for event in events]
+
+    def operator_works(self):
+        """Waits for a host that works at the same time: in virtual time only."""
+
+
+OPEN_JOBS = tables.jobs.select().where(tables.jobs.c.finished_at.is_(None))
+START_TIMEOUT_S = PATIENCE_S = 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True
+)
+def test_sigkill_of_a_real_service(tmp_path, database_url):
+    """Two kinds of commit on each database, with `EXPLORE=1` all of them."""
+    (tmp_path / "host").mkdir()
+    kinds = sorted(kind for kind in COMMITS if not kind.startswith("OperatorService"))
+    points = [f"{when} commit {kind} 1" for when in ("before", "after") for kind in kinds]
+    process = Process(database_url, tmp_path)
+    process.start()
+    try:
+        plane = RealPlane(tmp_path, database_url, process)
+        for number, point in enumerate(points if EXPLORE else Random(database_url[:6]).sample(points, 2)):
+            process.stop()
+            process.start(point)
+            life(plane, f"death-{number}")
+            plane.check()
+            assert process.deaths == number + 1, f"it passed {point}"
+    finally:
+        process.stop()

@@ -1,0 +1,60 @@
+"""Binding where nothing is free: refused at once with the reason, unless somebody is just giving back what is wanted.
+
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import pytest
+
+from tests.unit.accelerator.rig import GPU, HOST, fault, new_instance, rp
+from tests.wire.accelerator.test_binding import CARD, Plane
+
+
+@pytest.fixture
+def plane(tmp_path, wire, sqlite_engine, clock):
+    return Plane(tmp_path, wire, sqlite_engine, clock)
+
+
+def test_where_no_handle_is_free_binding_is_refused_at_once_with_the_reason(plane):
+    plane.profile("card", CARD)
+    (first,), (second,) = plane.requests("card"), plane.requests("card")
+    plane.bind({first["uuid"]: rp(GPU)}, new_instance())
+    for _ in range(2):  # while it is being bound, and then
+        refused = plane.bind({second["uuid"]: rp(GPU)}, new_instance())
+        assert refused.status == 409
+        assert (
+            refused.fault
+            == f"{HOST}_{GPU} has 0 free of 1 accelerators (1 bound or being bound, 0 quarantined); 1 are asked for."
+        )
+        plane.host_works()
+    assert plane.state_of(second["uuid"]) == "Initial"
+    plane.rig.order(fault("clean"))
+    plane.wire("DELETE", f"/v2/accelerator_requests/{first['uuid']}", role="service")
+    plane.host_works()
+    plane.rig.agent.tick()
+    refused = plane.bind({second["uuid"]: rp(GPU)}, new_instance())
+    assert (refused.status, "(0 bound or being bound, 1 quarantined)" in refused.fault) == (409, True)
+    plane.rig.order()
+    plane.rig.agent.release_quarantined(GPU)
+    plane.rig.agent.tick()
+    assert plane.bind({second["uuid"]: rp(GPU)}, new_instance()).status == 202
+    plane.host_works()
+    assert plane.state_of(second["uuid"]) == "Bound"
+
+
+def test_who_comes_while_a_device_is_being_given_back_waits_for_it(plane):
+    """Nova places the next server as soon as the last one's requests are deleted, whatever the host is still cleaning."""
+    plane.profile("card", CARD)
+    (first,), (second,) = plane.requests("card"), plane.requests("card")
+    plane.bind({first["uuid"]: rp(GPU)}, new_instance())
+    plane.host_works()
+    plane.wire("DELETE", f"/v2/accelerator_requests/{first['uuid']}", role="service")
+    (cleaning,) = plane.wire.client().claim_jobs(HOST, "the worker that cleans")
+    assert plane.bind({second["uuid"]: rp(GPU)}, new_instance()).status == 202
+    plane.host_works()
+    assert plane.state_of(second["uuid"]) == "BindStarted"
+    states = plane.rig.agent.unbind(cleaning.payload["instance_uuid"])
+    plane.wire.client().report_job(cleaning.id, cleaning.epoch, "done", {"states": states})
+    plane.clock.sleep(2)
+    plane.host_works()
+    assert plane.state_of(second["uuid"]) == "Bound"
+    assert plane.tell() == [(second["uuid"], "completed")]
