@@ -26,8 +26,8 @@ class Accelerators(Protocol):
         """The same of the deployables that have these handles."""
         ...
 
-    def program(self, order: Mapping[str, Any]) -> str:
-        """The image that the region carries now."""
+    def program(self, order: Mapping[str, Any]) -> str | None:
+        """The image that the region carries now; None: it is blank."""
         ...
 
     def heed(self, wishes: Mapping[str, Any]) -> None:

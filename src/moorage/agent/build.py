@@ -23,6 +23,7 @@ from moorage.agent import config_drive
 from moorage.agent.config_drive import Guest
 from moorage.agent.orders import BuildOrder, RebuildOrder, ServerOrder, ServerRef
 from moorage.agent.virt.driver import DomainSpec, VirtDriver
+from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import MoorageError
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,12 @@ class Builder:
         above: Callable[[Iterable[str]], frozenset[str]],
         *,
         keep_alive_period_s: float = 10.0,
+        clock: Clock | None = None,
+        undo_pauses_s: Sequence[float] = (),
     ) -> None:
+        """What cannot be undone is tried again after each of `undo_pauses_s`, by `clock`."""
+        self._clock = clock or SystemClock()
+        self._undo_pauses_s = undo_pauses_s
         self._driver = driver
         self._acceleration = acceleration
         self._refers_to_accelerators = refers_to_accelerators
@@ -190,7 +196,19 @@ class Builder:
         )
 
     def _undo(self, order: BuildOrder, keep_alive: KeepAlive) -> list[str]:
-        """What could not be undone, as sentences. The devices stay the server's while its domain may hold them."""
+        """What could not be undone, as sentences. The devices stay the server's while its domain may hold them.
+
+        Once the job is reported the server may be built elsewhere, and nobody comes back for what is left here: so not
+        before a full disk, say, had its time to be seen to.
+        """
+        for pause_s in self._undo_pauses_s:
+            if not self._what_is_left(order, keep_alive):
+                return []
+            self._clock.sleep(pause_s)
+            keep_alive()
+        return self._what_is_left(order, keep_alive)
+
+    def _what_is_left(self, order: BuildOrder, keep_alive: KeepAlive) -> list[str]:
         server = order.server
         try:
             self.meanwhile(lambda: self._driver.destroy(server.id), keep_alive)

@@ -2,10 +2,11 @@
 
 ::
 
-    GET  /v1/provider-config           {"host", "directory", "in_force": SET, "before": SET or null, "refused"}
+    GET  /v1/provider-config           STATE
     POST /v1/provider-config/plan      {"files": {NAME: TEXT}} -> OUTCOME: what these files would change
     POST /v1/provider-config/apply     {"is_held": false} -> OUTCOME: what the files of the directory changed
 
+    STATE    {"host", "directory", "in_force": SET, "before": SET or null, "refused"}
     SET      {"taken_at", "files": {NAME: TEXT}}
     OUTCOME  {"host", "providers": [PROVIDER], "warnings": [TEXT]}
     PROVIDER {"uuid", "name", "is_created", "is_removed", "classes": [CLASS], "traits_added", "traits_removed"}
@@ -46,27 +47,30 @@ class HostControl:
 
 
 def show(call: Call[HostControl]) -> Reply:
-    keeper = call.service.keeper
-    return Reply(
-        body={
-            "host": call.service.host,
-            "directory": str(keeper.files.directory),
-            "in_force": _kept(keeper.kept.in_force),
-            "before": _kept(keeper.kept.before),
-            "refused": keeper.refused,
-        }
-    )
+    return Reply(body=shown(call.service))
+
+
+def shown(control: HostControl) -> Document:
+    """STATE: what is in force, what was before it, and why the files as they are now do not count."""
+    keeper = control.keeper
+    return {
+        "host": control.host,
+        "directory": str(keeper.files.directory),
+        "in_force": _kept(keeper.kept.in_force),
+        "before": _kept(keeper.kept.before),
+        "refused": keeper.refused,
+    }
 
 
 def plan(call: Call[HostControl]) -> Reply:
     contents = {name: text.encode() for name, text in call.json["files"].items()}
     with _refusals():
-        return Reply(body=_outcome(call.service, call.service.keeper.preview(contents)))
+        return Reply(body=outcome(call.service, call.service.keeper.preview(contents)))
 
 
 def apply(call: Call[HostControl]) -> Reply:
     with _refusals():
-        return Reply(body=_outcome(call.service, call.service.keeper.take(is_held=call.json.get("is_held", False))))
+        return Reply(body=outcome(call.service, call.service.keeper.take(is_held=call.json.get("is_held", False))))
 
 
 @contextmanager
@@ -81,7 +85,8 @@ def _kept(files: KeptFiles | None) -> Document | None:
     return None if files is None else {"taken_at": files.taken_at.isoformat(), "files": files.files}
 
 
-def _outcome(control: HostControl, done: Round) -> Document:
+def outcome(control: HostControl, done: Round) -> Document:
+    """OUTCOME: what a round has changed, or would."""
     rows = [_provider(control, row) for row in described(done.changes, done.seen)]
     return {"host": control.host, "providers": rows, "warnings": list(done.warnings)}
 

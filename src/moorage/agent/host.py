@@ -5,15 +5,16 @@ duties: heartbeat, provider tree, one `JobsDuty` per worker
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
-from moorage.agent.build import Acceleration, Builder, RefersToAccelerators
+from moorage.agent.build import Acceleration, Builder, KeepAlive, RefersToAccelerators
 from moorage.agent.heartbeat import HeartbeatDuty
-from moorage.agent.job_runner import JobRunner
-from moorage.agent.jobs_duty import JobsDuty
+from moorage.agent.job_runner import JobRunner, Payload, Result
+from moorage.agent.jobs_duty import Ended, JobsDuty
 from moorage.agent.jobs_while_ready import JobsWhileReady
 from moorage.agent.resource_tracker import ResourcesDuty, ResourceTracker, resources_topic
 from moorage.agent.snapshots import Snapshots
@@ -25,6 +26,9 @@ from moorage.jobs.duties import Duty, Wakeups
 from moorage.jobs.turns import Turns
 
 log = logging.getLogger(__name__)
+
+#: Between attempts to undo a build that failed: ten minutes in all.
+UNDO_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, *(30.0,) * 20)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,10 @@ class HostAgent:
         wakeups: Wakeups,
         settings: AgentSettings,
         snapshots: Snapshots | None = None,
+        job_ended: Ended = lambda _kind, _outcome, _seconds: None,
+        others: Mapping[str, Callable[[Payload, KeepAlive], Result]] = MappingProxyType({}),
     ) -> None:
+        """`others`: see `JobRunner`."""
         self._host = host
         self._driver = driver
         self._tracker = tracker
@@ -73,6 +80,8 @@ class HostAgent:
             refers_to_accelerators,
             tracker.above,
             keep_alive_period_s=settings.keep_alive_period_s,
+            clock=clock,
+            undo_pauses_s=UNDO_PAUSES_S,
         )
         runner = JobRunner(
             driver,
@@ -80,6 +89,7 @@ class HostAgent:
             lambda: wakeups.wake(resources_topic(host)),
             snapshots=snapshots,
             releases_on_stop=settings.releases_on_stop,
+            others=others,
         )
         turns = Turns(lambda: wakeups.wake(host))
         self.duties: list[Duty] = [
@@ -94,6 +104,7 @@ class HostAgent:
                     clock=clock,
                     poll_period_s=settings.poll_period_s,
                     turns=turns,
+                    ended=job_ended,
                 )
                 for number in range(1, settings.workers + 1)
             ),

@@ -1,6 +1,7 @@
 """One job of this host, from its payload to its result: which part of the agent does what kind of job."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from moorage.agent.build import Builder, BuildFailed, Built, KeepAlive
@@ -36,7 +37,7 @@ class JobRunner:
     """`devices_changed` is called when accelerators were given or taken.
 
     `releases_on_stop`: a server that is stopped gives its accelerators back to the host, which keeps them for it in
-    Placement, and gets as many when it is started.
+    Placement, and gets as many when it is started. `others`: kinds of jobs that are about no server.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class JobRunner:
         *,
         snapshots: Snapshots | None = None,
         releases_on_stop: bool = False,
+        others: Mapping[str, Callable[[Payload, KeepAlive], Result]] = MappingProxyType({}),
     ) -> None:
         self._driver = driver
         self._builder = builder
@@ -85,6 +87,7 @@ class JobRunner:
             "take-over": self._take_over,
             **dict.fromkeys(("offload", "clean", "drop", "unmake"), self._destroy),
             **{kind: self._power(PowerAction(kind)) for kind in _POWER},
+            **others,
         }
 
     def run(self, kind: str, payload: Payload, keep_alive: KeepAlive) -> Result:

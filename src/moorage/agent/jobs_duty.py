@@ -1,6 +1,7 @@
 """Jobs of this host: claimed from the service that has them one at a time, done, reported with their epoch."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
 from moorage.jobs.over_http import AgentJob, HostJobsClient
 from moorage.jobs.turns import Turns
+from moorage.telemetry import tracing
 from moorage.telemetry.logs import request_context
 
 log = logging.getLogger(__name__)
@@ -18,6 +20,10 @@ log = logging.getLogger(__name__)
 #: Between attempts while the service does not answer, doubled from the first to the last.
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
+
+
+#: Told of each job that was worked on: its kind, ``done``, ``failed`` or ``lost``, and how many seconds it took.
+Ended = Callable[[str, str, float], object]
 
 
 class Runner(Protocol):
@@ -45,6 +51,7 @@ class JobsDuty:
         turns: Turns | None = None,
         what: str = "jobs",
         topic: str | None = None,
+        ended: Ended = lambda _kind, _outcome, _seconds: None,
     ) -> None:
         self.name = f"{what} of {host}, worker {number}"
         #: Where the hint that there is a job goes to: the queue's name, where a service says no other.
@@ -58,6 +65,7 @@ class JobsDuty:
         self._clock = clock
         self._poll_period = timedelta(seconds=poll_period_s)
         self._failures = 0
+        self._ended = ended
 
     def tick(self) -> datetime | None:
         if not self._turns.may_ask(self._number):
@@ -87,12 +95,17 @@ class JobsDuty:
         # The request that caused the job: its id goes through all logs and into our calls.
         context = request_context.set((f"agent {self._host}", str(job.payload.get("request_id", ""))))
         log.info("job claimed", extra={"job": job.id, "kind": job.kind, "key": job.key, "attempt": job.attempt})
+        began, outcome = time.perf_counter(), "lost"
         try:
-            return self._report(job, *self._outcome(job))
+            with tracing.job(job.kind, job.payload, host=self._host):
+                outcome, result = self._outcome(job)
+                return self._report(job, outcome, result)
         except JobLost as lost:
+            outcome = "lost"
             log.warning("job lost to another worker; left as it is", extra={"why": str(lost)})
             return True
         finally:
+            self._ended(job.kind, outcome, time.perf_counter() - began)
             request_context.reset(context)
 
     def _outcome(self, job: AgentJob) -> tuple[str, Result]:

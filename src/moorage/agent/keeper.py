@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from moorage.agent.provider_config.install import wait_until_free
+from moorage.agent.provider_config.install import replaced, wait_until_free
 from moorage.agent.provider_config.kept import KeptConfiguration
 from moorage.agent.provider_config.load import Stamp, check_contents, load, refusal, stamp
 from moorage.agent.resource_tracker import ResourceTracker, Round
@@ -69,6 +69,14 @@ class ProviderConfigKeeper:
                     extra={"files": sorted(report.texts), "writes": done.written},
                 )
             return done
+
+    def replace(self, contents: Mapping[str, bytes]) -> Round:
+        """Put such files in the place of the present ones and take them. Raises as `take`; all is as before then."""
+        report = check_contents(contents, self.files.directory)
+        if report.faults:
+            raise refusal(self.files.directory, report.faults)
+        with replaced(self.files.directory, contents):
+            return self.take(is_held=True)
 
     def preview(self, contents: Mapping[str, bytes]) -> Round:
         """What `take` would do with such files in the directory. Raises what it would raise."""

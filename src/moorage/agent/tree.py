@@ -66,7 +66,7 @@ class ProviderTree:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ProviderTree) and self._nodes == other._nodes
 
-    __hash__ = None  # type: ignore[assignment]  # Python's way to say "compared by what it holds, in no set"; typeshed has none
+    __hash__ = None  # type: ignore[assignment]  # equal by content, which is of dicts: Python says unhashable so, typeshed not
 
     def get(self, name: str) -> ProviderNode | None:
         return self._nodes.get(name)

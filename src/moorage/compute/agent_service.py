@@ -9,7 +9,7 @@ from moorage.compute import action_store, host_store, lifecycle, move_store, mov
 from moorage.compute.heartbeats import Heartbeats
 from moorage.compute.lifecycle import Operation, Outcome
 from moorage.compute.messages import host_job, situation
-from moorage.compute.model import BUILD_QUEUE, JOB_RELEASE, Fault, HostReport, Server, VmState
+from moorage.compute.model import BUILD_QUEUE, JOB_RELEASE, PROVIDER_CONFIG, Fault, HostReport, Server, VmState
 from moorage.compute.move_progress import MoveProgress, clean_queue
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, NotFound
@@ -82,7 +82,7 @@ class AgentService:
             told.clear()
 
             def given_up(connection: Connection, job: Job) -> None:
-                told.extend(self._follow(connection, job, Report("failed", job.epoch, job.result or {})))
+                told.extend(self.follow(connection, job, Report("failed", job.epoch, job.result or {})))
 
             return store.HOST_JOBS.claim(
                 connection,
@@ -133,13 +133,17 @@ class AgentService:
                 return []
             if "password" in job.payload:
                 store.HOST_JOBS.redact(connection, job_id, {**job.payload, "password": ""})
-            return self._follow(connection, job, report)
+            return self.follow(connection, job, report)
 
         for queue in in_transaction(self._engine, work):
             self._hints.send(queue)
 
-    def _follow(self, connection: Connection, job: Job, report: Report) -> list[str]:
-        """What follows from a report, in its transaction. Answers the queues to hint at after the commit."""
+    def follow(self, connection: Connection, job: Job, report: Report) -> list[str]:
+        """What follows from a report on a job that is ended, in its transaction. Answers the queues to hint at after the
+        commit.
+        """
+        if job.kind == PROVIDER_CONFIG:
+            return []  # who ordered it asks
         if "move_id" in job.payload:
             return self._follow_move(connection, job, report)
         return self._follow_operation(connection, job, report)

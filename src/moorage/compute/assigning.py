@@ -23,6 +23,8 @@ from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction
 from moorage.jobs.hints import Hints
 from moorage.jobs.model import Job, NewJob
+from moorage.telemetry import tracing
+from moorage.telemetry.tracing import PAYLOAD
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +118,10 @@ def waits_for_host(server: Server) -> bool:
 
 def _host_job(order: Order, server: Server, place: Place) -> NewJob:
     ids = {"action_id": order.actions[server.id], "request_id": order.job.payload["request_id"]}
+    if (
+        PAYLOAD in order.job.payload and tracing.tracer() is not None
+    ):  # also where orders of several are written together
+        ids[PAYLOAD] = order.job.payload[PAYLOAD]
     made = build_job(server, place.placed, place.host, lifecycle.CREATE, ids)
     more: dict[str, Any] = {
         "alternates": retries.to_documents(place.alternates),

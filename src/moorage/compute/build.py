@@ -20,12 +20,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
 
+from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, Engine
 
 from moorage.compute import action_store, host_store, lifecycle, move_store, store
 from moorage.compute.aggregate_publishing import JOB_PUBLISH_AGGREGATES, publish_aggregates, publish_all_aggregates
 from moorage.compute.host_publishing import forget_host, publish_status
 from moorage.compute.host_service import HostService
+from moorage.compute.meters import Meters, Scheduled
 from moorage.compute.model import (
     BUILD_QUEUE,
     JOB_BUILD,
@@ -76,13 +78,14 @@ class BuildDuty:
         worker: str | None = None,
         poll_s: float | None = 5.0,
         options: SchedulerOptions | None = None,
+        meters: Meters | None = None,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._ids = ids
         self._placement = placement
         self._placer = Placer(engine, placement, hosts, options)
-        self._scheduling = Scheduling(engine, clock, ids, self._placer, hints)
+        self._scheduling = Scheduling(engine, clock, ids, self._placer, hints, meters or Meters(CollectorRegistry()))
         self._jobs = OwnJobs(engine, clock, BUILD_QUEUE, worker or f"builder/{ids.uuid()}", poll_s)
         self._has_prepared = False
         self._work: dict[str, Callable[[Job], None]] = {
@@ -139,7 +142,7 @@ class BuildDuty:
     def _failed(self, job: Job, reason: str) -> None:
         """That is no lack of hosts, so the job waits and is tried again; but no server waits for ever."""
         if job.kind == JOB_BUILD and job.attempt >= MAX_ATTEMPTS:
-            self._scheduling.fail(job, f"The server could not be scheduled: {reason}", "")
+            self._scheduling.fail(job, f"The server could not be scheduled: {reason}", "", Scheduled.GAVE_UP)
         else:
             self._jobs.put_off(job, reason)
 
@@ -147,7 +150,8 @@ class BuildDuty:
 
     def _build(self, draft: Draft, shared: Shared, job: Job) -> None:
         if job.attempt > MAX_ATTEMPTS:
-            self._scheduling.fail(job, "The server could not be scheduled: its builder died each time.", "")
+            message = "The server could not be scheduled: its builder died each time."
+            self._scheduling.fail(job, message, "", Scheduled.GAVE_UP)
             return
         self._scheduling.build(draft, shared, partial(self._jobs.extend, job))
 

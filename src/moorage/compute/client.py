@@ -23,7 +23,16 @@ _EVERYWHERE = "2.69"
 _FLAVORS = "2.61"
 #: From here on an event of an accelerator is known.
 _EVENTS = "2.82"
+#: From here on a group has one policy.
+_GROUPS = "2.64"
 _PAGE = 500
+
+
+@dataclass(frozen=True)
+class ServerGroup:
+    id: str
+    name: str
+    policy: str
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,7 @@ class Flavor:
     ephemeral_gb: int
     swap_mb: int
     extra_specs: Mapping[str, str]
+    is_public: bool = True
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,12 @@ class ComputeClient(HostJobsClient):
         """Of all: uuids, which are those of their resource providers."""
         return {str(row["id"]) for row in self._rows("/v2.1/os-hypervisors", "hypervisors")}
 
+    def hosts_up(self) -> dict[str, bool]:
+        """{name of a compute service's host: it lives and takes servers}"""
+        params = {"binary": "nova-compute"}
+        rows = self._http.get("/v2.1/os-services", params=params, version=_EVERYWHERE)["services"]
+        return {row["host"]: (row["state"], row["status"]) == ("up", "enabled") for row in rows}
+
     # --------------------------------------------------------------------------------------- flavors
 
     def flavor(self, name_or_id: str) -> Flavor | None:
@@ -101,7 +117,16 @@ class ComputeClient(HostJobsClient):
         return next((_flavor(row) for row in rows if row["name"] == name_or_id), None)
 
     def create_flavor(
-        self, flavor_id: str, name: str, vcpus: int, ram_mb: int, disk_gb: int, *, public: bool = False
+        self,
+        flavor_id: str,
+        name: str,
+        vcpus: int,
+        ram_mb: int,
+        disk_gb: int,
+        *,
+        ephemeral_gb: int = 0,
+        swap_mb: int = 0,
+        public: bool = False,
     ) -> None:
         """One of this id that is there already is taken for ours, made before a crash."""
         flavor = {
@@ -111,6 +136,8 @@ class ComputeClient(HostJobsClient):
             "ram": ram_mb,
             "disk": disk_gb,
             "os-flavor-access:is_public": public,
+            **({"OS-FLV-EXT-DATA:ephemeral": ephemeral_gb} if ephemeral_gb else {}),
+            **({"swap": swap_mb} if swap_mb else {}),
         }
         try:
             self._http.request("POST", "/v2.1/flavors", json={"flavor": flavor}, version=_FLAVORS)
@@ -126,6 +153,12 @@ class ComputeClient(HostJobsClient):
 
     def delete_flavor(self, flavor_id: str) -> None:
         self._delete(f"/v2.1/flavors/{_quoted(flavor_id)}")
+
+    def flavor_access(self, flavor_id: str) -> set[str]:
+        """Projects that may use a flavor that is not public; none where there is no such flavor."""
+        path = f"/v2.1/flavors/{_quoted(flavor_id)}/os-flavor-access"
+        answer = self._http.answer("GET", path, accept=(404,))
+        return set() if answer.status == 404 else {row["tenant_id"] for row in decode(answer)["flavor_access"]}
 
     def add_flavor_access(self, flavor_id: str, project_id: str) -> None:
         """Access that the project has already is fine."""
@@ -147,6 +180,11 @@ class ComputeClient(HostJobsClient):
     def servers_of_flavor(self, flavor_id: str) -> list[Server]:
         """Of all projects."""
         wanted = {"flavor": flavor_id, "all_tenants": "true"}
+        return [_server(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)]
+
+    def servers_of_host(self, host: str) -> list[Server]:
+        """Of all projects, on the compute service of this name."""
+        wanted = {"host": host, "all_tenants": "true"}
         return [_server(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)]
 
     def server_ids(self) -> set[str]:
@@ -181,15 +219,23 @@ class ComputeClient(HostJobsClient):
         params = [*(wanted or {}).items(), ("limit", _PAGE)]
         return self._http.rows(path, key, params, more=f"{key}_links", version=version)
 
+    def create_image(self, server_id: str, name: str, metadata: Mapping[str, str]) -> None:
+        """Of its disk; answered before it is made. Raises `RemoteError` when something else is being done to it."""
+        body = {"createImage": {"name": name, "metadata": dict(metadata)}}
+        self._http.request("POST", f"/v2.1/servers/{_quoted(server_id)}/action", json=body)
+
     def delete_server(self, server_id: str) -> None:
         """Answered before it is gone: ask again until it is not found."""
         self._delete(f"/v2.1/servers/{_quoted(server_id)}")
 
     # ------------------------------------------------------------------------------------ aggregates
 
-    def aggregate_by_name(self, name: str) -> Aggregate | None:
+    def aggregates(self) -> list[Aggregate]:
         rows = self._http.get("/v2.1/os-aggregates", version=_AGGREGATES)["aggregates"]
-        return next((_aggregate(row) for row in rows if row["name"] == name), None)
+        return [_aggregate(row) for row in rows]
+
+    def aggregate_by_name(self, name: str) -> Aggregate | None:
+        return next((each for each in self.aggregates() if each.name == name), None)
 
     def create_aggregate(self, name: str, zone: str | None = None) -> Aggregate:
         body = {"aggregate": {"name": name, "availability_zone": zone}}
@@ -208,6 +254,10 @@ class ComputeClient(HostJobsClient):
         except NotFound:
             return
 
+    def set_aggregate_metadata(self, aggregate_id: int, values: Mapping[str, str | None]) -> None:
+        """None takes a key out; others stay."""
+        self._aggregate_action(aggregate_id, {"set_metadata": {"metadata": dict(values)}})
+
     def delete_aggregate(self, aggregate_id: int) -> None:
         """With its hosts taken out first: Nova refuses it while there are any."""
         answer = self._http.answer("GET", f"/v2.1/os-aggregates/{aggregate_id}", version=_AGGREGATES, accept=(404,))
@@ -216,6 +266,22 @@ class ComputeClient(HostJobsClient):
         for host in decode(answer)["aggregate"]["hosts"]:
             self.remove_host(aggregate_id, host)
         self._delete(f"/v2.1/os-aggregates/{aggregate_id}")
+
+    def server_groups(self) -> list[ServerGroup]:
+        """Of this client's own project."""
+        found: list[ServerGroup] = []
+        while True:
+            params = {"limit": _PAGE, "offset": len(found)}
+            rows = self._http.get("/v2.1/os-server-groups", params=params, version=_GROUPS)["server_groups"]
+            found += [ServerGroup(row["id"], row["name"], row["policy"]) for row in rows]
+            if len(rows) < _PAGE:
+                return found
+
+    def create_server_group(self, name: str, policy: str) -> str:
+        """Its id. Another one of this name may be there."""
+        body = {"server_group": {"name": name, "policy": policy}}
+        made = self._http.request("POST", "/v2.1/os-server-groups", json=body, version=_GROUPS)
+        return str(made["server_group"]["id"])
 
     def delete_server_group(self, group_id: str) -> None:
         self._delete(f"/v2.1/os-server-groups/{_quoted(group_id)}")
@@ -313,6 +379,7 @@ def _flavor(row: Mapping[str, Any]) -> Flavor:
         ephemeral_gb=row["OS-FLV-EXT-DATA:ephemeral"],
         swap_mb=int(row["swap"] or 0),
         extra_specs=row["extra_specs"],
+        is_public=row["os-flavor-access:is_public"],
     )
 
 

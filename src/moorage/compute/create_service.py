@@ -73,8 +73,8 @@ class CreateService:
         """
         image, flavor, zone, host, needs = self._looked_up(caller, new, may_force_host=may_force_host)
         most_members = self._groups.most_members(caller.project_id) if "group" in new.scheduler_hints else 0
-        others = self._quotas.held_by_others(caller.project_id)
         now, one = self._clock.now(), of_flavor(flavor)
+        others = self._quotas.held_by_others(caller.project_id, one)
         wanted = [self._new_server(caller, new, flavor, zone, host, index, now) for index in range(new.count)]
         reservation_id = f"r-{self._ids.uuid()[:8]}"
         properties = None if image is None else dict(image.properties)
@@ -85,7 +85,7 @@ class CreateService:
                 connection, caller.project_id, one, min(new.least, new.count), new.count, others
             )
             self._quotas.check_metadata(connection, caller.project_id, new.metadata)
-            group = self._groups.wanted_by(connection, caller, new.scheduler_hints)
+            group = self._groups.wanted_by(connection, caller, new.scheduler_hints, flavor.id)
             key_data = _key_data(connection, caller, new.key_name)
             made = [replace(server, key_data=key_data) for server in wanted[:count]]
             store.insert_servers(connection, made, one)

@@ -110,12 +110,13 @@ class FlavorService:
         def work(connection: Connection) -> list[str]:
             if _locked(connection, flavor_id).is_public:
                 raise Conflict("Can not add access to a public flavor.")
-            if project_id in store.access(connection, flavor_id):
+            before = store.access(connection, flavor_id)
+            if project_id in before:
                 raise Conflict(
                     f"Flavor access already exists for flavor {flavor_id} and project {project_id} combination."
                 )
             store.add_access(connection, flavor_id, project_id)
-            return store.access(connection, flavor_id)
+            return sorted([*before, project_id])
 
         return in_transaction(self._engine, work)
 

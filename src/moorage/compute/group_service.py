@@ -78,8 +78,13 @@ class GroupService:
         if not in_transaction(self._engine, lambda connection: store.delete_group(connection, group_id)):
             raise _missing(group_id)
 
-    def wanted_by(self, connection: Connection, caller: Caller, hints: Mapping[str, object]) -> ServerGroup | None:
-        """The group that a request to make servers names in its hints, locked until the transaction ends."""
+    def wanted_by(
+        self, connection: Connection, caller: Caller, hints: Mapping[str, object], flavor_id: str
+    ) -> ServerGroup | None:
+        """The group that a request to make servers names in its hints, locked until the transaction ends.
+
+        That of a reservation belongs to the reservation service, and is for whoever may use the reservation's flavor.
+        """
         wanted = hints.get("group")
         if wanted is None:
             return None
@@ -88,7 +93,8 @@ class GroupService:
         group = store.group(connection, wanted, lock=True)
         if group is None:
             raise Invalid(f"Instance group {wanted} could not be found.")
-        if group.project_id != caller.project_id and not caller.is_admin:
+        is_reservations = group.name == f"reservation:{flavor_id}"
+        if group.project_id != caller.project_id and not is_reservations and not caller.is_admin:
             raise Forbidden(f"Instance group {wanted} belongs to another project.")
         return group
 

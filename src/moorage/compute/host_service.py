@@ -19,7 +19,7 @@ from moorage.compute.model import (
     Flavor,
     Host,
 )
-from moorage.compute.moves import is_evacuated
+from moorage.compute.moves import is_waiting_for
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids
@@ -91,6 +91,11 @@ class HostService:
     def is_heard(self, forced_down: bool, heartbeat_at: datetime) -> bool:
         return not forced_down and self._clock.now() - heartbeat_at <= self._up_window
 
+    def down(self) -> list[str]:
+        """Names of the hosts that are down."""
+        with read(self._engine) as connection:
+            return host_store.down_since(connection, self._clock.now() - self._up_window)
+
     def set_service(
         self,
         service_uuid: str,
@@ -145,8 +150,8 @@ class HostService:
     def delete_service(self, name: str) -> None:
         """Forget a host that has no servers; its providers in Placement follow. An agent that still runs comes back.
 
-        One that servers were evacuated from may be gone for good, and is forgotten too: with what their moves hold of
-        it. If it does come back, it cleans up before it is known again.
+        One that is down may be gone for good, and is forgotten too when all that is left of moves is what it was to clean
+        up: with what they hold of it. If it does come back, it cleans up before it is known again.
         """
 
         def work(connection: Connection) -> None:
@@ -157,7 +162,8 @@ class HostService:
                 raise Conflict(
                     "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
                 )
-            going = [move for move in move_store.open_moves_of_host(connection, name) if not is_evacuated(move)]
+            moves = move_store.open_moves_of_host(connection, name)
+            going = [move for move in moves if self.is_up(host) or not is_waiting_for(move, name)]
             if going:
                 servers = ", ".join(sorted({move.server_id for move in going}))
                 raise Conflict(

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from moorage.compute.model import Aggregate, Host, HostReport
@@ -28,6 +28,9 @@ _BEAT = (
     update(hosts)
     .where(hosts.c.name.in_(bindparam("names", expanding=True)))
     .values(heartbeat_at=bindparam("moment", type_=hosts.c.heartbeat_at.type))
+)
+_DOWN = select(hosts.c.name).where(
+    or_(hosts.c.forced_down, hosts.c.heartbeat_at < bindparam("moment", type_=hosts.c.heartbeat_at.type))
 )
 _UPDATE = update(hosts).where(hosts.c.name == bindparam("of_name"))
 _DELETE = delete(hosts).where(hosts.c.name == bindparam("of_name"))
@@ -97,6 +100,11 @@ def delete_host(connection: Connection, name: str) -> None:
 
 def all_hosts(connection: Connection) -> list[Host]:
     return [host_of(row) for row in connection.execute(_ALL)]
+
+
+def down_since(connection: Connection, moment: datetime) -> list[str]:
+    """Names of hosts that were not heard of since then, or are forced down."""
+    return list(connection.execute(_DOWN, {"moment": moment}).scalars())
 
 
 def set_service(connection: Connection, name: str, **values: Any) -> None:

@@ -27,6 +27,19 @@ class Accelerators(StrEnum):
     REFUSED = "refused with them"
 
 
+class HostDies(StrEnum):
+    """What becomes of an operation whose host dies before it is done: see `dead_hosts`, and for moves `moves`."""
+
+    #: It is the server's own host: it waits with its server, which can be evacuated, deleted or have its state reset.
+    WAITS = "waits for it"
+    ELSEWHERE = "goes to another host, else ERROR"
+    AT_ONCE = "done without it"
+    #: The state changes; the host does the rest when it is back, before whatever is asked of it from then on.
+    RECORDED = "done at once, by the host when it is back"
+    MOVES = "see moves"
+    NOBODY = "needs none"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """One operation that a host carries out, or several one after another (`moves`)."""
@@ -49,6 +62,7 @@ class Operation:
     ignores_lock: bool = False
     needs_launch: bool = True  #: only for servers that were built once
     needs_host: bool = True
+    host_dies: HostDies = HostDies.WAITS
     #: What the hypervisor must be able to do: `moorage.agent.virt.driver.Capability`.
     capability: str | None = None
 
@@ -66,11 +80,13 @@ CREATE = Operation(
     name="create", key="POST /servers", kind="build", event="compute__do_build_and_run_instance",
     allowed=frozenset({VmState.BUILDING}), task=TaskState.SPAWNING, ends=_ACTIVE, fails=_ERROR,
     accelerators=Accelerators.ATTACHED, needs_launch=False, needs_host=False,
+    host_dies=HostDies.ELSEWHERE,
 )  # fmt: skip
 DELETE = Operation(
     name="delete", key="DELETE, forceDelete", kind="destroy", event="compute_terminate_instance", code=204,
     allowed=_ANY, task=TaskState.DELETING, tolerates=frozenset(TaskState), ends=VmState.DELETED, fails=_ERROR,
     accelerators=Accelerators.RELEASED, needs_launch=False, needs_host=False,
+    host_dies=HostDies.AT_ONCE,
 )  # fmt: skip
 #: A deletion where the operator keeps deleted servers for a while. They hold what they held, for a restored one
 #: starts where it is; what the library's specification says of restore is what `UNSHELVE` does.
@@ -78,10 +94,12 @@ SOFT_DELETE = Operation(
     name="delete", key="DELETE", kind="soft-delete", event="compute_soft_delete_instance", code=204,
     allowed=_ANY - {VmState.SHELVED_OFFLOADED, _RESIZED}, task=TaskState.SOFT_DELETING, tolerates=frozenset(TaskState),
     ends=VmState.SOFT_DELETED, fails=_ERROR, accelerators=_KEPT,
+    host_dies=HostDies.RECORDED,
 )  # fmt: skip
 RESTORE = Operation(
     name="restore", key="restore", kind="restore", event="compute_restore_instance",
     allowed=frozenset({VmState.SOFT_DELETED}), task=TaskState.RESTORING, ends=_ACTIVE, accelerators=_KEPT,
+    host_dies=HostDies.RECORDED,
 )  # fmt: skip
 START = Operation(
     name="start", key="os-start", kind="start", event="compute_start_instance",
@@ -159,6 +177,7 @@ SHELVE_OFFLOAD = Operation(
     name="shelveOffload", key="shelveOffload", kind="offload", event="compute_shelve_offload_instance",
     allowed=frozenset({VmState.SHELVED}), task=TaskState.SHELVING_OFFLOADING, ends=VmState.SHELVED_OFFLOADED,
     accelerators=Accelerators.RELEASED,
+    host_dies=HostDies.AT_ONCE,
 )  # fmt: skip
 UNSHELVE = Operation(
     name="unshelve", key="unshelve (on its host)", kind="unshelve", event="compute_unshelve_instance",
@@ -168,35 +187,42 @@ UNSHELVE_OFFLOADED = Operation(
     name="unshelve", key="unshelve (offloaded)", kind="", event="compute_unshelve_instance",
     allowed=frozenset({VmState.SHELVED_OFFLOADED}), task=TaskState.UNSHELVING, ends=_ACTIVE,
     accelerators=Accelerators.ATTACHED, needs_host=False,
+    host_dies=HostDies.MOVES,
 )  # fmt: skip
 RESIZE = Operation(
     name="resize", key="resize", kind="", event="compute_prep_resize",
     allowed=frozenset({_ACTIVE, _STOPPED}), task=TaskState.RESIZE_PREP, ends=_RESIZED,
     accelerators=Accelerators.REATTACHED, capability="snapshot",
+    host_dies=HostDies.MOVES,
 )  # fmt: skip
 MIGRATE = Operation(
     name="migrate", key="migrate", kind="", event="compute_prep_resize",
     allowed=frozenset({_ACTIVE, _STOPPED}), task=TaskState.RESIZE_PREP, ends=_RESIZED,
     accelerators=Accelerators.REATTACHED, capability="snapshot",
+    host_dies=HostDies.MOVES,
 )  # fmt: skip
 CONFIRM_RESIZE = Operation(
     name="confirmResize", key="confirmResize", kind="", event="compute_confirm_resize", code=204,
     allowed=frozenset({_RESIZED}), task=None, ends=_ACTIVE, accelerators=_KEPT,
+    host_dies=HostDies.NOBODY,
 )  # fmt: skip
 REVERT_RESIZE = Operation(
     name="revertResize", key="revertResize", kind="", event="compute_revert_resize",
     allowed=frozenset({_RESIZED}), task=TaskState.RESIZE_REVERTING, ends=_ACTIVE,
     accelerators=Accelerators.REATTACHED,
+    host_dies=HostDies.MOVES,
 )  # fmt: skip
 EVACUATE = Operation(
     name="evacuate", key="evacuate", kind="", event="compute_rebuild_instance", code=200,
     allowed=frozenset({_ACTIVE, _STOPPED, _ERROR}), task=TaskState.REBUILDING, tolerates=frozenset(TaskState),
     ends=_STOPPED, fails=_ERROR, accelerators=Accelerators.REATTACHED,
+    host_dies=HostDies.MOVES,
 )  # fmt: skip
 LIVE_MIGRATE = Operation(
     name="os-migrateLive", key="os-migrateLive", kind="", event="compute_live_migration",
     allowed=frozenset({_ACTIVE, _PAUSED}), task=TaskState.MIGRATING, ends=_ACTIVE, stays=frozenset({_PAUSED}),
     accelerators=Accelerators.REFUSED, capability="live-migration",
+    host_dies=HostDies.MOVES,
 )  # fmt: skip
 
 OPERATIONS = (

@@ -16,6 +16,8 @@ FORGET_IMAGE = "forget-image"  #: a job there: the image of a server that is no 
 JOB_BUILD = "build"  #: schedule the server, then have its host build it
 JOB_RELEASE = "release"  #: give the server's allocation back
 JOB_PUBLISH_STATUS = "publish-status"  #: tell Placement whether a host is disabled
+#: A host's job that is about none of its servers: see `provider_config_service`.
+PROVIDER_CONFIG = "provider-config"
 JOB_FORGET_HOST = "forget-host"  #: take the providers of a host that is no more out of Placement
 MAX_CONSOLE_BYTES = 64 * 1024
 

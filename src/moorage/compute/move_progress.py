@@ -11,12 +11,12 @@ from sqlalchemy import Connection
 
 from moorage.compute import action_store, lifecycle, move_store, moves, store
 from moorage.compute.messages import host_job
-from moorage.compute.model import MOVE_QUEUE, Fault, Server, VmState
+from moorage.compute.model import JOB_RELEASE, MOVE_QUEUE, Fault, Placed, Server, VmState
 from moorage.compute.moves import EVENTS, STEPS, Move, MoveKind, Step, Where
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
 from moorage.core.ids import Ids
-from moorage.jobs.model import NewJob
+from moorage.jobs.model import JobState, NewJob
 
 
 def clean_queue(host: str) -> str:
@@ -132,13 +132,68 @@ class MoveProgress:
             return [MOVE_QUEUE]  # that step ends by itself
         return [self.begin(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
 
-    def give_up(self, connection: Connection, move: Move, behind: Move, server: Server) -> list[str]:
-        """Its destination is down: the server gets back what it had, after `behind` has taken over what it holds there.
-        Both are the server's own jobs, one after the other. What was accepted meanwhile begins then.
+    def leave_behind(
+        self,
+        connection: Connection,
+        server: Server,
+        host: str,
+        placed: Placed | None,
+        ids: Mapping[str, str],
+        *,
+        apart: bool = False,
+    ) -> str:
+        """What may be of it on `host`, which is down, goes when that is back, before it counts as up; what is held there,
+        `placed`, nobody is offered until then. Answers whom to hint at. `ids`: as for `host_job`.
         """
-        move = replace(move, details={**move.details, "abandoned": True})
-        kept = self.begin(connection, behind, server, "keep")
-        return [kept, self.begin(connection, move, server, "give-back")]
+        now = self._clock.now()
+        behind = Move(
+            self._ids.uuid(), 0, server.id, MoveKind.DELETION, "accepted", None, True, host, None, None,
+            server.vm_state, server.flavor, server.flavor, placed, None, dict(ids), server.user_id, server.project_id,
+            now, now,
+        )  # fmt: skip
+        move_store.insert_move(connection, behind)
+        queue = self.begin(connection, behind, server, "keep", apart=apart)
+        for job in store.BUILD_JOBS.story(connection, server.id):
+            if job.kind == JOB_RELEASE and job.state is JobState.READY:
+                # Whoever deleted it gives back what it holds: of what is kept, nothing any more.
+                store.BUILD_JOBS.revoke_one(connection, job.id, now)
+                release = NewJob(self._ids.uuid(), job.queue, job.kind, job.key, job.payload)
+                store.BUILD_JOBS.enqueue(connection, release, now)
+        return queue
+
+    def go_on_without(self, connection: Connection, move: Move, server: Server, reason: str | None) -> list[str]:
+        """The host of its step is dead (`Step.without`). `reason`: why it fails; None: another move begins after it.
+
+        First what is held there is taken over by what is left behind, then the move goes on: both are the server's own
+        jobs, one after the other. Answers whom to hint at.
+        """
+        now = self._clock.now()
+        step = STEPS[move.kind][move.step or ""]
+        host = moves.host_of(move, step, server.host) or ""
+        store.HOST_JOBS.revoke(connection, server.id, host, now)
+        placed = move.new_placed if host == move.dest_host else move.old_placed
+        kept = self.leave_behind(connection, server, host, placed, _ids(move))
+        if reason is not None:
+            action_store.finish_event(connection, move.details["action_id"], EVENTS[step.name], now, error=reason)
+            details = {**move.details, "error": move.details.get("error") or reason}
+        else:
+            details = {**move.details, "abandoned": True}
+        return [kept, self.begin(connection, replace(move, details=details), server, step.without or "give-back")]
+
+    def arrived_dead(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
+        """It was handed over to a host that died then: it is there if anywhere. Answers whom to hint at."""
+        hinted = self._arrived(connection, move, server, VmState.ERROR, {})
+        fault = Fault(500, reason, f"move {move.id}, {move.step}", self._clock.now())
+        store.update_server(connection, server.id, self._clock.now(), fault=fault)
+        return hinted
+
+    def back_on_a_dead_host(self, connection: Connection, move: Move, server: Server, reason: str) -> None:
+        """It was on its way home, and home died: there it is, to be evacuated, unless that host comes back and ends it."""
+        now = self._clock.now()
+        self._is_back(connection, move, server)
+        fault = Fault(500, reason, f"move {move.id}, {move.step}", now)
+        task = STEPS[move.kind][move.step or ""].task
+        store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=task, fault=fault)
 
     def given_back(self, connection: Connection, move: Move, server: Server) -> list[str]:
         """The server has what it had, where it was; the move is over. Answers whom to hint at."""
@@ -167,7 +222,8 @@ class MoveProgress:
         self, connection: Connection, move: Move, server: Server, state: VmState, result: Mapping[str, Any]
     ) -> list[str]:
         now = self._clock.now()
-        power = lifecycle.POWER_STATES.get(move.old_state if state is VmState.RESIZED else state)
+        as_before = state in (VmState.RESIZED, VmState.ERROR)
+        power = lifecycle.POWER_STATES.get(move.old_state if as_before else state)
         changes: dict[str, Any] = {
             "host": move.dest_host, "placed": move.new_placed, "devices": result.get("devices") or [],
             "flavor": asdict(move.new_flavor), "flavor_id": move.new_flavor.id,

@@ -133,15 +133,7 @@ class MoveService:
         """Raises `Conflict` for a move that has to come to its end first."""
         if not is_built_again(move) or self._is_up(connection, move.dest_host):
             return self._progress.cut_short(connection, move, server)
-        now, host = self._clock.now(), move.dest_host or ""
-        store.HOST_JOBS.revoke(connection, server.id, host, now)
-        # What may be of it at that destination stays held, and goes when that is back, as if it had been deleted there.
-        behind = replace(
-            move, id=self._ids.uuid(), kind=MoveKind.DELETION, status="accepted", step=None, source_host=host,
-            dest_host=None, wanted_host=None, old_placed=move.new_placed, new_placed=None, created_at=now, updated_at=now,
-        )  # fmt: skip
-        move_store.insert_move(connection, behind)
-        return self._progress.give_up(connection, move, behind, server)
+        return self._progress.go_on_without(connection, move, server, None)
 
     def unshelve(self, caller: Caller, request_id: str, server_id: str, to: Destination) -> None:
         """On its host, if it is still there; else as a new server is built, from the image of its disk.

@@ -17,7 +17,7 @@ Spec: docs/specs/accelerator-attach.md, R44 to R46
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -67,7 +67,7 @@ class Move:
     old_placed: Placed | None
     new_placed: Placed | None
     #: action_id, request_id; image_properties; transit_image_id; target; ends: the state of an evacuated server;
-    #: may_stay: whether it may end where it began; abandoned: see `BACK`
+    #: may_stay: whether it may end where it began; abandoned: see `BACK`; died: destinations of `again` that died
     details: Mapping[str, Any]
     user_id: str
     project_id: str
@@ -83,6 +83,9 @@ class Step:
     then: str | None
     otherwise: str | None  #: after a failure; None: the server is in ERROR, and the move is left to its deletion
     task: TaskState | None = None  #: of the server; None: as it was
+    #: In its place where its host died, and the server is elsewhere; what may be of it there is left behind. None: the
+    #: server is on that host, so it waits with it, or is evacuated.
+    without: str | None = None
 
 
 _PREP, _OUT, _IN, _BACK = (
@@ -94,18 +97,18 @@ _PREP, _OUT, _IN, _BACK = (
 _GIVE_BACK = Step("give-back", Where.HERE, "error", None, None)
 _SETTLE = Step("settle", Where.HERE, "", None, None)
 #: Of a server that is deleted on its way there, or back: what may be of it where it is not goes.
-_DROP = Step("drop", Where.ELSEWHERE, "error", "settle", "drop")
+_DROP = Step("drop", Where.ELSEWHERE, "error", "settle", "drop", without="settle")
 
 _COLD = (
     Step("place", Where.HERE, "pre-migrating", "move-out", "give-back", _PREP),
     Step("move-out", Where.SOURCE, "migrating", "move-in", "give-back", _OUT),
-    Step("move-in", Where.DESTINATION, "post-migrating", None, "move-back", _IN),
+    Step("move-in", Where.DESTINATION, "post-migrating", None, "move-back", _IN, without="move-back"),
     Step("move-back", Where.SOURCE, "post-migrating", "give-back", None, _IN),
     _GIVE_BACK,
     Step("clean", Where.SOURCE, "confirming", "settle", "clean"),
     _SETTLE,
     _DROP,
-    Step("unmake", Where.DESTINATION, "reverting", "swap", None, _BACK),
+    Step("unmake", Where.DESTINATION, "reverting", "swap", None, _BACK, without="swap"),
     Step("swap", Where.HERE, "reverting", "go-back", None, _BACK),
     Step("go-back", Where.SOURCE, "reverting", "settle", None, _BACK),
     # In place of move-in, move-back, unmake and go-back, where both flavors are on one host.
@@ -125,17 +128,18 @@ _IN_PLACE: Mapping[str, str] = {
 }
 _LIVE = (
     Step("place", Where.HERE, "preparing", "receive", "give-back", TaskState.MIGRATING),
-    Step("receive", Where.DESTINATION, "preparing", "hand-over", "give-back", TaskState.MIGRATING),
+    Step("receive", Where.DESTINATION, "preparing", "hand-over", "give-back", TaskState.MIGRATING, without="give-back"),
     Step("hand-over", Where.SOURCE, "running", "take-over", "unmake", TaskState.MIGRATING),
     Step("take-over", Where.DESTINATION, "running", "settle", None, TaskState.MIGRATING),
-    Step("unmake", Where.DESTINATION, "failed", "give-back", None, TaskState.MIGRATING),
+    Step("unmake", Where.DESTINATION, "failed", "give-back", None, TaskState.MIGRATING, without="give-back"),
     _GIVE_BACK,
     _SETTLE,
     _DROP,
 )
+_SPAWN = TaskState.REBUILD_SPAWNING
 _EVACUATION = (
     Step("place", Where.HERE, "pre-migrating", "build-again", "give-back", TaskState.REBUILDING),
-    Step("build-again", Where.DESTINATION, "pre-migrating", None, "give-back", TaskState.REBUILD_SPAWNING),
+    Step("build-again", Where.DESTINATION, "pre-migrating", None, "give-back", _SPAWN, without="give-back"),
     Step("give-back", Where.HERE, "failed", None, None),
     Step("clean", Where.SOURCE, "done", "settle", "clean"),
     _SETTLE,
@@ -143,7 +147,7 @@ _EVACUATION = (
 )
 _UNSHELVE = (
     Step("place", Where.HERE, "pre-migrating", "build-again", "give-back", TaskState.UNSHELVING),
-    Step("build-again", Where.DESTINATION, "migrating", "settle", "give-back", TaskState.SPAWNING),
+    Step("build-again", Where.DESTINATION, "migrating", "settle", "give-back", TaskState.SPAWNING, without="give-back"),
     _GIVE_BACK,
     _SETTLE,
     _DROP,
@@ -179,6 +183,12 @@ BACK: Mapping[str, str] = {
 }
 #: Steps after which a server is where it belongs, and only what is left elsewhere is seen to.
 _DECIDED = frozenset({"clean", "settle", "drop"})
+
+#: Destinations of one request, where each dies while the server is built there.
+MOST_DESTINATIONS = 3
+
+#: Steps that bring a server back to its old host: it is nowhere else any more.
+HOMEWARD = frozenset({"strip", "go-back", "return"})
 
 #: Statuses of moves whose servers are expected at their destination.
 ON_THE_WAY = frozenset({"pre-migrating", "migrating", "post-migrating", "preparing", "running"})
@@ -247,14 +257,28 @@ def host_of(move: Move, step: Step, server_host: str | None) -> str | None:
     return hosts.get(step.where)
 
 
-def is_evacuated(move: Move) -> bool:
-    """Whether it only waits for the old host to return and clean up, which that may never do."""
-    return move.kind in LEAVE_BEHIND and move.status == "done"
-
-
 def is_built_again(move: Move) -> bool:
     """Whether it is an evacuation whose destination is at work: if that dies too, nobody says how it ends."""
     return move.kind is MoveKind.EVACUATION and move.step == "build-again"
+
+
+def is_waiting_for(move: Move, host: str) -> bool:
+    """Whether all that is left of it is what that host, its old one, has to clean up, which it may never do."""
+    return move.step == "clean" and move.source_host == host
+
+
+def again(move: Move, new_id: str, now: datetime) -> Move | None:
+    """The same once more, where the destination died that the server was being built at; None: it ends there, for it was
+    to go to that one only, or too many have died.
+    """
+    died = [*move.details.get("died", ()), move.dest_host]
+    if move.step != "build-again" or move.wanted_host or is_abandoned(move) or len(died) >= MOST_DESTINATIONS:
+        return None
+    details = {**move.details, "died": died}
+    return replace(
+        move, id=new_id, status="accepted", step=None, dest_host=None, new_placed=None, details=details,
+        created_at=now, updated_at=now,
+    )  # fmt: skip
 
 
 def is_undecided(move: Move) -> bool:

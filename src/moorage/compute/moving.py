@@ -152,12 +152,23 @@ class MovingDuty:
 
     def _keep(self, job: Job, move: Move, server: Server) -> list[str]:
         """What a deleted server held on a host that is down nobody is offered before that host has cleaned up."""
-        self._placement.hand_over(server.id, move.id, MOVE_TYPE)
+        self._placement.hand_over(self._who_holds(move, server), move.id, MOVE_TYPE)
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
             return self._progress.advance(connection, move, server, {}, None, apart=True)
 
         return self._done(job, work)
+
+    def _who_holds(self, move: Move, server: Server) -> str:
+        """What `keep` is about: the server itself, or another move of it, of which it was to come back."""
+        if move.old_placed is not None:
+            with read(self._engine) as connection:
+                others = [other.id for other in move_store.open_moves(connection, server.id) if other.id != move.id]
+            for consumer in (server.id, *others) if others else ():
+                holder = self._placement.holder(consumer)
+                if holder is not None and holder.allocations.keys() == move.old_placed.allocations.keys():
+                    return consumer
+        return server.id
 
     def _swap(self, job: Job, move: Move, server: Server) -> list[str]:
         """The server gives up what it holds at the destination and holds what it had; in one step, so once."""

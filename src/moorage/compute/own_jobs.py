@@ -14,6 +14,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.db.transactions import in_transaction, read
 from moorage.jobs.model import FENCED_CODE, Job, JobState
+from moorage.telemetry import tracing
 from moorage.telemetry.logs import request_context
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,8 @@ class OwnJobs:
         before = request_context.get()
         request_context.set(("compute", str(job.payload.get("request_id", ""))))
         try:
-            work()
+            with tracing.job(job.kind, job.payload):
+                work()
         except MoorageError as error:
             if error.error_code == FENCED_CODE:
                 log.warning("somebody else has this job by now", extra={"job": job.id, "epoch": job.epoch})

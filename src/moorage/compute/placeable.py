@@ -7,7 +7,7 @@ from typing import Protocol
 from moorage.compute.model import Flavor
 from moorage.compute.server_request import Image
 from moorage.core.errors import Invalid
-from moorage.scheduler.extra_specs import POLICY_KEY, read
+from moorage.scheduler.device_profiles import specs_of_profile
 from moorage.scheduler.flavor_resources import PROFILE_KEY
 
 _GB = 1 << 30
@@ -43,24 +43,11 @@ def check_size(image: Image, flavor: Flavor) -> None:
 
 
 def with_device_profile(flavor: Flavor, profiles: ProfileLookup) -> Flavor:
-    """The server's own copy of `flavor`, with the groups of its device profile as extra specs of it.
-
-    Group n has the suffix ``device_profile_<n>``, as in Nova; ``accel:`` keys of the profile get it too. So what is
-    asked of Placement, and what the host plugs, is read from one place, whatever becomes of the profile later.
-    """
+    """The server's own copy of `flavor`, with the groups of its device profile as extra specs of it."""
     name = flavor.extra_specs.get(PROFILE_KEY)
     if name is None:
         return flavor
     groups = profiles.profile_groups(name)
     if groups is None:
         raise Invalid(f"{PROFILE_KEY}={name}: there is no device profile of this name; make it, or name another one")
-    added = {}
-    for number, group in enumerate(groups):
-        for key, value in group.items():
-            kind, _, rest = key.partition(":")
-            added[f"{kind}device_profile_{number}:{rest}"] = str(value)
-    own = read(flavor.extra_specs)
-    # Nova's rule: with one group of the flavor's own at most, nobody can have meant them to exclude each other.
-    if len([suffix for suffix in own.suffixes() if suffix]) <= 1 and own.group_policy is None:
-        added.setdefault(POLICY_KEY, "none")
-    return replace(flavor, extra_specs={**flavor.extra_specs, **added})
+    return replace(flavor, extra_specs={**flavor.extra_specs, **specs_of_profile(flavor.extra_specs, groups)})

@@ -76,7 +76,7 @@ class QuotaService:
         others = {} if force else self.held_by_others(project_id)
 
         def work(connection: Connection) -> dict[str, int]:
-            _, now = _count(connection, project_id)
+            _, now = count_project(connection, project_id)
             used = {} if force else together((now, others))
             for name, limit in limits.items():
                 if UNLIMITED < limit < used.get(name, 0):
@@ -102,10 +102,18 @@ class QuotaService:
 
     # ------------------------------------------------------------------------------------------ admit
 
-    def held_by_others(self, project_id: str) -> dict[str, int]:
-        """Of consumers that are no servers; outside of any transaction. Raises `Unavailable`."""
+    def held_by_others(self, project_id: str, asked: Amounts | None = None) -> dict[str, int]:
+        """Of consumers that are no servers; outside of any transaction. Raises `Unavailable`.
+
+        Placement adds up all that the project holds for it, its servers too. `asked`: what a request counts; where none of
+        that is limited but the number of servers, of which others hold none, it is not asked.
+        """
         if self._placement is None:
             return {}
+        if asked is not None:
+            limits = self.limits(project_id)
+            if all(limits.get(name, UNLIMITED) == UNLIMITED for name in asked if name != "instances"):
+                return {}
         usages = self._placement.project_usages(project_id)
         parts = [counted(held, servers=1) | {"instances": 0} for kind, held in usages.items() if kind not in _OWN_TYPES]
         return together(parts)
@@ -121,7 +129,7 @@ class QuotaService:
         """How many of `most` servers that count `one` each may be made, `least` at least. They are counted from now on,
         and the caller writes them down so. Raises `OverQuota`.
         """
-        kept, now = _count(connection, project_id)
+        kept, now = count_project(connection, project_id)
         limits, used = self._limits(connection, project_id), together((now, others))
         count = fitting(limits, used, one, most)
         if count < least:
@@ -151,7 +159,7 @@ class QuotaService:
             raise OverQuota(f"Maximum number of metadata items exceeds {limit}")
 
     def _admit(self, connection: Connection, project_id: str, asked: Amounts, others: Amounts) -> None:
-        _, now = _count(connection, project_id)
+        _, now = count_project(connection, project_id)
         _refuse(self._limits(connection, project_id), together((now, others)), asked)
 
     def _limits(self, connection: Connection, project_id: str) -> dict[str, int]:
@@ -178,7 +186,7 @@ def counts(server: Uncounted) -> dict[str, int]:
     return together([base, *of_moves])
 
 
-def _count(connection: Connection, project_id: str) -> tuple[dict[str, int], dict[str, int]]:
+def count_project(connection: Connection, project_id: str) -> tuple[dict[str, int], dict[str, int]]:
     """(what is written down, what the servers count now), under the project's lock. The two differ by servers that
     others change at this moment: of those what was committed counts.
     """

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine
 
 from moorage.compute import lifecycle, store
+from moorage.compute.delete_service import DeleteService
 from moorage.compute.model import VmState
 from moorage.compute.operate_service import OperateService
 from moorage.core.caller import Caller
@@ -34,6 +35,7 @@ class ReclaimDuty:
         self,
         engine: Engine,
         clock: Clock,
+        deletion: DeleteService,
         operations: OperateService,
         *,
         after_s: float,
@@ -42,13 +44,14 @@ class ReclaimDuty:
     ) -> None:
         self._engine = engine
         self._clock = clock
+        self._deletion = deletion
         self._operations = operations
         self._after = timedelta(seconds=after_s)
         self._offload_after = timedelta(seconds=offload_after_s)
         self._period = timedelta(seconds=period_s)
 
     def tick(self) -> datetime | None:
-        """A deletion that was begun is not begun again: `OperateService.delete` sees to that.
+        """A deletion that was begun is not begun again: `DeleteService.delete` sees to that.
 
         Where nothing is kept for a while it is over with what was left of a time when it was.
         """
@@ -69,7 +72,7 @@ class ReclaimDuty:
         return len(due)
 
     def _delete(self, server_id: str) -> None:
-        self._operations.delete(RECLAIMER, "", server_id, at_once=True)
+        self._deletion.delete(RECLAIMER, "", server_id, at_once=True)
 
     def _offload(self, server_id: str) -> None:
         self._operations.operate(RECLAIMER, "", server_id, lifecycle.SHELVE_OFFLOAD)

@@ -18,6 +18,7 @@ from moorage.compute.handlers import (
     instance_actions,
     keypairs,
     migrations,
+    provider_configs,
     quotas,
     server_actions,
     server_groups,
@@ -29,13 +30,14 @@ from moorage.compute.handlers import (
 )
 from moorage.compute.handlers import server_parts as parts
 from moorage.compute.handlers.views import check_query, error, word_schema_error
-from moorage.compute.rules import AGENT_RULE, EXPLAIN_RULE, MIGRATE_RULE, OWN, RULES
+from moorage.compute.rules import AGENT_RULE, EXPLAIN_RULE, MIGRATE_RULE, OWN, PROVIDER_CONFIG_RULE, RULES
 from moorage.compute.schemas import baremetal as baremetal_schemas
 from moorage.compute.schemas import events as event_schemas
 from moorage.compute.schemas import explanations as explanation_schemas
 from moorage.compute.schemas import flavors as flavor_schemas
 from moorage.compute.schemas import hosts as host_schemas
 from moorage.compute.schemas import keypairs as keypair_schemas
+from moorage.compute.schemas import provider_configs as config_schemas
 from moorage.compute.schemas import queries
 from moorage.compute.schemas import quotas as quota_schemas
 from moorage.compute.schemas import server_groups as group_schemas
@@ -236,6 +238,14 @@ _OWN_ROUTES: list[Route[ComputeService]] = [
     ),
     Route("POST", "/moorage/v1/migrate-flavors", baremetal.migrate, MIGRATE_RULE, schema=baremetal_schemas.MIGRATE),
     Route("GET", "/moorage/v1/servers/{server_id}/explanation", explanations.of_server, EXPLAIN_RULE),
+    Route(
+        "POST",
+        "/moorage/v1/hosts/{host}/provider-config",
+        provider_configs.order,
+        PROVIDER_CONFIG_RULE,
+        schema=config_schemas.ORDER,
+    ),
+    Route("GET", "/moorage/v1/hosts/{host}/provider-config/{order_id}", provider_configs.show, PROVIDER_CONFIG_RULE),
 ]
 
 API: ServiceApi[ComputeService] = ServiceApi(

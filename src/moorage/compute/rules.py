@@ -12,6 +12,7 @@ AGENT_RULE = "moorage:agent"
 #: Why a server finds a host or not; and by which names.
 EXPLAIN_RULE, EXPLAIN_HOSTS_RULE = "moorage:explain", "moorage:explain:hosts"
 MIGRATE_RULE = "moorage:migrate-flavors"
+PROVIDER_CONFIG_RULE = "moorage:provider-config"
 
 #: Reading one's own, and what everybody may know.
 _FOR_READERS = (
@@ -62,7 +63,13 @@ RULES = RuleTable(
     | {OWN + name: member for name in _FOR_MEMBERS}
     | {OWN + name: admin_or_service for name in _FOR_SERVICES}
     | {OWN + name: admin for name in _FOR_ADMINS}
-    | {AGENT_RULE: admin_or_service, EXPLAIN_RULE: reader, EXPLAIN_HOSTS_RULE: admin_or_service, MIGRATE_RULE: admin}
+    | {
+        AGENT_RULE: admin_or_service,
+        EXPLAIN_RULE: reader,
+        EXPLAIN_HOSTS_RULE: admin_or_service,
+        MIGRATE_RULE: admin,
+        PROVIDER_CONFIG_RULE: admin,
+    }
     # What is not there is not there for anybody.
     | {f"{OWN}moorage:absent": anyone}
 )

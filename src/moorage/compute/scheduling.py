@@ -23,6 +23,7 @@ from moorage.compute import action_store, retries, store
 from moorage.compute.asked import is_about_others
 from moorage.compute.assigning import Assigning, Order, waits_for_host
 from moorage.compute.group_service import LATE_CHECKS, LateObjection, always_late
+from moorage.compute.meters import Meters, Scheduled, outcome_of
 from moorage.compute.model import Fault, Server, VmState
 from moorage.compute.places import NoHost, Place
 from moorage.compute.placing import Newcomer, Outcome, Placer
@@ -65,10 +66,11 @@ class Draft:
 
 
 class Scheduling:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, placer: Placer, hints: Hints) -> None:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, placer: Placer, hints: Hints, meters: Meters) -> None:
         self._engine = engine
         self._clock = clock
         self._placer = placer
+        self._meters = meters
         self._assigning = Assigning(engine, clock, ids, hints)
 
     def drafts(
@@ -113,6 +115,7 @@ class Scheduling:
             ) in placed:  # done or not, nobody knows: those of it that are still to be done are tried again later
                 draft.outcome = error
             return frozenset()
+        self._meters.scheduled(Scheduled.PLACED, sum(len(draft.waiting) for draft in placed))
         return frozenset(draft.order.job.id for draft in placed)
 
     def build(self, draft: Draft, shared: Shared, check_turn: Callable[[], None]) -> None:
@@ -129,10 +132,12 @@ class Scheduling:
             places = draft.places or self._places(order, waiting, shared, check_turn)
         for _ in range(LATE_CHECKS):
             if isinstance(places, NoHost):
-                self.fail(order.job, self._message(order, places), places.details)
+                outcome = Scheduled.EXHAUSTED if order.tried else outcome_of(places.reasons)
+                self.fail(order.job, self._message(order, places), places.details, outcome)
                 return
             try:
                 self._assigning.assign([(order, places)])
+                self._meters.scheduled(Scheduled.PLACED, len(places))
                 return
             except LateObjection as late:
                 log.info("placed again: something changed at the last moment", extra={"server": late.server_id})
@@ -187,7 +192,7 @@ class Scheduling:
             return f"{NO_VALID_HOST} {no_host.reason}"
         return retries.exhausted_message(order.job.key, list(order.tried.values())[-1])
 
-    def fail(self, job: Job, message: str, details: str) -> None:
+    def fail(self, job: Job, message: str, details: str, outcome: Scheduled) -> None:
         """ERROR with a reason, for all of them; whatever may have been claimed is given back by the next jobs."""
         order = Order.of(job)
         details = "\n".join([*(f"{host}: {why}" for host, why in order.tried.items()), details]).strip()
@@ -205,6 +210,7 @@ class Scheduling:
                 self._assigning.enqueue_release(connection, order, server_id)
 
         in_transaction(self._engine, work)
+        self._meters.scheduled(outcome, len(order.actions))
         log.info("not placed", extra={"server": job.key, "reason": message})
 
     def _abandon(self, order: Order) -> None:

@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 from moorage.compute.agent_service import JOB_LEASE_S, AgentService
 from moorage.compute.baremetal import BareMetal
 from moorage.compute.create_service import CreateService
+from moorage.compute.delete_service import DeleteService
 from moorage.compute.domain_service import DomainService
 from moorage.compute.explain_service import ExplainService
 from moorage.compute.flavor_service import FlavorService
@@ -18,6 +19,7 @@ from moorage.compute.move_service import MoveService
 from moorage.compute.operate_service import OperateService
 from moorage.compute.placeable import ProfileLookup
 from moorage.compute.placing import Placer
+from moorage.compute.provider_config_service import ProviderConfigService
 from moorage.compute.quota import DEFAULTS
 from moorage.compute.quota_service import QuotaService, UsageLookup
 from moorage.compute.server_request import Image, ImageLookup, ImageWriter
@@ -71,12 +73,13 @@ class ComputeService:
         self.explanations = ExplainService(engine, self.creation, placer)
         self.tags = TagService(engine, clock)
         self.operations = OperateService(
-            engine, clock, ids, hints, self.hosts,
-            images=images, image_writer=image_writer, reclaim_after_s=reclaim_after_s, placement=placement,
-        )  # fmt: skip
+            engine, clock, ids, hints, images=images, image_writer=image_writer, placement=placement
+        )
+        self.deletion = DeleteService(engine, clock, ids, hints, self.hosts, reclaim_after_s=reclaim_after_s)
         self.moves = MoveService(
             engine, clock, ids, hints, self.hosts, self.quotas, names=known, profiles=profiles,
             stays_on_host=allow_resize_to_same_host,
         )  # fmt: skip
         self.agents = AgentService(engine, clock, ids, hints, job_lease_s=job_lease_s, offload_after_s=offload_after_s)
         self.domains = DomainService(engine, clock)
+        self.provider_configs = ProviderConfigService(engine, clock, ids, hints)

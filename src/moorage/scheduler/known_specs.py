@@ -48,6 +48,11 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
 _NAMESPACES = {key.partition(":")[0] for key in _KNOWN}
 
 
+def meanings() -> dict[str, str]:
+    """{key: what its value is}, for the reference of extra specs."""
+    return {key: meaning for key, (_, meaning) in _KNOWN.items()}
+
+
 def check_known(given: Mapping[str, str]) -> None:
     """Raises `Invalid` for an unknown key of a known namespace, and for a value that a known key does not have."""
     for key, value in given.items():

@@ -10,8 +10,8 @@ import pytest
 
 from moorage.agent.provider_config import load as loading
 from moorage.agent.provider_config.load import ProviderFiles, check_all, load, sample, schema
-from moorage.config import ComputeOptions
 from moorage.core.errors import StartError
+from moorage.options import ComputeOptions
 
 ENTRY = "meta: {{schema_version: '1.0'}}\nproviders:\n  - identification: {{name: {name}}}\n"
 

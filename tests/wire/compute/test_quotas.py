@@ -126,6 +126,18 @@ def test_what_others_hold_for_the_project_counts(plane, host):
     assert "already used 5 of 5 cores" in ask(plane, "small")
 
 
+def test_where_none_of_it_is_limited_placement_is_not_asked_what_others_hold(plane, host):
+    """It adds up all that a project has: of one with 20,000 servers most of what a request costs."""
+    plane.service.quotas._placement = plane.placement
+    plane.flavor("small", vcpus=2)
+    ask(plane, "small")
+    asked = [path for _, path in plane.to_placement.seen if path.startswith("/usages")]
+    limit(plane, cores=-1, ram=-1)
+    ask(plane, "small")
+    assert [path for _, path in plane.to_placement.seen if path.startswith("/usages")] == asked
+    assert len(asked) == 1
+
+
 def test_requests_at_the_same_time_do_not_exceed_a_limit_together(plane, host):
     plane.flavor("small")
     limit(plane, instances=7)

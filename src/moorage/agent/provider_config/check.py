@@ -7,13 +7,13 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from moorage.agent.provider_config.model import COMPUTE_NODE, AdditionalInventory, Fault, Place, ProviderConfig, Source
 from moorage.agent.provider_config.yaml_text import Document, Path
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 MAJOR = 1
 #: The newest minor of which all fields are known here.
@@ -37,6 +37,8 @@ def check(document: Document, file: str, schema: Mapping[str, Any]) -> Checked:
     value = _with_version_as_text(document)
     if fault := _version_fault(document, file):
         return Checked((), (fault,), ())
+    from jsonschema import Draft202012Validator  # takes longer than all that is read here, if there is a file at all
+
     validator = Draft202012Validator(schema)
     faults = [_fault(error, document, file) for error in validator.iter_errors(value) if not _follows(error)]
     records = _Records(document, file)
@@ -96,12 +98,12 @@ def _version_fault(document: Document, file: str) -> Fault | None:
     )
 
 
-def _follows(error: ValidationError) -> bool:
+def _follows(error: "ValidationError") -> bool:
     """What is not a map at all is said once."""
     return error.validator == "oneOf" and not isinstance(error.instance, dict)
 
 
-def _fault(error: ValidationError, document: Document, file: str) -> Fault:
+def _fault(error: "ValidationError", document: Document, file: str) -> Fault:
     path: Path = tuple(error.absolute_path)
     if "propertyNames" in error.absolute_schema_path:
         path = (*path, str(error.instance))
@@ -110,7 +112,7 @@ def _fault(error: ValidationError, document: Document, file: str) -> Fault:
     return Fault(file, _problem(error), remedy, document.places.get(path), path_text(path))
 
 
-def _problem(error: ValidationError) -> str:
+def _problem(error: "ValidationError") -> str:
     given = error.instance
     if error.validator == "required":
         return error.message

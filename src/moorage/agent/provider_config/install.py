@@ -84,6 +84,24 @@ def install(directory: Path, wanted: Mapping[str, bytes]) -> None:
         ) from error
 
 
+@contextlib.contextmanager
+def replaced(directory: Path, wanted: Mapping[str, bytes]) -> Iterator[None]:
+    """`wanted` in the place of the present files, nobody else changing them; as it was where what is done then fails.
+
+    Raises `StartError` where there is no such directory, or it cannot be read or written.
+    """
+    if not directory.is_dir():
+        raise StartError(f"{directory}: there is no such directory; make it, writable for its owner alone")
+    with held(directory):
+        present = contents(directory)
+        try:
+            install(directory, wanted)
+            yield
+        except BaseException:
+            install(directory, present)
+            raise
+
+
 def _replace(path: Path, data: bytes) -> None:
     """Readable by all, writable by its owner: what the agent accepts."""
     draft = path.with_name(f".{path.name}.new")

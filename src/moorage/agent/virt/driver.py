@@ -26,6 +26,8 @@ class VirtError(MoorageError):
 
 
 class NoSuchDomain(VirtError):
+    """The hypervisor has no domain of that server."""
+
     code = "virt.no_such_domain"
 
 
@@ -47,7 +49,7 @@ class Capability(StrEnum):
     SUSPEND = "suspend"
     RESCUE = "rescue"
     SNAPSHOT = "snapshot"
-    SET_PASSWORD = "set-password"  # noqa: S105 - the name of an operation
+    SET_PASSWORD = "set-password"  # noqa: S105 - an operation's name on the wire; no password is in it
     CRASH_DUMP = "crash-dump"
     LIVE_MIGRATION = "live-migration"
 

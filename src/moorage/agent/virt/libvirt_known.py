@@ -52,9 +52,9 @@ class KnownDomains:
                     strangers.add(domain.name())
                     continue
                 spec = parse(definition)
-                if guest.lacks_room(domain):
-                    stuck.add(spec.uuid)
                 found[spec.uuid] = Domain(spec, guest.power_of(domain), rescue_image(definition) is not None)
+                if guest.lacks_room(domain):  # asked last: whoever is shown as paused is named too
+                    stuck.add(spec.uuid)
             except libvirt.libvirtError as error:
                 if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:  # it went in between
                     raise

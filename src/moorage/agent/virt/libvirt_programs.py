@@ -26,7 +26,7 @@ def run(command: Sequence[str | Path], *, bounded: bool = False, fine: Container
     if bounded and (prlimit := shutil.which("prlimit")):
         line = [prlimit, f"--cpu={LOOK_CPU_S}", f"--as={LOOK_BYTES}", "--", *line]
     try:
-        done = subprocess.run(  # noqa: S603 - no shell; paths are our own
+        done = subprocess.run(  # noqa: S603 - a list, no shell: its first word is found above, the rest are paths that we made
             line,
             capture_output=True,
             text=True,

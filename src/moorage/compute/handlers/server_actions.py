@@ -90,7 +90,7 @@ def _reset_state(call: ComputeCall, server_id: str, argument: Any) -> Reply:
 
 
 def _force_delete(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.operations.delete(call.caller, call.request_id, server_id, at_once=True)
+    call.service.deletion.delete(call.caller, call.request_id, server_id, at_once=True)
     return Reply(202)
 
 

@@ -72,7 +72,7 @@ def update(call: ComputeCall, server_id: str) -> Reply:
 
 
 def delete(call: ComputeCall, server_id: str) -> Reply:
-    call.service.operations.delete(call.caller, call.request_id, server_id)
+    call.service.deletion.delete(call.caller, call.request_id, server_id)
     return Reply(204)
 
 

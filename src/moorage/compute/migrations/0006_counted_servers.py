@@ -7,6 +7,7 @@ from moorage.db.types import Json
 
 revision = "0006"
 down_revision = "0005"
+phase = "expand"
 
 
 def upgrade() -> None:
