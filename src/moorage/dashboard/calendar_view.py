@@ -1,0 +1,252 @@
+"""The calendar as a page shows it: a window of time, how full it is, and bars of what is in it. Values only."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+#: days shown -> minutes of a step, and minutes that dragging moves by
+SPANS: Mapping[int, tuple[int, int]] = {1: (60, 15), 7: (360, 60), 30: (1440, 360), 90: (4320, 1440)}
+NAMES: Mapping[int, str] = {1: "Day", 7: "Week", 30: "Month", 90: "Quarter"}
+DEFAULT_DAYS = 7
+
+#: Rows that are drawn at most; a page says how many more there are.
+MOST_CLASSES = 40
+MOST_LEASES = 40
+#: Bars that lie above each other in one row.
+MOST_LANES = 5
+
+#: What whole hosts are counted as.
+HOSTS = "HOSTS"
+_WORDS = {HOSTS: "Whole hosts", "VCPU": "Processors", "PCPU": "Dedicated processors", "MEMORY_MB": "Memory",
+          "DISK_GB": "Disk", "PGPU": "GPUs", "VGPU": "Virtual GPUs", "FPGA": "FPGAs",
+          "CUSTOM_ACCELERATOR_FPGA": "FPGA regions", "CUSTOM_ACCELERATOR_GPU": "GPUs"}  # fmt: skip
+_ACCELERATORS = ("FPGA", "GPU", "ACCELERATOR", "PCI")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is looked at: whole steps from midnight, or from the hour where it is a day."""
+
+    start: datetime
+    days: int
+
+    @property
+    def end(self) -> datetime:
+        return self.start + timedelta(days=self.days)
+
+    @property
+    def step(self) -> timedelta:
+        return timedelta(minutes=SPANS[self.days][0])
+
+    @property
+    def drag_minutes(self) -> int:
+        return SPANS[self.days][1]
+
+    def moved(self, windows: int) -> "Window":
+        return Window(self.start + windows * timedelta(days=self.days), self.days)
+
+    def steps(self) -> list[datetime]:
+        return [self.start + number * self.step for number in range(int((self.end - self.start) / self.step))]
+
+    def percent(self, moment: datetime) -> float:
+        """Where it lies from left to right, cut off at the edges."""
+        share = (moment - self.start) / (self.end - self.start)
+        return round(100 * min(max(share, 0.0), 1.0), 3)
+
+
+def window(start: str | None, days: str | None, now: datetime) -> Window:
+    """As the address asks; today and a week where it does not, or makes no sense."""
+    length = int(days) if days and days.isdecimal() and int(days) in SPANS else DEFAULT_DAYS
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    try:
+        begin = datetime.strptime(start or "", "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        begin = today
+    farthest = timedelta(days=3650)
+    return Window(min(max(begin, today - farthest), today + farthest), length)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A word above the columns, over so many of them."""
+
+    text: str
+    columns: int
+    start: datetime
+
+
+def ticks(shown: Window) -> list[Tick]:
+    steps = shown.steps()
+    if shown.days == 1:
+        return [Tick(f"{each:%H}", 1, each) for each in steps]
+    if shown.days == 7:
+        return [Tick(f"{each:%a} {each.day}", 4, each) for each in steps[::4]]
+    return [Tick(f"{each.day} {each:%b}", 3, each) for each in steps[::3]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One step of one class. `level` 0 is empty, 5 is full."""
+
+    start: datetime
+    end: datetime
+    used: int
+    free: int
+    percent: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    name: str
+    words: str
+    kind: str
+    capacity: int
+    cells: Sequence[Cell]
+
+
+def heat(calendar: Mapping[str, Any], shown: Window) -> tuple[list[tuple[str, list[HeatRow]]], int]:
+    """([(kind, a row per resource class)], how many more there are). `calendar` is the API's, in the window's steps."""
+    capacity: Mapping[str, int] = calendar["capacity"]
+    steps = shown.steps()
+    used: dict[str, list[int]] = {name: [0] * len(steps) for name in capacity}
+    for each in calendar["busy"]:
+        first = (moment(each["start_date"]) - shown.start) // shown.step
+        last = -((shown.start - moment(each["end_date"])) // shown.step)
+        for name, amount in each["used"].items():
+            if name in used:
+                used[name][max(first, 0) : last] = [amount] * (min(last, len(steps)) - max(first, 0))
+    rows = [_row(name, capacity[name], used[name], steps, shown.step) for name in sorted(capacity, key=_order)]
+    groups = [(kind, list(group)) for kind, group in groupby(rows[:MOST_CLASSES], key=lambda row: row.kind)]
+    return groups, max(0, len(rows) - MOST_CLASSES)
+
+
+def _row(name: str, capacity: int, used: Sequence[int], steps: Sequence[datetime], step: timedelta) -> HeatRow:
+    cells = [_cell(start, start + step, amount, capacity) for start, amount in zip(steps, used, strict=True)]
+    return HeatRow(name, _WORDS.get(name, name.removeprefix("CUSTOM_").replace("_", " ").capitalize()), kind_of(name),
+                   capacity, cells)  # fmt: skip
+
+
+def _cell(start: datetime, end: datetime, used: int, capacity: int) -> Cell:
+    percent = min(100, round(100 * used / capacity)) if capacity else 100
+    # What is used at all is not shown as empty, and what is not full not as full.
+    percent = max(1, percent) if used else percent
+    percent = min(99, percent) if used < capacity else percent
+    level = 5 if percent == 100 else 0 if percent == 0 else 1 + percent // 25
+    return Cell(start, end, used, max(0, capacity - used), percent, level)
+
+
+def kind_of(name: str) -> str:
+    if name == HOSTS:
+        return "Hosts"
+    if any(word in name for word in _ACCELERATORS):
+        return "Accelerators"
+    return "Custom classes" if name.startswith("CUSTOM_") else "Processors, memory, disk"
+
+
+_KINDS = ("Hosts", "Processors, memory, disk", "Accelerators", "Custom classes")
+_FIRST = ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB")
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    return _KINDS.index(kind_of(name)), _FIRST.index(name) if name in _FIRST else len(_FIRST), name
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Something from `start` to `end` that has a name; `lease_id` leads to its page."""
+
+    lease_id: str
+    name: str
+    status: str
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A period in a window: `x` and `width` in percent, `lane` from 0 at the top."""
+
+    period: Period
+    x: float
+    width: float
+    lane: int
+
+
+def bars(periods: Iterable[Period], shown: Window) -> tuple[list[Bar], int]:
+    """(those that meet the window, how many had no lane left), none above another in one lane."""
+    found: list[Bar] = []
+    ends: list[datetime] = []
+    left_out = 0
+    for period in sorted(periods, key=lambda each: (each.start, each.end)):
+        if period.end <= shown.start or period.start >= shown.end:
+            continue
+        lane = next((number for number, end in enumerate(ends) if end <= period.start), len(ends))
+        if lane >= MOST_LANES:
+            left_out += 1
+            continue
+        ends[lane:lane + 1] = [period.end]  # fmt: skip
+        x = shown.percent(period.start)
+        found.append(Bar(period, x, round(max(shown.percent(period.end) - x, 0.4), 3), lane))
+    return found, left_out
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A row of bars under one name."""
+
+    name: str
+    note: str
+    bars: Sequence[Bar]
+    lanes: int
+    left_out: int
+
+
+def track(name: str, note: str, periods: Iterable[Period], shown: Window) -> Track:
+    found, left_out = bars(periods, shown)
+    return Track(name, note, found, 1 + max((bar.lane for bar in found), default=0), left_out)
+
+
+def of_lease(lease: Mapping[str, Any]) -> Period:
+    return Period(lease["id"], lease["name"], lease["status"], moment(lease["start_date"]), moment(lease["end_date"]))
+
+
+def of_hosts(
+    hosts: Sequence[Mapping[str, Any]], allocations: Sequence[Mapping[str, Any]], shown: Window
+) -> list[Track]:
+    """A track per host. Several slots of one reservation on a host are one bar that says how many."""
+    slots = {row["resource_id"]: row["reservations"] for row in allocations}
+    tracks = []
+    for host in hosts:
+        counts: dict[tuple[str, str, str], int] = {}
+        for slot in slots.get(host["id"], ()):
+            key = (slot["lease_id"], slot["start_date"], slot["end_date"])
+            counts[key] = counts.get(key, 0) + 1
+        periods = [
+            Period(
+                lease, f"lease {lease[:8]}" + (f", {count} slots" if count > 1 else ""), "", moment(start), moment(end)
+            )
+            for (lease, start, end), count in counts.items()
+        ]
+        note = f"{host['vcpus']} VCPU" + ("" if host["reservable"] else ", not reservable")
+        tracks.append(track(host["hypervisor_hostname"], note, periods, shown))
+    return tracks
+
+
+def of_projects(leases: Sequence[Mapping[str, Any]], names: Mapping[str, str], shown: Window) -> list[Track]:
+    by_project: dict[str, list[Period]] = {}
+    for lease in leases:
+        by_project.setdefault(lease["project_id"], []).append(of_lease(lease))
+    return [
+        track(
+            names.get(project, project), f"{len(periods)} {'lease' if len(periods) == 1 else 'leases'}", periods, shown
+        )
+        for project, periods in sorted(by_project.items(), key=lambda row: names.get(row[0], row[0]))
+    ]
+
+
+def moment(text: str) -> datetime:
+    """A date as the Reservation API gives it: UTC, without saying so."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)

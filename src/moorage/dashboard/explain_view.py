@@ -1,0 +1,154 @@
+"""Why hosts fit or do not fit: the funnel, who comes closest, and the smallest change. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Document = Mapping[str, Any]
+
+_FILTERS = {"is_not_ruled_out": "may be used for it"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A condition, how many hosts there were before it and after, and what it said of some of those that went."""
+
+    condition: str
+    before: int
+    after: int
+    considered: int  #: hosts at the beginning, for the width of the bar
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def removed(self) -> int:
+        return self.before - self.after
+
+    @property
+    def width(self) -> float:
+        return round(100 * self.after / self.considered, 2) if self.considered else 0.0
+
+    @property
+    def lost_width(self) -> float:
+        return round(100 * self.removed / self.considered, 2) if self.considered else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A host that nearly fits."""
+
+    host: str
+    lacks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`query`: changed so, for looking again; empty where only words are known."""
+
+    host: str
+    parts: tuple[str, ...]
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    text: str
+    fits: bool
+    stages: tuple[Stage, ...] = ()
+    hosts: tuple[str, ...] = ()  #: that would take it, best first; for administrators
+    rejected: tuple[tuple[str, int], ...] = ()  #: why the scheduler refused how many
+    closest: tuple[Near, ...] = ()
+    change: Change | None = None
+    query: str = ""
+
+
+def of_query(document: Document, query: str) -> Funnel:
+    """Of placement's ``/moorage/v1/explain``."""
+    steps = document["steps"]
+    considered = steps[0]["before"] if steps else 0
+    stages = [
+        Stage(
+            one["constraint"], one["before"], one["after"], considered,
+            tuple(dict.fromkeys(removed["reason"] for removed in one["removed"])),
+        )
+        for one in steps
+    ]  # fmt: skip
+    change = document["change"]
+    return Funnel(
+        document["text"], bool(document["candidates"]), tuple(stages),
+        closest=tuple(Near(one["provider"], tuple(one["lacks"])) for one in document["closest"]),
+        change=change and Change(change["provider"], tuple(change["parts"]), change["query"]), query=query,
+    )  # fmt: skip
+
+
+def of_server(document: Document) -> Funnel:
+    """Of compute's explanations, which go on with the scheduler's filters. Members are told no host by name."""
+    counts = [(one["constraint"], one["before"], one["after"]) for one in document["constraints"]]
+    counts += [
+        (_FILTERS.get(one["filter"], one["filter"].replace("_", " ")), one["before"], one["after"])
+        for one in document["filters"]
+    ]
+    considered = counts[0][1] if counts else 0
+    change = document.get("change") or ""
+    return Funnel(
+        document["text"], bool(document["hosts"]),
+        tuple(Stage(condition, before, after, considered) for condition, before, after in counts),
+        tuple(document.get("host_names", ())), tuple(sorted(document["rejected"].items())),
+        tuple(_near(line) for line in document.get("closest", ())),
+        Change("", (change,)) if change else None, document.get("query", ""),
+    )  # fmt: skip
+
+
+def _near(line: str) -> Near:
+    host, _, lack = line.partition(": ")
+    return Near(host, (lack,) if lack else ())
+
+
+# --- what was typed -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was pasted: a query of placement's, or extra specs with the sizes beside them."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    extra_specs: tuple[tuple[str, str], ...] = ()
+
+
+def parsed(text: str) -> Asked:
+    """A query on one line (``resources=VCPU:4&required=...``, with or without what stands before its ``?``), or extra specs,
+    one on each line (``resources:VCPU=4``). Raises `ValueError` with a sentence that names the part that is neither.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+    if not lines:
+        raise ValueError(
+            "nothing was typed; write a query like resources=VCPU:4,MEMORY_MB:1024, or extra specs, one on a line"
+        )
+    if len(lines) == 1 and _is_query(lines[0]):
+        return Asked(pairs=_pairs(lines[0]))
+    return Asked(extra_specs=tuple(_spec(line) for line in lines))
+
+
+def _is_query(line: str) -> bool:
+    """Extra specs begin with a name that has a colon in it; names of query parameters have none."""
+    return ":" not in line.rpartition("?")[2].partition("=")[0]
+
+
+def _pairs(line: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for part in line.rpartition("?")[2].split("&"):
+        name, equals, value = part.partition("=")
+        if not name or not equals:
+            raise ValueError(f"{part!r} is no name=value; write a query like resources=VCPU:4&required=CUSTOM_SSD")
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+def _spec(line: str) -> tuple[str, str]:
+    name, equals, value = line.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"{line!r} is no extra spec; write name=value, one on each line, like resources:VCPU=4")
+    return name.strip(), value.strip().strip("\"'")
+
+
+def text_of(pairs: Sequence[tuple[str, str]]) -> str:
+    return "&".join(f"{name}={value}" for name, value in pairs)

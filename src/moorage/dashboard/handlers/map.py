@@ -1,0 +1,108 @@
+"""The map: all at a glance with a page of hosts, and one tree, now or at a past time."""
+
+from datetime import UTC, datetime
+from urllib.parse import quote, urlencode
+
+from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
+from moorage.dashboard import map_view as view
+from moorage.dashboard.handlers.operators import only_admins
+from moorage.dashboard.pages import Page, words_of
+from moorage.dashboard.visit import Visit
+from moorage.wire.client import with_query
+from moorage.wire.errors import status_of
+
+#: Hosts on a page.
+LIMIT = 50
+_FILTERS = ("search", "member_of", "resource_class", "required")
+Documents = list[dict[str, object]]
+
+
+def show(visit: Visit) -> Page:
+    """Three requests, however many hosts there are."""
+    only_admins(visit)
+    placement, query = visit.client("placement"), visit.call.query
+    wanted = {name: text for name in _FILTERS if (text := (query.first(name) or "").strip())}
+    after = query.first("after")
+    more = {"after": after} if after else {}
+    trouble = ""
+    try:
+        page = placement.get(with_query("/moorage/v1/trees", {**wanted, **more, "limit": LIMIT}))
+    except RemoteError as error:
+        if error.status != 400:
+            raise
+        trouble, page = words_of(error), {"trees": [], "matching": 0, "next": None}
+    next_page = page["next"] and "?" + urlencode({**wanted, "after": page["next"]})
+    values = {
+        "overview": view.overview(placement.get("/moorage/v1/survey"), _aggregates(visit)),
+        "rows": view.rows(page),
+        "matching": page["matching"],
+        "wanted": {name: wanted.get(name, "") for name in _FILTERS},
+        "is_filtered": bool(wanted),
+        "is_first": after is None,
+        "first": "?" + urlencode(wanted) if wanted else "",
+        "next_page": next_page,
+        "trouble": trouble,
+    }
+    return Page("map.html", "Map", values, 400 if trouble else 200)
+
+
+def _aggregates(visit: Visit) -> Documents:
+    """Their names. Without compute, placement's uuids must do."""
+    if not visit.has("compute"):
+        return []
+    try:
+        return list(visit.client("compute").get("/v2.1/os-aggregates")["aggregates"])
+    except MoorageError:
+        return []
+
+
+def tree(visit: Visit, uuid: str) -> Page:
+    """Placement's tree; of now also the handles of the host and the names of its servers: three requests."""
+    only_admins(visit)
+    typed = (visit.call.query.first("at") or "").strip()
+    values: dict[str, object] = {"uuid": uuid, "typed": typed, "trouble": "", "at": None, "tree": None, "is_cut": False}
+    try:
+        at = moment(typed) if typed else None
+        path = f"/moorage/v1/trees/{quote(uuid, safe='')}"
+        document = visit.client("placement").get(with_query(path, {"at": at and at.isoformat()}))
+    except (Invalid, NotFound, RemoteError) as error:
+        if not typed:
+            raise
+        status = error.status if isinstance(error, RemoteError) else status_of(error)
+        values["trouble"] = words_of(error)
+        return Page("map_tree.html", "Map", values, status)
+    around = view.Around() if at else _around(visit, str(document["providers"][0]["name"]))
+    root = view.tree(document, around)
+    values |= {"at": at, "tree": root, "is_cut": document["is_cut"]}
+    return Page("map_tree.html", root.name, values)
+
+
+def moment(text: str) -> datetime:
+    """As a form sends it, in UTC: ``2026-03-01T09:30``, or with a blank. Raises `Invalid`."""
+    try:
+        found = datetime.fromisoformat(text.replace(" ", "T", 1))
+    except ValueError as error:
+        raise Invalid(f"{text!r} is no time; write it like 2026-03-01 09:30, in UTC") from error
+    try:
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except OverflowError as error:
+        raise Invalid(f"{text!r} is no time that is kept") from error
+
+
+def _around(visit: Visit, host: str) -> view.Around:
+    """What the other services know of the host. A map without it is better than none."""
+    servers: Documents = []
+    handles: Documents = []
+    if visit.has("compute"):
+        try:
+            path = with_query("/v2.1/servers", {"all_tenants": 1, "host": host})
+            servers = visit.client("compute").get(path)["servers"]
+        except MoorageError:
+            servers = []
+    if visit.has("accelerator"):
+        try:
+            path = with_query("/moorage/v1/handles", {"host": host})
+            handles = visit.client("accelerator").get(path)["handles"]
+        except MoorageError:
+            handles = []
+    return view.Around({str(one["id"]): str(one["name"]) for one in servers}, handles)

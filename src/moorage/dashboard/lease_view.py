@@ -1,0 +1,138 @@
+"""A lease as its page shows it: what it is, what can be done to it, what happens to it. Values only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from moorage.dashboard.calendar_view import moment
+from moorage.dashboard.lease_form import TYPES
+
+#: {status: colour}
+COLOURS: Mapping[str, str] = {
+    "ACTIVE": "good", "STARTING": "warn", "CREATING": "warn", "UPDATING": "warn", "TERMINATING": "warn",
+    "DELETING": "warn", "ERROR": "bad", "DONE": "good", "IN_PROGRESS": "warn",
+}  # fmt: skip
+
+_EVENTS = {
+    "create_lease": "Created", "start_lease": "Start", "before_end_lease": "Soon at its end", "end_lease": "End",
+    "update_lease": "Changed", "delete_lease": "Deleted",
+}  # fmt: skip
+_STATES = {"UNDONE": "to come", "IN_PROGRESS": "under way", "DONE": "done", "ERROR": "failed"}
+_AFFINITIES = {None: "none", True: "affinity", False: "anti-affinity"}
+_MOVABLE = frozenset({"PENDING"})
+_ENDABLE = frozenset({"PENDING", "ACTIVE", "ERROR"})
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One reservation in words."""
+
+    id: str
+    what: str
+    facts: Sequence[tuple[str, str]]
+    status: str
+    amount: int | None  #: what the form changes; None of whole hosts, which have a range
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    id: str
+    name: str
+    status: str
+    colour: str
+    start: datetime
+    end: datetime
+    project_id: str
+    degraded: bool
+    reservations: Sequence[Held]
+    can_move: bool  #: its start, too
+    can_change: bool
+
+
+def shown(lease: Mapping[str, Any]) -> Shown:
+    status = lease["status"]
+    return Shown(
+        id=lease["id"],
+        name=lease["name"],
+        status=status,
+        colour=COLOURS.get(status, ""),
+        start=moment(lease["start_date"]),
+        end=moment(lease["end_date"]),
+        project_id=lease["project_id"],
+        degraded=lease["degraded"],
+        reservations=[_held(each) for each in lease["reservations"]],
+        can_move=status in _MOVABLE,
+        can_change=status in _ENDABLE,
+    )
+
+
+def _held(reservation: Mapping[str, Any]) -> Held:
+    kind = reservation["resource_type"]
+    facts: list[tuple[str, str]] = []
+    if kind == "physical:host":
+        facts.append(("Hosts", f"{reservation['min']} to {reservation['max']}"))
+    else:
+        facts.append(("Amount", str(reservation["amount"])))
+        facts.append(("Affinity", _AFFINITIES[reservation["affinity"]]))
+    if kind == "virtual:instance":
+        size = f"{reservation['vcpus']} VCPU, {reservation['memory_mb']} MB, {reservation['disk_gb']} GB disk"
+        facts.append(("Each", size))
+    if resources := reservation.get("resources"):
+        facts.append(("Each", ", ".join(f"{amount} {name}" for name, amount in sorted(resources.items()))))
+    for key, words in (("resource_properties", "Hosts with"), ("hypervisor_properties", "Hypervisors with"),
+                       ("flavor_id", "Flavor to launch with")):  # fmt: skip
+        if reservation.get(key):
+            facts.append((words, str(reservation[key])))
+    if reservation.get("missing_resources"):
+        facts.append(("Missing", "hosts failed and there is no room elsewhere yet"))
+    amount = reservation.get("amount") if kind != "physical:host" else None
+    return Held(reservation["id"], TYPES.get(kind, kind), facts, reservation["status"], amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    words: str
+    done: int
+    total: int
+    state: str
+    colour: str
+    attempts: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    words: str
+    time: datetime
+    state: str
+    colour: str
+    attempts: int
+    error: str | None
+    steps: Sequence[Step]
+
+
+def timeline(rows: Sequence[Mapping[str, Any]]) -> list[Happening]:
+    return [
+        Happening(
+            words=_EVENTS.get(row["event_type"], row["event_type"]),
+            time=moment(row["time"]),
+            state=_STATES.get(row["status"], row["status"]),
+            colour=COLOURS.get({"UNDONE": "", "ERROR": "ERROR"}.get(row["status"], row["status"]), ""),
+            attempts=row["attempts"],
+            error=row["error"],
+            steps=[_step(step) for step in row["steps"]],
+        )
+        for row in rows
+    ]
+
+
+def _step(step: Mapping[str, Any]) -> Step:
+    if step["failed"]:
+        state, colour = "given up", "bad"
+    elif step["done"] == step["total"]:
+        state, colour = "done", "good"
+    else:
+        state, colour = ("tried again" if step["attempts"] else "to do"), "warn" if step["attempts"] else ""
+    words = step["kind"].replace("_", " ").capitalize()
+    return Step(words, step["done"], step["total"], state, colour, step["attempts"], step["error"])

@@ -1,0 +1,111 @@
+"""What a host's agent answered about its provider configuration: what changes, who is in the way, which files count. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Document = Mapping[str, Any]
+
+#: Shown where it is not so.
+_USUAL = {"reserved": 0, "min_unit": 1, "max_unit": 2**31 - 1, "step_size": 1, "allocation_ratio": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    consumer: str
+    server: str  #: its name; empty where it is no server
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    what: str
+    before: str
+    after: str
+    note: str = ""  #: what becomes of those who hold it
+    users: tuple[User, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedProvider:
+    uuid: str
+    name: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSet:
+    """Files by name, in order, and since when they count."""
+
+    taken_at: str
+    files: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`is_waiting`: nothing is known yet. `error`: why it was refused. `files`: what the form shows."""
+
+    order: str
+    what: str
+    is_waiting: bool
+    error: tuple[str, ...] = ()
+    changed: tuple[ChangedProvider, ...] | None = None
+    warnings: tuple[str, ...] = ()
+    directory: str = ""
+    refused: str = ""  #: why the files as they are on the host now do not count
+    in_force: FileSet | None = None
+    before: FileSet | None = None
+    files: tuple[tuple[str, str], ...] = ()
+
+
+def answer(order: Document) -> Answer:
+    sent = tuple(sorted(order["files"].items()))
+    if order["state"] == "waiting":
+        return Answer(order["id"], order["do"], is_waiting=True, files=sent)
+    result = order["result"]
+    if order["state"] == "failed":
+        error = str(result.get("error") or "the host gave no reason")
+        return Answer(order["id"], order["do"], is_waiting=False, error=tuple(error.splitlines()), files=sent)
+    state, outcome = result["state"], result["outcome"]
+    in_force = _file_set(state["in_force"])
+    return Answer(
+        order["id"], order["do"], is_waiting=False,
+        changed=None if outcome is None else tuple(_provider(one) for one in outcome["providers"]),
+        warnings=() if outcome is None else tuple(outcome["warnings"]),
+        directory=state["directory"], refused=state["refused"] or "", in_force=in_force, before=_file_set(state["before"]),
+        files=sent if order["do"] != "show" else in_force.files if in_force else (),
+    )  # fmt: skip
+
+
+def _file_set(document: Document | None) -> FileSet | None:
+    if document is None:
+        return None
+    return FileSet(document["taken_at"][:19].replace("T", " "), tuple(sorted(document["files"].items())))
+
+
+def _provider(one: Document) -> ChangedProvider:
+    changes = []
+    if one["is_created"]:
+        changes.append(Change("the provider is made", "", ""))
+    if one["is_removed"]:
+        changes.append(Change("the provider is removed", "", ""))
+    changes += [_class(row) for row in one["classes"]]
+    changes += [Change(f"add trait {trait}", "", "") for trait in one["traits_added"]]
+    changes += [Change(f"remove trait {trait}", "", "") for trait in one["traits_removed"]]
+    return ChangedProvider(one["uuid"], one["name"], tuple(changes))
+
+
+def _class(row: Document) -> Change:
+    users = tuple(User(one["consumer"], one["server"] or "", one["amount"]) for one in row["users"])
+    note = ""
+    if users:
+        stays = "it stays, closed, until they release it" if row["how"] == "close" else "they keep it"
+        note = f"{row['used']:,} in use; {stays}"
+    return Change(f"{row['how']} {row['name']}", _amounts(row["before"]), _amounts(row["after"]), note, users)
+
+
+def _amounts(inventory: Document | None) -> str:
+    if inventory is None:
+        return "none"
+    others = [f"{name} {inventory[name]}" for name, usual in _USUAL.items() if inventory[name] != usual]
+    return ", ".join([f"total {inventory['total']:,}", *others])

@@ -1,0 +1,60 @@
+"""Templates to pages: everything that is put into one is escaped, and nothing may be missing."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+
+class Templates:
+    def __init__(self, directory: Path, digests: Mapping[str, str]) -> None:
+        """`digests`: {name of a static file: a word that changes with it}."""
+        self._environment = Environment(
+            loader=FileSystemLoader(directory),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.globals["digests"] = digests
+        self._environment.filters.update(FILTERS)
+
+    def render(self, name: str, values: Mapping[str, Any]) -> bytes:
+        return self._environment.get_template(name).render(values).encode()
+
+
+def clock_text(moment: datetime) -> str:
+    """``2026-12-01 08:00``, UTC: what forms and the API take, too."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def iso_text(moment: datetime) -> str:
+    """For ``<time datetime>``."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def span_text(span: timedelta) -> str:
+    """``3 d 4 h``, ``25 min``, ``40 s``: the two largest units."""
+    left = int(abs(span.total_seconds()))
+    words = []
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length_s)
+        if count:
+            words.append(f"{count} {unit}")
+    return " ".join(words[:2]) or "0 s"
+
+
+def count_text(number: float) -> str:
+    """``10,000``"""
+    return f"{number:,}"
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "clock": clock_text,
+    "iso": iso_text,
+    "span": span_text,
+    "count": count_text,
+}

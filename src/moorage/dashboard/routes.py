@@ -1,0 +1,64 @@
+"""The addresses of the dashboard, below ``/ui``. A page is a row here, a handler, a view and a template."""
+
+from collections.abc import Callable, Sequence
+
+from moorage.dashboard.handlers import calendar, explain, leases, provider_config, servers, session
+from moorage.dashboard.handlers import map as map_pages
+from moorage.dashboard.service import Dashboard
+from moorage.dashboard.visit import Handler, page, plain_error
+from moorage.identity.policy import RuleTable
+from moorage.wire.app import ServiceApi
+from moorage.wire.call import Call, Reply, Route
+
+#: No rule of our own: what somebody may do, the services say.
+RULES = RuleTable({}, refusal_text="{rule} is not allowed")
+
+
+def static_file(call: Call[Dashboard], name: str) -> Reply:
+    return call.service.files.reply(name, call.headers.get("if-none-match"))
+
+
+def _shows(path: str, handler: Handler, *, is_public: bool = False) -> Route[Dashboard]:
+    return _route("GET", path, page(handler, is_public=is_public), "none")
+
+
+def _does(path: str, handler: Handler, *, is_public: bool = False) -> Route[Dashboard]:
+    return _route("POST", path, page(handler, is_public=is_public), "stream")
+
+
+def _route(method: str, path: str, handler: Callable[..., Reply], reads: str) -> Route[Dashboard]:
+    return Route(method, path, handler, rule=None, reads=reads)
+
+
+ROUTES: Sequence[Route[Dashboard]] = (
+    _route("GET", "/static/{name}", static_file, "none"),
+    _shows("/", session.home),
+    _shows("/sign-in", session.ask, is_public=True),
+    _does("/sign-in", session.sign_in, is_public=True),
+    _does("/sign-out", session.sign_out, is_public=True),
+    _does("/project", session.switch_project),
+    _does("/theme", session.theme, is_public=True),
+    _shows("/calendar", calendar.show),
+    _shows("/leases", leases.index),
+    _shows("/leases/new", leases.ask_new),
+    _does("/leases/new", leases.new),
+    _shows("/leases/{lease_id}", leases.show),
+    _shows("/leases/{lease_id}/change", leases.ask_change),
+    _does("/leases/{lease_id}/change", leases.change),
+    _does("/leases/{lease_id}/end", leases.end),
+    _does("/leases/{lease_id}/delete", leases.delete),
+    _shows("/map", map_pages.show),
+    _shows("/map/{uuid}", map_pages.tree),
+    _shows("/servers", servers.index),
+    _shows("/servers/{server_id}", servers.show),
+    _shows("/accelerators", servers.accelerators),
+    _shows("/devices/{uuid}", servers.device),
+    _shows("/explain", explain.show),
+    _shows("/provider-config", provider_config.show),
+    _does("/provider-config", provider_config.order),
+)
+
+
+def api(service: Dashboard, root: str) -> ServiceApi[Dashboard]:
+    """`root`: where browsers find the dashboard, a path."""
+    return ServiceApi("dashboard", ROUTES, error_shape=plain_error(service, root))

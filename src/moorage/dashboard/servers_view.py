@@ -1,0 +1,253 @@
+"""Servers with their states, what was done to them and why it failed, and the devices they have or had.
+
+From compute's servers and instance actions, the accelerator service's requests, handles and custody history. Pure.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Document = Mapping[str, Any]
+
+_TONES = {
+    "ACTIVE": "good", "ERROR": "bad", "BUILD": "warn", "VERIFY_RESIZE": "warn", "RESCUE": "warn", "UNKNOWN": "bad",
+    "SOFT_DELETED": "warn",
+}  # fmt: skip
+_NO_HOST = "No valid host was found."
+#: ``1 host considered; REASON left 0.`` and ``Placement has room, but: 1 host: REASON.``: the numbers say nothing of why.
+_COUNTS = re.compile(r"^[\d,]+ hosts? considered[;.]? *|\b[\d,]+ hosts?: ")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    id: str
+    name: str
+    status: str
+    tone: str
+    task: str
+    host: str  #: empty for who may not see it, and where there is none
+    flavor: str
+    project: str
+    created: str
+    fault: str
+
+
+def rows(servers: Iterable[Document]) -> tuple[ServerRow, ...]:
+    return tuple(row(one) for one in servers)
+
+
+def row(server: Document) -> ServerRow:
+    return ServerRow(
+        server["id"], server["name"], server["status"], _TONES.get(server["status"], ""),
+        server.get("OS-EXT-STS:task_state") or "", server.get("OS-EXT-SRV-ATTR:host") or "",
+        str(server["flavor"].get("original_name") or server["flavor"].get("id", "")), server["tenant_id"],
+        time_text(server["created"]), (server.get("fault") or {}).get("message", ""),
+    )  # fmt: skip
+
+
+def time_text(text: str | None) -> str:
+    """``2026-03-01 09:30:00``; the services write UTC, with and without saying so."""
+    return (text or "")[:19].replace("T", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Why servers found no host: how many, and one of them."""
+
+    reason: str
+    servers: int
+    example: str
+
+
+def reasons(servers: Iterable[Document]) -> tuple[Counted, ...]:
+    """Of those in ERROR whose fault says that there was no host; the most frequent first."""
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    for server in servers:
+        message = (server.get("fault") or {}).get("message", "")
+        if not message.startswith(_NO_HOST):
+            continue
+        reason = _COUNTS.sub("", message.removeprefix(_NO_HOST).strip()).strip() or "no reason was told"
+        counts[reason] += 1
+        examples.setdefault(reason, server["id"])
+    return tuple(Counted(reason, number, examples[reason]) for reason, number in counts.most_common())
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An event of an action."""
+
+    name: str
+    started: str
+    finished: str
+    result: str
+    tone: str
+    host: str
+    details: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    name: str
+    request_id: str
+    started: str
+    user: str
+    message: str
+    is_error: bool
+    steps: tuple[Step, ...]
+
+
+def action(document: Document) -> Action:
+    """Of ``instanceAction``; with or without its events."""
+    message = document.get("message") or ""
+    return Action(
+        document["action"], document["request_id"], time_text(document["start_time"]), document["user_id"], message,
+        bool(message), tuple(_step(one) for one in document.get("events", ())),
+    )  # fmt: skip
+
+
+def _step(event: Document) -> Step:
+    result = event.get("result") or "running"
+    return Step(
+        event["event"], time_text(event["start_time"]), time_text(event.get("finish_time")), result,
+        {"Success": "good", "Error": "bad"}.get(result, "warn"), event.get("host") or "", event.get("details") or "",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """An accelerator request."""
+
+    uuid: str
+    state: str
+    tone: str
+    server: str
+    host: str
+    handle: str
+    profile: str
+
+
+def accelerators(requests: Iterable[Document]) -> tuple[Accelerator, ...]:
+    return tuple(
+        Accelerator(
+            one["uuid"], one["state"], {"Bound": "good", "BindFailed": "bad"}.get(one["state"], "warn"),
+            one["instance_uuid"] or "", one["hostname"] or "", _address(one["attach_handle_info"]),
+            one["device_profile_name"] or "",
+        )
+        for one in requests
+    )  # fmt: skip
+
+
+def _address(at: Document) -> str:
+    if not at:
+        return ""
+    function = f".{at['function']}" if "function" in at else ""
+    return f"{at['domain']}:{at['bus']}:{at['device']}{function}"
+
+
+# --- devices ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HandleRow:
+    address: str
+    state: str
+    tone: str
+    reason: str
+    server: str
+    project: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A deployable: a card, or a part of one that is loaded by itself."""
+
+    name: str
+    provider: str
+    bitstream: str
+    region_type: str
+    functions: tuple[str, ...]
+    handles: tuple[HandleRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    uuid: str
+    address: str
+    title: str  #: type and model
+    health: str
+    status: str
+    regions: tuple[Region, ...]
+
+
+_HANDLE_TONES = {"free": "good", "dirty": "warn", "cleaning": "warn", "quarantined": "bad"}
+
+
+def cards(handles: Iterable[Document]) -> tuple[Card, ...]:
+    """Of one host, in the order of their addresses."""
+    by_card: dict[str, dict[str, list[Document]]] = {}
+    for one in handles:
+        by_card.setdefault(one["device"], {}).setdefault(one["deployable"], []).append(one)
+    return tuple(_card(regions) for _, regions in sorted(by_card.items()))
+
+
+def _card(regions: Mapping[str, Sequence[Document]]) -> Card:
+    first = next(iter(regions.values()))[0]
+    return Card(
+        first["device_uuid"], first["device"], f"{first['type']} {first['model']}".strip(), first["health"],
+        first["status"], tuple(_region(name, handles) for name, handles in sorted(regions.items())),
+    )  # fmt: skip
+
+
+def _region(name: str, handles: Sequence[Document]) -> Region:
+    first = handles[0]
+    attributes = [(key, value) for one in first["attributes"] for key, value in one.items()]
+    return Region(
+        name, first["rp_uuid"] or "", first["bitstream_id"] or "",
+        next((value for key, value in attributes if key == "region_type"), ""),
+        tuple(value for key, value in attributes if key == "function"),
+        tuple(
+            HandleRow(
+                one["handle"], one["state"], _HANDLE_TONES.get(one["state"], ""), one["reason"] or "",
+                one["instance_uuid"] or "", one["project_id"] or "", one["request_uuid"] or "",
+            )
+            for one in handles
+        ),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An entry of a device's history, in words."""
+
+    at: str
+    event: str
+    tone: str
+    where: str
+    reason: str
+    server: str
+    project: str
+    user: str
+    image: str
+    digest: str
+
+
+_EVENTS = {
+    "program": "programmed", "attach": "attached", "detach": "given back", "clean": "cleaned",
+    "quarantine": "quarantined", "release": "released from quarantine", "gap": "records lost",
+}  # fmt: skip
+
+
+def records(page: Iterable[Document]) -> tuple[Record, ...]:
+    return tuple(
+        Record(
+            time_text(one["at"]), f"{_EVENTS.get(one['event'], one['event'])}{'' if one['result'] == 'done' else ': failed'}",
+            "bad" if one["result"] != "done" or one["event"] in ("quarantine", "gap") else "",
+            one["handle"] or one["deployable"] or one["device"], one["reason"] or "", one["instance_uuid"] or "",
+            one["project_id"] or "", one["user_id"] or "", one["image_id"] or "", (one["sha512"] or "")[:16],
+        )
+        for one in page
+    )  # fmt: skip

@@ -1,0 +1,148 @@
+"""Who is signed in: names and passwords become tokens of the identity service, tokens become people.
+
+Nothing is kept but what the identity service said about a token, for `REMEMBERED`; the token itself is the browser's.
+"""
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Forbidden, MoorageError, RemoteError, Unauthorized, Unavailable
+from moorage.wire.client import decode, refusal_of
+from moorage.wire.transports import Answer, Transport
+
+#: A role that was taken away still shows its buttons for so long; the services refuse what they do at once.
+REMEMBERED = timedelta(seconds=30)
+_MOST_REMEMBERED = 4096
+
+_DOMAIN = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who looks at a page, in which project."""
+
+    user_name: str
+    project: Project
+    roles: frozenset[str]
+    projects: tuple[Project, ...]  #: those that can be switched to, this one among them
+    token: str | None = field(default=None, repr=False)  #: None where nobody signs in ([identity] mode = none)
+    expires_at: datetime | None = None
+
+    @property
+    def is_admin(self) -> bool:
+        return "admin" in self.roles
+
+
+class SigningIn:
+    """Of one identity service, ours or a Keystone. `transport` leads to its address without ``/v3``."""
+
+    def __init__(self, transport: Transport, clock: Clock) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[bytes, tuple[datetime, Person]] = {}
+
+    def sign_in(self, name: str, password: str) -> Person:
+        """Into the user's default project, else the first. Raises `Unauthorized`, `Forbidden` for who has no project."""
+        user = {"name": name, "password": password, "domain": {"id": _DOMAIN}}
+        token, said = self._issue({"methods": ["password"], "password": {"user": user}}, None)
+        if "project" in said:
+            return self._remember(token, said)
+        projects = self._projects(token)
+        if not projects:
+            raise Forbidden(f"{name} has no role in any project; an administrator can give one")
+        return self.switch(token, projects[0].id)
+
+    def switch(self, token: str, project_id: str) -> Person:
+        """The same user in another project, with a token of its own. Raises `Unauthorized`."""
+        return self._remember(*self._issue({"methods": ["token"], "token": {"id": token}}, project_id))
+
+    def whose(self, token: str) -> Person:
+        """Raises `Unauthorized` for a token that is not in force."""
+        now = self._clock.now()
+        known = self._known.get(_mark(token))
+        if known is not None and now < known[0]:
+            return known[1]
+        answer = self._send("GET", "/v3/auth/tokens?nocatalog", token, {"x-subject-token": token})
+        if answer.status in (401, 404):
+            raise Unauthorized("your session is over; sign in again", code="dashboard.session_over")
+        said = _checked(answer)["token"]
+        if "project" not in said:
+            raise Unauthorized("the session belongs to no project; sign in again", code="dashboard.session_over")
+        return self._remember(token, said)
+
+    def forget(self, token: str) -> None:
+        """Signed out: the token ends where the identity service can end it, and with its time where it cannot."""
+        with self._lock:
+            self._known.pop(_mark(token), None)
+        try:
+            self._send("DELETE", "/v3/auth/tokens", token, {"x-subject-token": token})
+        except MoorageError:
+            return  # the cookie is gone either way
+
+    def _issue(self, identity: Mapping[str, Any], project_id: str | None) -> tuple[str, Mapping[str, Any]]:
+        auth: dict[str, Any] = {"identity": identity}
+        if project_id is not None:
+            auth["scope"] = {"project": {"id": project_id}}
+        answer = self._send("POST", "/v3/auth/tokens?nocatalog", None, {}, orjson.dumps({"auth": auth}))
+        if answer.status == 401:
+            message, _ = refusal_of(answer)
+            raise Unauthorized(message, code="dashboard.refused")
+        return answer.headers.get("x-subject-token", ""), _checked(answer)["token"]
+
+    def _projects(self, token: str) -> tuple[Project, ...]:
+        rows = _checked(self._send("GET", "/v3/auth/projects", token, {}))["projects"]
+        return tuple(Project(row["id"], row["name"]) for row in rows)
+
+    def _remember(self, token: str, said: Mapping[str, Any]) -> Person:
+        now = self._clock.now()
+        expires_at = datetime.fromisoformat(said["expires_at"])
+        person = Person(
+            user_name=said["user"]["name"],
+            project=Project(said["project"]["id"], said["project"]["name"]),
+            roles=frozenset(role["name"].lower() for role in said.get("roles", ())),
+            projects=self._projects(token),
+            token=token,
+            expires_at=expires_at,
+        )
+        with self._lock:
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known = {mark: kept for mark, kept in self._known.items() if kept[0] > now}
+            if len(self._known) < _MOST_REMEMBERED:
+                self._known[_mark(token)] = (min(now + REMEMBERED, expires_at), person)
+        return person
+
+    def _send(
+        self, method: str, path: str, token: str | None, headers: Mapping[str, str], body: bytes | None = None
+    ) -> Answer:
+        own = {"accept": "application/json", **headers}
+        if token is not None:
+            own["x-auth-token"] = token
+        if body is not None:
+            own["content-type"] = "application/json"
+        return self._transport.send(method, path, own, body)
+
+
+def _mark(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _checked(answer: Answer) -> Any:
+    if 200 <= answer.status < 300:
+        return decode(answer)
+    message, _ = refusal_of(answer)
+    said = f"the identity service answered {answer.status}: {message}"
+    raise Unavailable(said) if answer.status >= 500 else RemoteError(said, status=answer.status, detail=message)

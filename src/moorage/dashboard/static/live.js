@@ -1,0 +1,41 @@
+// Keeps parts of a page current. <section id="x" data-every="5"> is fetched with its page every 5 seconds and put in
+// place of what is there, unless somebody is working in it. Without scripts the page is loaded again by hand.
+"use strict";
+
+(() => {
+  const busy = (part) =>
+    part.querySelector("details.menu[open]") ||
+    (part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea, button"));
+  const details = (part) => [...part.querySelectorAll("details")];
+
+  async function refresh(part) {
+    if (document.hidden || busy(part) || part.hasAttribute("data-dragging")) return;
+    try {
+      const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
+      if (!answer.ok) return;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.getElementById(part.id);
+      if (!fresh) return;
+      details(part).forEach((old, number) => { const same = details(fresh)[number]; if (same && old.open) same.open = true; });
+      if (fresh.isEqualNode(part)) return;
+      part.replaceChildren(...fresh.childNodes);
+      part.dispatchEvent(new CustomEvent("moorage:fresh", { bubbles: true }));
+    } catch {
+      // The service is away, or the session over: the next round, or the next click, says so.
+    }
+  }
+
+  for (const part of document.querySelectorAll("[data-every]")) {
+    setInterval(() => refresh(part), Math.max(1, Number(part.dataset.every)) * 1000);
+  }
+
+  // An open menu closes with Escape and with a click elsewhere.
+  const menus = () => document.querySelectorAll("details.menu[open]");
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const menu of menus()) { menu.open = false; menu.querySelector("summary").focus(); }
+  });
+  document.addEventListener("click", (event) => {
+    for (const menu of menus()) if (!menu.contains(event.target)) menu.open = false;
+  });
+})();

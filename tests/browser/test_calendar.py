@@ -1,0 +1,277 @@
+"""The calendar and the pages of leases, in a browser."""
+
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import START
+
+pytestmark = pytest.mark.slow
+
+DAY = timedelta(days=1)
+
+
+def at(days: float = 0, hour: int = 0):
+    return START.replace(hour=0, minute=0) + timedelta(days=days, hours=hour)
+
+
+def field(moment) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M}"
+
+
+def lease_of(lab, lease_id):
+    return lab.plane.lease(lease_id)
+
+
+def make(lab, name, start, end, amount=1, *, user="admin", vcpus=1, **more):
+    reservation = {"resource_type": "virtual:instance", "vcpus": vcpus, "memory_mb": 512, "disk_gb": 1,
+                   "amount": amount, "affinity": None, "resource_properties": "", **more}  # fmt: skip
+    body = {"name": name, "start_date": f"{start:%Y-%m-%d %H:%M}", "end_date": f"{end:%Y-%m-%d %H:%M}",
+            "reservations": [reservation]}  # fmt: skip
+    client = lab.client(user, "reservation")
+    return client.request("POST", "/v1/leases", json=body, version="1.1")["lease"]["id"]
+
+
+@pytest.fixture(scope="module")
+def booked(lab):
+    """The host under reservation, and leases of two projects in this week."""
+    hosts = lab.plane.compute.get("/os-hypervisors")["hypervisors"]
+    lab.plane.reservation.request("POST", "/v1/os-hosts", json={"name": hosts[0]["hypervisor_hostname"]})
+    make(lab, "synthesis run", at(1, 8), at(2, 20), 2)
+    make(lab, "course: FPGAs for beginners", at(2, 6), at(4, 18), 3, vcpus=1)
+    make(lab, "thesis", at(5), at(6, 12))
+    make(lab, "benchmarks of others", at(0, 12), at(3), 2, user="demo", vcpus=2)
+    lab.plane.settle()
+    return lab
+
+
+def test_the_first_view_shows_how_full_it_is_and_whose_leases_there_are(booked, tab, look):
+    tab.goto("/ui/calendar")
+    expect(tab.get_by_role("heading", name="How full it is")).to_be_visible()
+    cell = tab.locator("tr", has=tab.get_by_role("rowheader", name="Processors")).locator("td.cell").nth(9)
+    expect(cell).not_to_have_text("0")
+    expect(tab.get_by_role("link", name="course: FPGAs for beginners", exact=True)).to_be_visible()
+    assert "benchmarks of others" not in tab.content()
+    look(tab, "calendar")
+
+
+def test_a_member_sees_what_others_have_as_busy_time_only(booked, open_tab):
+    tab = open_tab("demo")
+    tab.goto("/ui/calendar?days=7")
+    assert "synthesis run" not in tab.content()
+    expect(tab.get_by_role("link", name="benchmarks of others", exact=True)).to_be_visible()
+    assert tab.get_by_role("link", name="Hosts").count() == 0
+    tab.goto("/ui/calendar?show=hosts")
+    expect(tab.get_by_role("heading", name="How full it is")).to_be_visible()
+
+
+@pytest.mark.parametrize("what", ["hosts", "projects"])
+def test_operators_see_hosts_and_projects_over_time(booked, tab, look, what):
+    tab.goto(f"/ui/calendar?show={what}&days=7")
+    expect(tab.locator(".bar-link").first).to_be_visible()
+    look(tab, f"calendar-{what}")
+
+
+def test_a_quarter_is_accessible(booked, tab, look):
+    tab.goto("/ui/calendar?days=90")
+    look(tab, "calendar-90", themes=("light",))
+
+
+def test_a_pool_is_the_hosts_that_answer_a_query_and_a_bad_query_is_said(booked, tab):
+    tab.goto("/ui/calendar")
+    tab.get_by_label("Only the pool of hosts with").fill('["=", "$vcpus", "16"]')
+    tab.get_by_role("button", name="Show").click()
+    expect(tab.locator("table.heat")).to_be_visible()
+    tab.get_by_role("link", name="Hosts").click()
+    expect(tab.locator(".bar-link").first).to_be_visible()
+    tab.get_by_label("Only the pool of hosts with").fill('[">=", "$vcpus", "100000"]')
+    tab.get_by_role("button", name="Show").click()
+    expect(tab.get_by_text("Nothing in this time.")).to_be_visible()
+    tab.get_by_label("Only the pool of hosts with").fill("nonsense")
+    tab.get_by_role("button", name="Show").click()
+    expect(tab.get_by_role("alert")).to_be_visible()
+    expect(tab.get_by_label("Only the pool of hosts with")).to_have_value("nonsense")
+
+
+def test_a_lease_is_made_by_the_form_without_a_word_of_affinity(booked, open_tab, look):
+    """R37 (instance-reservation): by form affinity is optional, too. Without scripts."""
+    tab = open_tab("demo", scripts=False)
+    tab.goto("/ui/leases/new")
+    look(open_and(booked, open_tab, "/ui/leases/new"), "lease-new")
+    tab.get_by_label("Name").fill("by form")
+    tab.get_by_label("Start, UTC").fill(field(at(8, 8)))
+    tab.get_by_label("End, UTC").fill(field(at(8, 12)))
+    tab.get_by_label("VCPUs each").fill("1")
+    tab.get_by_label("Memory each, MB").fill("512")
+    tab.get_by_label("Disk each, GB").fill("1")
+    tab.get_by_label("Amount").fill("2")
+    tab.get_by_role("button", name="Check without reserving").click()
+    expect(tab.get_by_role("status")).to_contain_text("It would fit")
+    expect(tab.get_by_role("status")).to_contain_text("2 slots on 1 host")
+    expect(tab.get_by_label("Name")).to_have_value("by form")
+    tab.get_by_role("button", name="Reserve").click()
+    tab.wait_for_url("**/ui/leases/*-*")
+    expect(tab.get_by_role("heading", name="by form")).to_be_visible()
+    made = lease_of(booked, tab.url.rpartition("/")[2])
+    assert (made["reservations"][0]["amount"], made["reservations"][0]["affinity"]) == (2, None)
+
+
+def open_and(booked, open_tab, path, user="admin"):
+    tab = open_tab(user)
+    tab.goto(path)
+    return tab
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"), [("None: wherever there is room", None), ("Affinity: all on one host", True),
+                         ("Anti-affinity: each on another host", False)],
+)  # fmt: skip
+def test_affinity_is_chosen_in_the_form(booked, tab, choice, sent):
+    tab.goto(f"/ui/leases/new?name=a&start_date={field(at(9, 8))}&end_date={field(at(9, 9))}&memory_mb=64&disk_gb=1")
+    tab.get_by_label(choice).check()
+    tab.get_by_role("button", name="Reserve").click()
+    tab.wait_for_url("**/ui/leases/*-*")
+    made = lease_of(booked, tab.url.rpartition("/")[2])
+    assert made["reservations"][0]["affinity"] is sent
+
+
+def test_a_refusal_says_what_would_fit_and_keeps_what_was_typed(booked, tab, look):
+    tab.goto(f"/ui/leases/new?name=much&start_date={field(at(2, 8))}&end_date={field(at(2, 9))}&memory_mb=64&disk_gb=1")
+    tab.get_by_label("Amount").fill("9999")
+    tab.get_by_role("button", name="Reserve").click()
+    expect(tab.get_by_role("alert")).to_contain_text("fit")
+    expect(tab.get_by_label("Amount")).to_have_value("9999")
+    expect(tab.get_by_label("Name")).to_have_value("much")
+    tab.troubles.clear()  # the browser reports the 409
+    look(tab, "lease-refused")
+
+
+def test_the_next_time_is_found_and_taken(booked, tab):
+    vcpus = lease_free(booked)
+    make(booked, "all of it", at(10), at(11), 1, vcpus=vcpus)
+    tab.goto(
+        f"/ui/leases/new?name=next&start_date={field(at(10))}&end_date={field(at(10, 4))}&vcpus={vcpus}&memory_mb=64&disk_gb=1"
+    )
+    tab.get_by_role("button", name="Find the next time").click()
+    offers = tab.get_by_role("status", name="The next times")
+    expect(offers).to_contain_text(f"{at(11):%Y-%m-%d %H:%M}")
+    offers.get_by_role("button").first.click()
+    expect(tab.get_by_label("Start, UTC")).to_have_value(field(at(11)))
+    expect(tab.get_by_label("End, UTC")).to_have_value(field(at(11, 4)))
+    tab.get_by_role("button", name="Reserve").click()
+    tab.wait_for_url("**/ui/leases/*-*")
+
+
+def lease_free(booked) -> int:
+    """CPUs of the host."""
+    return booked.plane.reservation.get("/v1/os-hosts")["hosts"][0]["vcpus"]
+
+
+def test_other_kinds_show_their_own_fields(booked, tab):
+    tab.goto("/ui/leases/new")
+    tab.get_by_label("Whole hosts").check()
+    expect(tab.get_by_label("Hosts, at least")).to_be_visible()
+    expect(tab.get_by_label("VCPUs each")).to_be_hidden()
+    tab.get_by_label("Any resources").check()
+    expect(tab.get_by_label("Resources each")).to_be_visible()
+    tab.get_by_label("Servers of a flavor").check()
+    expect(tab.get_by_label("Flavor", exact=True)).to_be_visible()
+    expect(tab.get_by_label("Amount")).to_be_visible()
+
+
+def test_a_drag_over_the_cells_fills_in_the_form(booked, tab):
+    tab.goto(f"/ui/calendar?start={at(0):%Y-%m-%d}&days=7")
+    row = tab.locator("tr", has=tab.get_by_role("rowheader", name="Memory"))
+    drag(tab, row.locator("td.cell").nth(24), row.locator("td.cell").nth(26))
+    tab.wait_for_url("**/ui/leases/new?*")
+    expect(tab.get_by_label("Start, UTC")).to_have_value(field(at(6)))
+    expect(tab.get_by_label("End, UTC")).to_have_value(field(at(6, 18)))
+
+
+def drag(tab, source, target):
+    """From the middle of one to the middle of the other."""
+    for at_, step in ((source, tab.mouse.down), (target, tab.mouse.up)):
+        box = at_.bounding_box()
+        tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+        step()
+
+
+def test_dragging_the_end_of_a_bar_changes_the_lease_after_a_look(booked, tab):
+    lease = make(booked, "dragged", at(20, 0), at(22, 0))
+    booked.plane.settle()
+    tab.goto(f"/ui/calendar?start={at(19):%Y-%m-%d}&days=7")
+    pull(tab, lease, days=1, edge=True)
+    tab.wait_for_url("**/change?*")
+    expect(tab.get_by_role("status")).to_contain_text("It would fit")
+    expect(tab.get_by_label("End, UTC")).to_have_value(field(at(23)))
+    assert lease_of(booked, lease)["end_date"].startswith(f"{at(22):%Y-%m-%d}"), "a drag alone changes nothing"
+    tab.get_by_role("button", name="Change it").click()
+    tab.wait_for_url(f"**/ui/leases/{lease}")
+    assert lease_of(booked, lease)["end_date"].startswith(f"{at(23):%Y-%m-%d}")
+
+
+def test_dragging_a_bar_moves_a_lease_that_has_not_begun(booked, tab):
+    lease = make(booked, "moved", at(27), at(28))
+    booked.plane.settle()
+    tab.goto(f"/ui/calendar?start={at(26):%Y-%m-%d}&days=7")
+    pull(tab, lease, days=-1, edge=False)
+    tab.wait_for_url("**/change?*")
+    expect(tab.get_by_label("Start, UTC")).to_have_value(field(at(26)))
+    expect(tab.get_by_label("End, UTC")).to_have_value(field(at(27)))
+
+
+def pull(tab, lease, *, days, edge):
+    """A bar of a week's view by so many days, at its right end or in its middle."""
+    bar = tab.locator(f'a[data-lease="{lease}"] rect').bounding_box()
+    day = tab.locator("svg.track:not(.axis)").first.bounding_box()["width"] / 7
+    x, y = bar["x"] + (bar["width"] - 3 if edge else bar["width"] / 2), bar["y"] + bar["height"] / 2
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    tab.mouse.move(x + days * day, y, steps=6)
+    tab.mouse.up()
+
+
+def test_changing_says_how_far_it_can_be_prolonged_and_what_is_in_the_way(booked, tab, look):
+    vcpus = lease_free(booked)
+    lease = make(booked, "long", at(40), at(41), 1, vcpus=vcpus)
+    make(booked, "in the way", at(43), at(44), 1, user="demo", vcpus=vcpus)
+    booked.plane.settle()
+    tab.goto(f"/ui/leases/{lease}/change")
+    expect(tab.get_by_text(f"It can last until {at(43):%Y-%m-%d} 00:00")).to_be_visible()
+    look(tab, "lease-change", themes=("light",))
+    tab.get_by_label("End, UTC").fill(field(at(43, 1)))
+    tab.get_by_role("button", name="Change it").click()
+    expect(tab.get_by_role("alert")).to_contain_text("0 fit")
+    expect(tab.get_by_label("End, UTC")).to_have_value(field(at(43, 1)))
+    assert "in the way" not in tab.content()
+
+
+def test_the_page_of_a_lease_follows_what_happens_and_ends_it(lab, booked, open_tab, look):
+    """The last one of the module: time goes on."""
+    tab = open_tab("demo")
+    lease = make(booked, "short", at(0, 10), at(1, 10), user="demo")
+    booked.plane.settle()
+    tab.goto(f"/ui/leases/{lease}")
+    expect(tab.locator("h1")).to_contain_text("PENDING")
+    booked.plane.run_until(at(0, 10))
+    expect(tab.locator("h1")).to_contain_text("ACTIVE", timeout=60_000)
+    expect(tab.get_by_role("listitem").filter(has_text="Start").first).to_contain_text("done")
+    tab.get_by_text("steps").nth(1).click()
+    look(tab, "lease")
+    booked.plane.run_until(at(0, 11))
+    tab.get_by_role("button", name="End now").click()
+    booked.plane.settle()
+    expect(tab.locator("h1")).to_contain_text("TERMINATED", timeout=60_000)
+    tab.get_by_text("Delete", exact=True).click()
+    tab.get_by_role("button", name="Delete it and what runs on it").click()
+    tab.wait_for_url("**/ui/leases")
+    look(tab, "leases", themes=("light",))
+
+
+def test_a_lease_of_others_is_refused_with_a_page(booked, open_tab):
+    theirs = make(booked, "private", at(50), at(51))
+    tab = open_tab("demo")
+    answer = tab.goto(f"/ui/leases/{theirs}")
+    assert answer.status == 403
+    assert "private" not in tab.locator("main").inner_text()

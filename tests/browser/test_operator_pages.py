@@ -1,0 +1,137 @@
+"""Map, servers, accelerators and explanations in a browser."""
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cloud(lab):
+    """A server with an FPGA, one that found no host, and an aggregate with a zone."""
+    plane = lab.plane
+    made = plane.compute.request(
+        "POST", "/os-aggregates", json={"aggregate": {"name": "rack-1", "availability_zone": "east"}}
+    )
+    action = {"add_host": {"host": "compute-1"}}
+    plane.compute.request("POST", f"/os-aggregates/{made['aggregate']['id']}/action", json=action)
+    plane.settle()
+    server = plane.create_server(flavor=plane.create_fpga_flavor(), name="aes-gateway")
+    plane.settle()
+    huge = plane.create_flavor("huge", **{"resources:CUSTOM_ACCELERATOR_FPGA": "7"})
+    homeless = plane.create_server(flavor=huge, name="too-large")
+    plane.settle()
+    return {"server": server, "homeless": homeless}
+
+
+def test_the_map_leads_from_all_to_a_region_and_who_holds_it(tab, cloud, look):
+    tab.goto("/ui/map")
+    expect(tab.get_by_role("link", name="rack-1")).to_be_visible()
+    look(tab, "map")
+    tab.get_by_label("Name or uuid").fill("3b:00")
+    tab.get_by_role("button", name="Search").click()
+    expect(tab.get_by_role("status")).to_have_text("1 tree matches.")
+    tab.get_by_role("link", name="compute-1", exact=True).click()
+    expect(tab.get_by_role("heading", name="compute-1")).to_be_visible()
+    region = tab.get_by_role("list", name="Held of R1")
+    expect(region.get_by_role("link", name="aes-gateway")).to_be_visible()
+    look(tab, "map-tree", full=True)
+    tab.get_by_label("As it was at (UTC)").fill("2026-03-01T09:30:00")
+    tab.get_by_role("button", name="Show").click()
+    expect(tab.get_by_role("status")).to_contain_text("As it was at 2026-03-01 09:30")
+    expect(tab.get_by_role("link", name="aes-gateway")).to_have_count(0)
+    look(tab, "map-past")
+
+
+def test_the_map_works_on_a_phone_and_without_scripts(open_tab, cloud, look):
+    tab = open_tab("admin", scripts=False, width=390, height=800)
+    tab.goto("/ui/map")
+    tab.get_by_role("link", name="compute-1", exact=True).click()
+    expect(tab.get_by_role("heading", name="compute-1")).to_be_visible()
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_servers_lead_to_their_reasons_and_devices(tab, cloud, look):
+    tab.goto("/ui/servers")
+    expect(tab.get_by_role("region", name="Reasons")).to_contain_text("resources:CUSTOM_ACCELERATOR_FPGA=7 left 0.")
+    look(tab, "servers")
+    tab.get_by_role("link", name="too-large").click()
+    expect(tab.get_by_role("heading", name="Why it finds no host")).to_be_visible()
+    look(tab, "server-without-host", full=True)
+    tab.goto("/ui/servers")
+    tab.get_by_role("link", name="aes-gateway").click()
+    expect(tab.get_by_role("region", name="Custody", exact=True)).to_contain_text("attached")
+    look(tab, "server", full=True)
+
+
+def test_accelerators_lead_to_the_custody_of_a_device(tab, cloud, look):
+    tab.goto("/ui/accelerators")
+    expect(tab.get_by_role("region", name="Handles of 0000:3b:00.0")).to_contain_text("attached")
+    look(tab, "accelerators")
+    tab.get_by_role("link", name="Custody of 0000:3b:00.0").click()
+    expect(tab.get_by_role("region", name="Custody", exact=True)).to_contain_text("programmed")
+    look(tab, "custody")
+
+
+def test_a_funnel_leads_to_the_change_that_fits(tab, cloud, look):
+    tab.goto("/ui/explain")
+    tab.get_by_label("Query on one line").fill("resources=VCPU:100000,CUSTOM_ACCELERATOR_FPGA:1")
+    tab.get_by_role("button", name="Explain the query").click()
+    expect(tab.get_by_role("heading", name="No host fits")).to_be_visible()
+    look(tab, "explain", full=True)
+    tab.get_by_role("button", name="Explain it changed so").click()
+    expect(tab.get_by_role("heading", name="It fits")).to_be_visible()
+    tab.get_by_label("Flavor", exact=True).select_option("huge")
+    tab.get_by_role("button", name="Explain the flavor").click()
+    expect(tab.get_by_role("region", name="Funnel")).to_contain_text("resources:CUSTOM_ACCELERATOR_FPGA=7")
+    look(tab, "explain-flavor", full=True)
+
+
+def test_a_member_is_told_which_role_is_missing(open_tab, cloud, look):
+    tab = open_tab("demo")
+    answer = tab.goto("/ui/map")
+    assert answer.status == 403
+    expect(tab.get_by_text("it needs the role admin")).to_be_visible()
+    tab.troubles.clear()  # the browser reports a 403 as an error
+    look(tab, "refused")
+
+
+GOLD = """meta:
+  schema_version: '1.0'
+providers:
+  - identification:
+      uuid: $COMPUTE_NODE
+    inventories:
+      additional:
+        - CUSTOM_GOLD:
+            total: 7
+"""
+
+
+def test_files_are_planned_refused_and_applied_from_a_page(tab, cloud, lab, look):
+    tab.goto("/ui/provider-config")
+    tab.get_by_role("link", name="compute-1").click()
+    tab.get_by_role("button", name="Read the files of the host").click()
+    expect(tab.get_by_role("status")).to_contain_text("has not answered yet")
+    lab.plane.settle()
+    tab.get_by_role("link", name="Show it").click()  # the page has noticed by itself
+    tab.get_by_label("Another file").fill("gold.yaml")
+    tab.get_by_label("What is in it").fill(GOLD)
+    tab.get_by_role("button", name="Plan").click()
+    expect(tab.get_by_role("status")).to_contain_text("has not answered yet")
+    lab.plane.settle()
+    tab.reload()
+    expect(tab.get_by_role("region", name="Changes")).to_contain_text("CUSTOM_GOLD")
+    look(tab, "provider-config", full=True)
+    tab.get_by_role("button", name="Apply").click()
+    expect(tab.get_by_role("status")).to_contain_text("has not answered yet")
+    lab.plane.settle()
+    tab.reload()
+    expect(tab.get_by_role("heading", name="What the files have changed")).to_be_visible()
+    tab.get_by_label("What is in gold.yaml").fill(GOLD.replace("total: 7", "total: none"))
+    tab.get_by_role("button", name="Apply", exact=True).click()
+    expect(tab.get_by_role("status")).to_contain_text("has not answered yet")
+    lab.plane.settle()
+    tab.reload()
+    expect(tab.get_by_role("alert")).to_contain_text("gold.yaml")
+    look(tab, "provider-config-refused", full=True)

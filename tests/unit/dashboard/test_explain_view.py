@@ -1,0 +1,64 @@
+"""What was pasted, and the funnel that is made of an explanation."""
+
+import pytest
+
+from moorage.dashboard.explain_view import of_query, of_server, parsed, text_of
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["resources=VCPU:4&required=CUSTOM_A", " /allocation_candidates?resources=VCPU:4&required=CUSTOM_A \n"],
+)
+def test_a_query_is_read(text):
+    asked = parsed(text)
+    assert asked.pairs == (("resources", "VCPU:4"), ("required", "CUSTOM_A"))
+    assert text_of(asked.pairs) == "resources=VCPU:4&required=CUSTOM_A"
+
+
+def test_extra_specs_are_read_line_by_line():
+    asked = parsed("# a comment\nresources:VCPU=4\n\ntrait:CUSTOM_A = 'required'\n")
+    assert asked.extra_specs == (("resources:VCPU", "4"), ("trait:CUSTOM_A", "required"))
+    assert parsed("resources:VCPU=4").extra_specs == (("resources:VCPU", "4"),)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  \n# only a comment", "nonsense", "resources=VCPU:1&nonsense", "a:b", "a:b=1\nnonsense"]
+)
+def test_what_is_neither_is_refused_with_a_sentence(text):
+    with pytest.raises(ValueError, match=r"nothing was typed|write "):
+        parsed(text)
+
+
+def test_the_funnel_of_a_query():
+    steps = [
+        {
+            "constraint": "resources:VCPU=4",
+            "before": 8,
+            "after": 6,
+            "removed": [{"provider": "a", "reason": "full"}] * 2,
+        },
+        {"constraint": "required=CUSTOM_A", "before": 6, "after": 0, "removed": []},
+    ]
+    change = {"provider": "h1", "parts": ["without CUSTOM_A"], "query": "resources=VCPU:4"}
+    closest = [{"provider": "h1", "lacks": ["CUSTOM_A"]}]
+    funnel = of_query({"text": "none", "candidates": 0, "steps": steps, "closest": closest, "change": change}, "q")
+    assert [(one.removed, one.after, one.width, one.lost_width) for one in funnel.stages] == [
+        (2, 6, 75.0, 25.0), (6, 0, 0.0, 75.0)
+    ]  # fmt: skip
+    assert funnel.stages[0].reasons == ("full",)
+    assert (funnel.fits, funnel.closest[0].lacks, funnel.change.query) == (False, ("CUSTOM_A",), "resources=VCPU:4")
+
+
+def test_the_funnel_of_a_server_goes_on_with_the_filters_and_names_nobody_to_members():
+    document = {
+        "text": "none", "hosts": 0, "constraints": [{"constraint": "c", "before": 4, "after": 2}],
+        "filters": [{"filter": "is_not_ruled_out", "before": 2, "after": 0}], "rejected": {"it is there": 2},
+        "fault": None,
+    }  # fmt: skip
+    funnel = of_server(document)
+    assert [(one.condition, one.removed, one.considered) for one in funnel.stages] == [
+        ("c", 2, 4), ("may be used for it", 2, 4)
+    ]  # fmt: skip
+    assert (funnel.rejected, funnel.closest, funnel.change, funnel.hosts) == ((("it is there", 2),), (), None, ())
+    told = of_server({**document, "closest": ["h1: lacks it"], "change": "less", "host_names": ["h2"], "query": "q"})
+    assert (told.closest[0].host, told.closest[0].lacks, told.change.parts) == ("h1", ("lacks it",), ("less",))

@@ -1,0 +1,86 @@
+"""What is typed into the form of a lease becomes the body of a request."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from moorage.core.errors import Invalid
+from moorage.dashboard import lease_form as form
+
+NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+TYPED = {**form.DEFAULTS, "name": "course", "start_date": "2026-03-02T08:00", "end_date": "2026-03-02 12:00"}
+
+
+def body(**typed):
+    return form.wish({**TYPED, **typed}, NOW).body
+
+
+def reservation(**typed):
+    return body(**typed)["reservations"][0]
+
+
+def test_the_usual():
+    assert body() == {
+        "name": "course",
+        "start_date": "2026-03-02 08:00",
+        "end_date": "2026-03-02 12:00",
+        "reservations": [
+            {"resource_type": "virtual:instance", "vcpus": 2, "memory_mb": 4096, "disk_gb": 20, "amount": 1,
+             "resource_properties": ""}
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [kind for kind in form.TYPES if kind != "physical:host"])
+def test_affinity_may_be_left_out(kind):
+    """R37 (instance-reservation): then the request does not have the key at all."""
+    assert "affinity" not in reservation(resource_type=kind, flavor_id="gold")
+
+
+@pytest.mark.parametrize(("word", "sent"), [("none", None), ("affinity", True), ("anti-affinity", False)])
+def test_affinity_that_was_chosen_is_sent(word, sent):
+    assert reservation(affinity=word)["affinity"] is sent
+
+
+def test_whole_hosts_have_a_range_and_no_affinity():
+    asked = reservation(resource_type="physical:host", min="2", max="", hypervisor_properties='["=", "$rack", "9"]')
+    assert asked == {"resource_type": "physical:host", "min": 2, "max": 2, "resource_properties": "",
+                     "hypervisor_properties": '["=", "$rack", "9"]'}  # fmt: skip
+
+
+def test_any_resources_are_lines():
+    asked = reservation(
+        resource_type="resource:any", resources="VCPU=2\n\n CUSTOM_GOLD = 1 ", traits="CUSTOM_X=required"
+    )
+    assert asked == {"resource_type": "resource:any", "amount": 1, "resources": {"VCPU": 2, "CUSTOM_GOLD": 1},
+                     "traits": {"CUSTOM_X": "required"}}  # fmt: skip
+
+
+def test_no_start_is_now():
+    assert body(start_date="")["start_date"] == "now"
+    assert form.wish({**TYPED, "start_date": ""}, NOW).search(NOW, 3) == {
+        "duration_minutes": 26 * 60 + 30, "reservations": [reservation()], "limit": 3,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "field"),
+    [
+        ({"end_date": ""}, "End"),
+        ({"end_date": "2026-03-02T08:00"}, "End"),
+        ({"start_date": "soon"}, "Start"),
+        ({"amount": "many"}, "Amount"),
+        ({"amount": "-1"}, "Amount"),
+        ({"vcpus": "\N{SUPERSCRIPT TWO}"}, "VCPUs"),
+        ({"memory_mb": "9" * 12}, "Memory"),
+        ({"affinity": "sometimes"}, "Affinity"),
+        ({"resource_type": "virtual:floatingip"}, "What to reserve"),
+        ({"resource_type": "flavor:instance"}, "Flavor"),
+        ({"resource_type": "resource:any", "resources": "VCPU"}, "Resources"),
+        ({"resource_type": "resource:any", "resources": ""}, "Resources"),
+        ({"resource_type": "resource:any", "traits": "X"}, "Traits"),
+    ],
+)
+def test_what_makes_no_sense_is_named(typed, field):
+    with pytest.raises(Invalid, match=f"^{field}"):
+        body(**typed)

@@ -1,0 +1,135 @@
+"""What the map makes of the services' documents."""
+
+from moorage.dashboard.map_view import Around, bars_of, every, kind_of, overview, rows, tree
+
+
+def inventory(total, reserved=0, ratio=1.0):
+    return {"total": total, "reserved": reserved, "allocation_ratio": ratio}
+
+
+def provider(uuid, name, parent=None, *, inventories=None, usages=None, traits=()):
+    return {
+        "uuid": uuid, "name": name, "parent_provider_uuid": parent, "root_provider_uuid": "host", "generation": 1,
+        "inventories": inventories or {}, "usages": usages or {}, "traits": list(traits), "aggregates": [],
+    }  # fmt: skip
+
+
+REGION = "CUSTOM_FPGA_INTEL_REGION_9926AB6D_6C92_5A68_AABC_A7D84C545738"
+FUNCTION = "CUSTOM_FPGA_INTEL_FUNCTION_6B7E1F0A_95CC_4C2B_8D5E_3A1F0C9D7E21"
+HOST = provider("host", "h1", inventories={"VCPU": inventory(16, 2, 2.0)}, usages={"VCPU": 7}, traits=["COMPUTE_NODE"])
+R1 = provider("r1", "h1_0000:3b:00.0_R1", "host", inventories={"FPGA": inventory(2, 1)}, traits=[REGION, FUNCTION])
+R2 = provider("r2", "h1_0000:3b:00.0_R2", "host", inventories={"FPGA": inventory(1)}, traits=[REGION])
+NUMA = provider("n0", "h1_NUMA_0", "host", traits=["HW_NUMA_ROOT"])
+
+
+def handle(state, *, rp="r1", reason=None, server=None):
+    return {
+        "handle": "0000:3b:00.1", "state": state, "reason": reason, "rp_uuid": rp, "bitstream_id": "image",
+        "device_uuid": "card", "health": "ok", "status": "enabled", "instance_uuid": server, "request_uuid": None,
+    }  # fmt: skip
+
+
+def shown(*providers, holders=(), **around):
+    return tree({"providers": [HOST, *providers], "holders": list(holders)}, Around(**around))
+
+
+def named(root, label):
+    return next(node for node in every(root) if node.label == label)
+
+
+def test_capacity_counts_the_ratio_and_what_is_kept_back():
+    (bar,) = shown().bars
+    assert (bar.used, bar.capacity, bar.reserved, bar.free, bar.whole) == (7, 28, 4, 21, 32)
+    assert (bar.used_width, bar.reserved_width) == (21.88, 12.5)
+
+
+def test_more_held_than_there_is_is_said_and_the_bar_stays_within_its_frame():
+    root = shown(provider("x", "x", "host", inventories={"FPGA": inventory(2, 1)}, usages={"FPGA": 4}))
+    node = named(root, "x")
+    assert [flag.text for flag in node.flags if flag.tone == "bad"] == ["FPGA overdrawn"]
+    assert node.bars[0].used_width + node.bars[0].reserved_width <= 100
+
+
+def test_regions_stand_below_their_card_and_numa_nodes_beside_it():
+    root = shown(R1, R2, NUMA)
+    assert [(node.label, node.kind) for node in every(root)] == [
+        ("h1", "host"), ("0000:3b:00.0", "device"), ("R1", "region"), ("R2", "region"), ("NUMA_0", "NUMA node")
+    ]  # fmt: skip
+    assert named(root, "R1").functions == ("6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21",)
+
+
+def test_a_quarantined_handle_tells_why_and_nothing_else_is_said_of_what_is_reserved():
+    root = shown(R1, handles=[handle("quarantined", reason="the blank did not load")])
+    node = named(root, "R1")
+    assert [(one.state, one.tone, one.reason) for one in node.handles] == [
+        ("quarantined", "bad", "the blank did not load")
+    ]
+    assert node.flags == ()
+    assert (node.bitstream, named(root, "0000:3b:00.0").device) == ("image", "card")
+
+
+def test_what_is_reserved_without_a_handle_is_said():
+    assert [flag.text for flag in named(shown(R1), "R1").flags] == ["1 FPGA reserved"]
+
+
+def test_a_dirty_handle_says_what_will_become_of_it():
+    (one,) = named(shown(R1, handles=[handle("dirty")]), "R1").handles
+    assert one.reason == "its last server has given it back; it is to be cleaned first"
+
+
+def test_holders_stand_at_the_provider_with_the_names_of_servers():
+    holders = [
+        {"consumer": "a", "project_id": "red", "user_id": "u", "consumer_type": "INSTANCE",
+         "allocations": {"host": {"MEMORY_MB": 1024, "VCPU": 2}, "r1": {"FPGA": 1}}},
+        {"consumer": "b", "project_id": "red", "user_id": "u", "consumer_type": None, "allocations": {"host": {"VCPU": 1}}},
+    ]  # fmt: skip
+    root = shown(R1, holders=holders, servers={"a": "web"})
+    assert [(one.name, one.kind, one.amounts) for one in root.holders] == [
+        ("web", "server", "2 VCPU, 1,024 MEMORY_MB"), ("", "unknown", "1 VCPU")
+    ]  # fmt: skip
+    assert [one.amounts for one in named(root, "R1").holders] == ["1 FPGA"]
+
+
+def test_as_of_a_past_time_what_lost_its_parent_hangs_below_the_root():
+    root = tree({"providers": [HOST, provider("x", "lost", "gone")], "holders": None}, Around())
+    assert [node.label for node in root.children] == ["lost"]
+    assert root.holders == ()
+
+
+def test_kinds():
+    traits = frozenset({"MISC_SHARES_VIA_AGGREGATE"})
+    assert kind_of("nfs", traits, is_root=True) == "shared"
+    assert kind_of("blazar_h1", frozenset(), is_root=True) == "reservations"
+    assert kind_of("h1_NIC", frozenset(), is_root=False) == "provider"
+
+
+def units(name, providers=1, capacity=10, used=1):
+    return {"name": name, "providers": providers, "capacity": capacity, "used": used}
+
+
+def test_usual_classes_come_first_and_those_of_reservations_last():
+    document = {
+        "resource_classes": [units(name) for name in ("CUSTOM_RESERVATION_1", "CUSTOM_GOLD", "DISK_GB", "VCPU")]
+    }
+    assert [bar.name for bar in bars_of(document)] == ["VCPU", "DISK_GB", "CUSTOM_GOLD", "CUSTOM_RESERVATION_1"]
+
+
+def test_aggregates_have_the_names_and_zones_that_compute_knows():
+    part = {"trees": 2, "resource_classes": [units("VCPU")]}
+    survey = {
+        "trees": 4, "providers": 9, "resource_classes": [units("VCPU")], "resource_classes_left_out": 0,
+        "aggregates": [{"uuid": "1", **part}, {"uuid": "2", **part}], "aggregates_left_out": 3,
+    }  # fmt: skip
+    seen = overview(survey, [{"uuid": "2", "name": "rack", "availability_zone": "east"}])
+    assert [(one.name, one.zone) for one in seen.aggregates] == [("1", ""), ("rack", "east")]
+    assert seen.aggregates_left_out == 3
+
+
+def test_a_row_shows_some_classes_and_how_many_more_there_are():
+    tree_row = {
+        "uuid": "1", "name": "h1", "providers": 3, "traits": ["COMPUTE_STATUS_DISABLED", "CUSTOM_RESERVATION_HOST"],
+        "resource_classes": [units(name) for name in ("A", "B", "C", "D", "VCPU")],
+    }  # fmt: skip
+    (row,) = rows({"trees": [tree_row]})
+    assert ([bar.name for bar in row.bars], row.more) == (["VCPU", "A", "B", "C"], 1)
+    assert [flag.text for flag in row.flags] == ["disabled", "reserved host"]

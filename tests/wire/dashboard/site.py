@@ -1,0 +1,39 @@
+"""The dashboard as a browser without scripts sees it: cookies kept, forms sent with what is hidden in them."""
+
+import json
+import re
+from html import unescape
+
+import httpx
+
+URL = "http://127.0.0.1:8778"
+_HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
+
+
+class Site:
+    def __init__(self, app, url: str = URL) -> None:
+        """Without an application over the socket at `url`."""
+        self.url = url
+        transport = httpx.HTTPTransport() if app is None else httpx.WSGITransport(app=app)
+        self.http = httpx.Client(transport=transport, base_url=url, timeout=60)
+
+    def get(self, path: str, **options) -> httpx.Response:
+        return self.http.get(f"/ui{path}", **options)
+
+    def post(self, path: str, *, origin: str | None = None, token: str | None = None, **fields) -> httpx.Response:
+        """As from a form of ours; `origin` and `token` to be somebody else."""
+        data = {"form_token": self.form_token() if token is None else token, **fields}
+        headers = {} if origin == "" else {"origin": origin or self.url}
+        return self.http.post(f"/ui{path}", data=data, headers=headers)
+
+    def form_token(self) -> str:
+        """Of the first form of the page that everybody may see."""
+        page = self.get("/", follow_redirects=True).text
+        return next(unescape(value) for name, value in _HIDDEN.findall(page) if name == "form_token")
+
+    def sign_in(self, name: str, password: str, **fields) -> httpx.Response:
+        return self.post("/sign-in", name=name, password=password, **fields)
+
+
+def password_of(state, name: str) -> str:
+    return json.loads((state / "credentials.json").read_text())[name]["password"]

@@ -1,0 +1,136 @@
+"""The calendar and the pages of leases as a browser without scripts gets them; how many requests a page makes."""
+
+import re
+
+import pytest
+
+from moorage.wire.transports import InProcessTransport
+
+PERIOD = {"start_date": "2026-03-03T08:00", "end_date": "2026-03-03T12:00"}
+SIZE = {"vcpus": "1", "memory_mb": "64", "disk_gb": "1", "amount": "1"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def host(plane):
+    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """Paths that the dashboard asks for."""
+    paths = []
+    send = InProcessTransport.send
+
+    def counted(self, method, path, headers, body=None):
+        if "cookie" not in headers:
+            paths.append(f"{method} {self._prefix}{path.partition('?')[0]}")
+        return send(self, method, path, headers, body)
+
+    monkeypatch.setattr(InProcessTransport, "send", counted)
+    return paths
+
+
+def make(site, name, **typed):
+    done = site.post(
+        "/leases/new", action="make", name=name, resource_type="virtual:instance", **{**PERIOD, **SIZE, **typed}
+    )
+    assert done.status_code == 303, done.text
+    return done.headers["location"].rpartition("/")[2]
+
+
+def test_the_first_view_makes_one_request_whatever_there_is(sign_in, sent):
+    """At 10,000 hosts and 100,000 reservations, too: its answer is summed up by the service."""
+    site = sign_in("demo")
+    site.get("/calendar")  # from here on the token is known
+    for number in range(3):
+        make(site, f"lease {number}")
+    sent.clear()
+    page = site.get("/calendar?start=2026-03-02")
+    assert sent == ["GET /reservation/v1/calendar"]
+    assert page.text.count('class="bar-link') == 3
+
+
+def test_operators_views_make_as_many_requests_whatever_there_is(sign_in, sent):
+    site = sign_in("admin")
+    site.get("/calendar")
+    sent.clear()
+    site.get("/calendar?show=hosts")
+    assert sorted(sent) == ["GET /reservation/v1/os-hosts", "GET /reservation/v1/os-hosts/allocations"]
+    sent.clear()
+    site.get("/calendar?show=projects")
+    assert sorted(sent) == ["GET /identity/v3/projects", "GET /reservation/v1/leases"]
+
+
+def test_others_see_neither_names_nor_ids_of_a_lease(sign_in):
+    lease = make(sign_in("demo"), "secret plans")
+    others = sign_in("admin")
+    others.post("/project", project_id=project_of(others, "admin"))
+    assert "secret plans" not in others.get("/calendar?start=2026-03-02").text
+    mine = make(others, "mine")
+    member = sign_in("demo")
+    page = member.get("/calendar?start=2026-03-02").text
+    assert mine not in page
+    assert lease in page
+    for path in ("", "/change"):
+        assert member.get(f"/leases/{mine}{path}").status_code == 403
+    for action in ("end", "delete"):
+        assert member.post(f"/leases/{mine}/{action}").status_code == 403
+    assert member.post(f"/leases/{mine}/change", name="stolen", action="change").status_code == 403
+    assert "mine" not in member.get("/leases?all=1").text
+
+
+def project_of(site, name):
+    page = site.get("/", follow_redirects=True).text
+    return next(
+        value for value, words in re.findall(r'name="project_id" value="([^"]+)"[^>]*>([^<]+)<', page) if words == name
+    )
+
+
+def test_names_are_escaped_wherever_they_are_shown(sign_in):
+    site = sign_in("demo")
+    lease = make(site, '"><img src=x onerror=alert(1)>')
+    for path in ("/calendar?start=2026-03-02", "/leases", f"/leases/{lease}", f"/leases/{lease}/change"):
+        page = site.get(path).text
+        assert "<img src=x" not in page
+        assert "&lt;img src=x" in page
+
+
+def test_leases_are_made_changed_and_deleted_by_forms_of_ours_only(sign_in):
+    site = sign_in("demo")
+    lease = make(site, "kept")
+    for path in ("/leases/new", f"/leases/{lease}/change", f"/leases/{lease}/end", f"/leases/{lease}/delete"):
+        assert site.post(path, origin="https://evil.test", action="make").status_code == 403
+        assert site.post(path, token="0" * 64, action="make").status_code == 403
+    assert site.get(f"/leases/{lease}").status_code == 200
+    assert site.post(f"/leases/{lease}/delete").status_code == 303
+
+
+def test_a_refusal_keeps_its_status_and_what_was_typed(sign_in):
+    site = sign_in("demo")
+    typed = {**PERIOD, **SIZE, "name": "much", "resource_type": "virtual:instance", "action": "make"}
+    answer = site.post("/leases/new", **{**typed, "amount": "9999"})
+    assert answer.status_code == 409
+    assert "fit" in answer.text
+    assert 'value="9999"' in answer.text
+    answer = site.post("/leases/new", **{**typed, "resource_properties": "nonsense"})
+    assert answer.status_code == 400
+    assert 'value="nonsense"' in answer.text
+
+
+def test_what_is_changed_is_what_differs(sign_in):
+    site = sign_in("demo")
+    lease = make(site, "longer")
+    answer = site.post(f"/leases/{lease}/change", name="longer", action="change", **PERIOD)
+    assert (answer.status_code, "nothing is different" in answer.text) == (400, True)
+    checked = site.post(f"/leases/{lease}/change", action="check", **{**PERIOD, "end_date": "2026-03-03T13:00"})
+    assert "It would fit" in checked.text
+    assert "12:00" in site.get(f"/leases/{lease}").text
+    done = site.post(f"/leases/{lease}/change", action="change", **{**PERIOD, "end_date": "2026-03-03T13:00"})
+    assert done.status_code == 303
+    assert "13:00" in site.get(f"/leases/{lease}").text
+
+
+def test_a_day_that_is_no_date_is_today(sign_in):
+    site = sign_in("demo")
+    for query in ("start=x&days=y&show=z", "start=9999-12-31&days=90", "start=0001-01-01"):
+        assert site.get(f"/calendar?{query}").status_code == 200

@@ -1,0 +1,168 @@
+"""Map, servers, accelerators and explanations: who sees what, in how many requests, and hostile names."""
+
+import re
+
+import pytest
+
+from moorage.wire.client import ServiceClient
+from tests.system.planes import VirtualPlane
+from tests.wire.dashboard.site import Site
+
+HOSTILE = "<script>alert('x')</script>&\"'"
+ESCAPED = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&#34;&#39;"
+
+
+class World:
+    """A server with an FPGA, of the administrator, and one that found no host; a hostile name in all that has one."""
+
+    def __init__(self, plane: VirtualPlane) -> None:
+        self.plane = plane
+        self.server = plane.create_server(flavor=plane.create_fpga_flavor(), name=HOSTILE)
+        plane.settle()
+        more = {"resources:CUSTOM_ACCELERATOR_FPGA": "7"}
+        self.homeless = plane.create_server(flavor=plane.create_flavor("huge", **more), name="homeless")
+        plane.settle()
+        self.root = plane.placement.get("/moorage/v1/trees")["trees"][0]["uuid"]
+        devices = plane.accelerator.get("/devices")["devices"]
+        self.card = next(one["uuid"] for one in devices if one["type"] == "FPGA")
+
+
+@pytest.fixture(scope="module")
+def world(plane):
+    return World(plane)
+
+
+@pytest.fixture(scope="module")
+def people(plane):
+    """{who: their browser}, signed in."""
+
+    def signed_in(name):
+        site = Site(plane.plane.app)
+        site.sign_in(name, plane.password(name))
+        return site
+
+    return {name: signed_in(name) for name in ("admin", "demo")}
+
+
+def page(people, path, who="admin", status=200):
+    answer = people[who].get(path)
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+def test_the_map_shows_sums_and_hosts(people, world):
+    seen = page(people, "/map")
+    assert f'href="/ui/map/{world.root}">compute-1</a>' in seen
+    assert "CUSTOM_ACCELERATOR_FPGA" in seen
+    assert "1 of 4" in seen
+    assert "1 tree match" in page(people, "/map?search=3B:00")
+    assert "0 trees match" in page(people, "/map?resource_class=CUSTOM_NONE")
+
+
+def test_a_tree_shows_regions_functions_handles_and_holders(people, world):
+    seen = page(people, f"/map/{world.root}")
+    for word in (
+        "NUMA_0",
+        "0000:3b:00.0",
+        ">R1<",
+        "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21",
+        "attached",
+        f"/ui/devices/{world.card}",
+    ):
+        assert word in seen
+    assert f'<a href="/ui/servers/{world.server}">{ESCAPED}</a>' in seen
+
+
+def test_a_tree_is_shown_as_it_was(people, world):
+    seen = page(people, f"/map/{world.root}?at=2026-03-01T09:30")
+    assert "As it was at" in seen
+    assert world.server not in seen
+    assert "There was no provider" in page(people, f"/map/{world.root}?at=2020-01-01", status=404)
+    assert "is no time" in page(people, f"/map/{world.root}?at=noon", status=400)
+    page(people, "/map/00000000-0000-4000-8000-000000000000", status=404)
+
+
+@pytest.mark.parametrize("path", ["/map", "/map/{root}", "/devices/{card}", "/explain?query=resources%3DVCPU:1"])
+def test_a_page_for_operators_says_which_role_it_needs(people, world, path):
+    seen = page(people, path.format(root=world.root, card=world.card), "demo", 403)
+    assert "it needs the role admin" in seen
+    assert "compute-1" not in seen
+
+
+def test_a_member_sees_their_own_and_nothing_of_others(people, world):
+    for path in ("/servers", "/servers?all=1", "/accelerators", "/explain?flavor=fpga"):
+        seen = page(people, path, "demo")
+        assert "compute-1" not in seen
+        assert world.server not in seen
+        assert world.homeless not in seen
+    page(people, f"/servers/{world.server}", "demo", 404)
+    assert 'href="/ui/map"' not in page(people, "/servers", "demo")
+
+
+def test_servers_show_their_states_and_reasons_are_counted(people, world):
+    seen = page(people, "/servers")
+    assert ESCAPED in seen
+    assert HOSTILE not in seen
+    assert "resources:CUSTOM_ACCELERATOR_FPGA=7 left 0." in seen
+    assert world.homeless not in page(people, "/servers?status=ACTIVE").partition("Why servers")[0]
+    assert "None." in page(people, "/servers?name=nobody")
+
+
+def test_a_server_shows_its_actions_devices_and_custody(people, world):
+    seen = page(people, f"/servers/{world.server}")
+    for word in ("create", "Success", "Bound", "0000:3b:00.1", "programmed", "attached", "sha512"):
+        assert word in seen
+    assert ESCAPED in seen
+    assert HOSTILE not in seen
+
+
+def test_a_server_without_a_host_shows_the_funnel(people, world):
+    seen = page(people, f"/servers/{world.homeless}")
+    assert "Why it finds no host" in seen
+    assert "resources:CUSTOM_ACCELERATOR_FPGA=1 instead of 7 on compute-1" in seen
+
+
+def test_accelerators_show_what_is_loaded_and_who_has_it(people, world):
+    seen = page(people, "/accelerators")
+    assert f'href="/ui/servers/{world.server}"' in seen
+    assert "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21" in seen
+    assert "has told of no accelerator" in page(people, "/accelerators?host=%3Cb%3Enowhere")
+    custody = page(people, f"/devices/{world.card}")
+    assert custody.index("attached") < custody.index("programmed")  # the newest first
+
+
+def test_a_flavor_a_query_and_extra_specs_are_explained(people, world):
+    assert "No host fits" in page(people, "/explain?flavor=huge")
+    seen = page(people, "/explain?query=resources%3DVCPU%3A100000")
+    assert "resources:VCPU=15 instead of 100000" in seen
+    changed = re.search(r'name="query" value="([^"]+)"><button>Explain it changed so', seen)[1]
+    assert "It fits" in page(people, f"/explain?query={changed}")
+    specs = "resources:VCPU%3D40000%0Atrait:COMPUTE_NODE%3Drequired"
+    assert "required=COMPUTE_NODE" in page(people, f"/explain?query={specs}&vcpus=1&memory_mb=64&disk_gb=1")
+
+
+@pytest.mark.parametrize("query", ["nonsense", "resources%3DVCPU", "resources:VCPU%3Dmany", "%3Cscript%3E%3D1"])
+def test_what_cannot_be_explained_is_said_where_it_was_typed(people, world, query):
+    seen = page(people, f"/explain?query={query}", status=400)
+    assert 'role="alert"' in seen
+    assert "<script>=" not in seen
+
+
+def test_the_map_asks_as_often_for_many_hosts_as_for_one(people, world, monkeypatch):
+    asked = []
+    monkeypatch.setattr("moorage.wire.client.ServiceClient.get", counted(asked))
+    page(people, "/map")
+    assert len(asked) == 3
+    asked.clear()
+    page(people, f"/map/{world.root}")
+    assert len(asked) == 3
+
+
+def counted(asked):
+    get = ServiceClient.get
+
+    def counting(self, *arguments, **options):
+        asked.append(arguments[0])
+        return get(self, *arguments, **options)
+
+    return counting

@@ -1,0 +1,185 @@
+"""Who may look, and what a browser is told to keep and to refuse."""
+
+import re
+from socket import create_server
+
+import httpx
+import pytest
+
+from moorage.dashboard.cookies import SEED, SESSION
+from moorage.wire.server import Server
+from moorage.wiring import build_plane
+from tests.system.planes import write_config
+from tests.wire.dashboard.site import Site
+
+IDENTITY_ONLY = {"services": "identity,dashboard"}
+
+
+def test_who_is_not_signed_in_is_asked_to_and_comes_back_to_where_they_wanted(site, plane):
+    asked = site.get("/?from=here")
+    assert asked.status_code == 303
+    assert asked.headers["location"] == "/ui/sign-in?next=%2F%3Ffrom%3Dhere"
+    done = site.sign_in("admin", plane.password("admin"), next="/?from=here")
+    assert (done.status_code, done.headers["location"]) == (303, "/ui/?from=here")
+
+
+def test_a_wrong_password_is_said_and_the_name_stays(site):
+    answer = site.sign_in("admin", "no such")
+    assert answer.status_code == 401
+    assert "user name or password is wrong" in answer.text
+    assert 'name="name" value="admin"' in answer.text
+    assert SESSION not in site.http.cookies
+
+
+def test_the_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(site, plane):
+    given = site.sign_in("demo", plane.password("demo")).headers.get_list("set-cookie")
+    session = next(text for text in given if text.startswith(SESSION))
+    assert {"HttpOnly", "SameSite=Strict", "Path=/ui"} <= {part.strip() for part in session.split(";")}
+    assert "Secure" not in session
+
+
+def test_behind_https_cookies_are_secure(open_site):
+    site = open_site("https://cloud.test", plane=IDENTITY_ONLY, server={"public_url": "https://cloud.test"})
+    given = site.sign_in("admin", site.password("admin")).headers.get_list("set-cookie")
+    assert given
+    assert all("Secure" in text for text in given)
+
+
+def test_a_next_page_elsewhere_is_not_gone_to(site, plane):
+    for elsewhere in ("https://evil.test/", "//evil.test/", "/\\evil.test", "/a\r\nset-cookie: x=1"):
+        location = site.sign_in("demo", plane.password("demo"), next=elsewhere).headers["location"]
+        assert location.startswith("/ui/")
+        assert "\n" not in location
+
+
+def test_signing_out_takes_the_cookie_away(sign_in):
+    site = sign_in("demo")
+    assert site.get("/", follow_redirects=True).status_code == 200
+    assert site.post("/sign-out").status_code == 303
+    assert SESSION not in site.http.cookies
+    assert site.get("/").headers["location"].startswith("/ui/sign-in")
+
+
+def test_a_token_that_is_over_leads_back_to_the_sign_in_with_a_reason(sign_in):
+    site = sign_in("demo")
+    site.http.cookies.set(SESSION, "moor1.nonsense.nonsense", domain="127.0.0.1", path="/ui")
+    answer = site.get("/", follow_redirects=True)
+    assert "Your session is over" in answer.text
+
+
+def test_the_project_is_switched_among_ones_own(sign_in):
+    site = sign_in("admin")
+    page = site.get("/", follow_redirects=True).text
+    projects = dict(reversed(pair) for pair in _projects(page))
+    before = site.http.cookies[SESSION]
+    assert site.post("/project", project_id=projects["demo"]).status_code == 303
+    assert site.http.cookies[SESSION] != before
+    assert "Project <strong>demo</strong>" in site.get("/", follow_redirects=True).text
+    assert site.post("/project", project_id="somebody-elses").status_code == 400
+
+
+def _projects(page):
+    return re.findall(r'name="project_id" value="([^"]+)"[^>]*>([^<]+)<', page)
+
+
+@pytest.mark.parametrize("path", ["/sign-in", "/sign-out", "/project", "/theme"])
+def test_a_form_of_another_site_is_refused(sign_in, path):
+    site = sign_in("demo")
+    for origin in ("https://evil.test", "null", "", "http://127.0.0.1:8779"):
+        answer = site.post(path, origin=origin, theme="dark", name="a", password="b", project_id="x")
+        assert answer.status_code == 403
+        assert "not from the dashboard" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/sign-in", "/sign-out", "/project", "/theme"])
+def test_a_form_without_our_token_is_refused(sign_in, path):
+    site = sign_in("demo")
+    others = sign_in("demo").form_token()
+    for token in ("", "0" * 64, others, "\N{SNOWMAN}"):
+        assert site.post(path, token=token, theme="dark").status_code == 403
+
+
+def test_a_browser_without_cookies_cannot_send_forms(site):
+    token = site.form_token()
+    site.http.cookies.delete(SEED)
+    assert site.post("/theme", token=token, theme="dark").status_code == 403
+
+
+def test_every_answer_forbids_what_the_pages_do_not_need(site, sign_in):
+    signed_in = sign_in("demo")
+    for answer in (site.get("/"), site.get("/sign-in"), site.get("/nothing/here"), signed_in.get("/")):
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_what_is_typed_comes_back_escaped(site):
+    page = site.sign_in('"><script>alert(1)</script>', "x").text
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_files_are_kept_by_browsers_until_they_change(site):
+    sheet = site.get("/static/moorage.css")
+    assert sheet.headers["content-type"].startswith("text/css")
+    assert "immutable" in sheet.headers["cache-control"]
+    assert site.get("/static/moorage.css", headers={"if-none-match": sheet.headers["etag"]}).status_code == 304
+    assert site.get("/static/..%2Froutes.py").status_code == 404
+    assert site.get("/static/nothing.css").status_code == 404
+
+
+def test_forms_are_read_within_bounds(sign_in):
+    site = sign_in("demo")
+    assert site.post("/theme", theme="x" * (1 << 20)).status_code == 413
+    headers = {"origin": site.url, "content-type": "application/json"}
+    assert site.http.post("/ui/theme", content=b"{}", headers=headers).status_code == 415
+
+
+def test_how_pages_look_is_kept(site):
+    site.post("/theme", theme="dark")
+    assert '<html lang="en" data-theme="dark">' in site.get("/sign-in").text
+    assert site.post("/theme", theme="pink").status_code == 400
+
+
+def test_without_users_nobody_signs_in_and_this_machine_is_admin(open_site):
+    site = open_site(identity={"mode": "none"}, plane={"services": "placement,dashboard"})
+    page = site.get("/", follow_redirects=True)
+    assert page.status_code == 200
+    assert "no sign-in" in page.text
+    site.http = _from(site, "192.0.2.7")
+    assert site.get("/").status_code == 401
+
+
+def _from(site, address):
+    app = site.http._transport.app
+    return httpx.Client(transport=httpx.WSGITransport(app=app, remote_addr=address), base_url=site.url)
+
+
+def test_with_http_basic_for_the_apis_people_sign_in_by_the_form(open_site):
+    site = open_site(identity={"mode": "http_basic"}, plane=IDENTITY_ONLY)
+    assert site.sign_in("demo", site.password("demo")).status_code == 303
+    assert site.get("/", follow_redirects=True).status_code == 200
+
+
+def test_a_dashboard_alone_asks_the_identity_service_of_another_process(plane, tmp_path):
+    """And needs no password of its own: each request is its user's."""
+    server = Server(plane.plane.app, create_server(("127.0.0.1", 0)), threads=2)
+    server.start()
+    elsewhere = f"http://127.0.0.1:{server.address[1]}"
+    config = write_config(
+        tmp_path / "alone",
+        plane={"services": "dashboard"},
+        endpoints={"identity": f"{elsewhere}/identity", "placement": f"{elsewhere}/placement"},
+    )
+    alone = build_plane(config, clock=plane.clock)
+    try:
+        site = Site(alone.app)
+        assert site.sign_in("demo", plane.password("demo")).status_code == 303
+        assert site.get("/", follow_redirects=True).status_code == 200
+        assert not (config.state / "credentials.json").exists()
+    finally:
+        alone.stop()
+        server.stop(5.0)
