@@ -19,10 +19,10 @@ from moorage.audit.model import (
     Provider,
 )
 from moorage.core.inventories import Inventory, faults_of
-from moorage.core.names import is_reservation_class, reservation_class
+from moorage.core.names import is_reservation_class, reservation_class, reservation_provider
 
-#: What reservations call the provider of a host.
-RESERVATION_PREFIX = "blazar_"
+#: What reservations call the provider of a host begins with it.
+RESERVATION_PREFIX = reservation_provider("")
 
 
 def suspects(picture: Picture) -> frozenset[str]:
@@ -58,6 +58,7 @@ def decide(picture: Picture, grace: timedelta) -> list[Finding]:
             if uuid in picture.consumers
         ),
         *_incomplete_consumers(picture),
+        *_lost_inventories(picture),
     ]
     return sorted(found, key=lambda one: list(Kind).index(one.kind))
 
@@ -213,6 +214,42 @@ def _without_lease(provider: Provider, name: str, used: int) -> Finding:
         is_safe=not used,
         resource_class=name,
     )
+
+
+def lost(picture: Picture) -> list[tuple[str, str, int]]:
+    """(hypervisor hostname, reservation that runs, its slots there), of those that Placement does not offer."""
+    if picture.reservations is None:
+        return []
+    offered = {(provider.name, name) for provider in picture.providers.values() for name in provider.inventories}
+    return [
+        (host, reservation, slots)
+        for reservation, hosts in sorted(picture.reservations.slots.items())
+        for host, slots in sorted(hosts.items())
+        if (reservation_provider(host), reservation_class(reservation)) not in offered
+    ]
+
+
+def _lost_inventories(picture: Picture) -> Iterator[Finding]:
+    by_name = {provider.name: provider for provider in picture.providers.values()}
+    for host, reservation, slots in lost(picture):
+        ours, root, name = by_name.get(reservation_provider(host)), by_name.get(host), reservation_class(reservation)
+        why = f"it runs with {slots} slots there, and " + ("the provider is gone" if ours is None else "offers none")
+        obstacle = None
+        if root is None:
+            obstacle = f"nothing: {host} has no provider either; start its compute service, then audit again"
+        elif ours is not None and ours.parent_uuid != root.uuid:
+            obstacle = f"nothing: the provider is not below {host}'s ({root.uuid}); set its parent, then audit again"
+        yield Finding(
+            Kind.LOST_INVENTORY,
+            reservation,
+            reservation_provider(host),
+            why,
+            obstacle or f"offers {slots} {name} there",
+            None if obstacle else Action.MAKE_INVENTORY,
+            is_safe=obstacle is None,
+            resource_class=name,
+            host=host,
+        )
 
 
 # --- consumers --------------------------------------------------------------------------------------------------

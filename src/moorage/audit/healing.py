@@ -9,14 +9,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID, uuid5
 
 from moorage.audit.model import Action, Consumer, Finding, Picture
-from moorage.audit.reading import Services, consumer_of
+from moorage.audit.reading import Services, consumer_of, slots_of
 from moorage.audit.receipt import Receipt
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
 from moorage.core.names import reservation_class
 from moorage.placement.client import VERSION, Holder, Inventory
+from moorage.reservation.client import offer_slots
 
 #: An HTTP request to Placement that undoes a step.
 Undo = Mapping[str, Any]
@@ -58,6 +60,7 @@ class Healer:
             Action.RELEASE: self._release,
             Action.SET_OWNER: self._set_owner,
             Action.DROP_INVENTORY: self._drop_inventory,
+            Action.MAKE_INVENTORY: self._make_inventory,
             Action.DELETE_PROVIDER: self._delete_provider,
         }[finding.action or Action.RELEASE]
         step = plan(picture, finding)
@@ -145,6 +148,30 @@ class Healer:
         )
         before = {"generation": generation, "inventory": {name: dataclasses.asdict(inventories[name])}}
         return _Step(before, undo, lambda: self._services.placement.set_inventories(finding.subject, generation, left))
+
+    def _make_inventory(self, picture: Picture, finding: Finding) -> _Step | str:
+        """As the start of the lease does it; a provider that is made has the same uuid each time."""
+        placement, name, host = self._services.placement, finding.resource_class or "", finding.host or ""
+        slots = slots_of(self._services, finding.subject).get(host, 0)
+        if picture.reservations is None or slots != picture.reservations.slots[finding.subject][host]:
+            return "the lease changed meanwhile"
+        root, ours = placement.provider_by_name(host), placement.provider_by_name(finding.where)
+        if root is None:
+            return "the host's own provider is gone now"
+        uuid = str(uuid5(UUID(root.uuid), finding.where)) if ours is None else ours.uuid
+        inventories = {} if ours is None else placement.inventories(uuid)[1]
+        if name in inventories:
+            return "it is there again"
+        undo = [_request("DELETE", f"/resource_providers/{uuid}/inventories/{name}")]
+        if ours is None:
+            undo.append(_request("DELETE", f"/resource_providers/{uuid}"))
+        before: dict[str, object] = {"provider": None if ours is None else uuid, "inventory": {}}
+
+        def make() -> None:
+            placement.ensure_class(name)
+            offer_slots(placement, host, name, slots, uuid=uuid)
+
+        return _Step(before, tuple(undo), make)
 
     def _delete_provider(self, picture: Picture, finding: Finding) -> _Step | str:
         """Placement itself refuses to delete one that has children, or of which somebody holds something."""

@@ -84,6 +84,8 @@ class Reservations:
     leases: frozenset[str]
     reservations: frozenset[str]  #: ids of those that are not over
     hosts: frozenset[str]  #: hypervisor hostnames
+    #: {reservation that runs: {hypervisor hostname: slots}} of those whose slots are inventories
+    slots: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Kind(StrEnum):
     MISSING_INVENTORY = "missing inventory"
     OWNERLESS_PROVIDER = "provider without owner"
     OWNERLESS_INVENTORY = "inventory without lease"
+    LOST_INVENTORY = "lease without inventory"
     WRONG_ROOT = "wrong root"
 
 
@@ -115,6 +118,7 @@ class Action(StrEnum):
     RELEASE = "release"
     SET_OWNER = "set owner"
     DROP_INVENTORY = "drop inventory"
+    MAKE_INVENTORY = "make inventory"
     DELETE_PROVIDER = "delete provider"
 
 
@@ -123,7 +127,7 @@ class Finding:
     """`is_safe`: `--fix` does `action`; else only when the operator names `subject`, or, without an action, never."""
 
     kind: Kind
-    subject: str  #: uuid of the consumer or provider
+    subject: str  #: uuid of the consumer or provider, or of the reservation that lost its own
     where: str  #: for people
     why: str
     advice: str  #: what --fix does, or what the operator can do
@@ -131,3 +135,4 @@ class Finding:
     is_safe: bool = False
     resource_class: str | None = None
     owner: Owner | None = None
+    host: str | None = None  #: hypervisor hostname

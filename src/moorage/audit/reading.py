@@ -4,7 +4,7 @@ Placement is read first: what appears later is not judged, and whatever made a c
 had written it down in its own service before that, so it is there when that service is asked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from moorage.accelerator.client import AcceleratorClient
@@ -13,11 +13,15 @@ from moorage.audit.model import INCOMPLETE, Accelerators, Compute, Consumer, Own
 from moorage.compute.client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, NotFound
-from moorage.placement.client import Holder, PlacementClient
+from moorage.core.names import reservation_class, reservation_provider
+from moorage.placement.client import Holder, PlacementClient, ProviderState
 from moorage.placement.client import Provider as PlacementProvider
-from moorage.reservation.client import ReservationClient
+from moorage.reservation.client import ReservationClient, ReservationView
 
 SHARING_TRAIT, DEVICE_TRAIT = "MISC_SHARES_VIA_AGGREGATE", "OWNER_CYBORG"
+
+#: Types of reservations whose slots are inventories while they run.
+_WITH_SLOTS = ("virtual:instance", "flavor:instance", "resource:any")
 
 #: How often a provider is read again that changed between two of its readings.
 ATTEMPTS = 5
@@ -36,9 +40,14 @@ class Services:
     reservations: ReservationClient | None = None
 
 
-def read(services: Services, clock: Clock, progress: Progress) -> Picture:
-    """Raises `Unavailable` or `RemoteError` where a service that is there cannot be read: half a picture is none."""
-    providers = _providers(services.placement, progress)
+def read(services: Services, clock: Clock, progress: Progress, *, by_tree: bool = False) -> Picture:
+    """Raises `Unavailable` or `RemoteError` where a service that is there cannot be read: half a picture is none.
+
+    `by_tree`: one request for each tree instead of two or three for each provider, where Placement is ours.
+    """
+    providers = _by_tree(services.placement, progress) if by_tree else None
+    if providers is None:
+        providers = _providers(services.placement, progress)
     may_be_incomplete = services.placement.consumers_of(INCOMPLETE) > 0
     picture = Picture(
         now=clock.now(),
@@ -46,8 +55,11 @@ def read(services: Services, clock: Clock, progress: Progress) -> Picture:
         consumers={},
         compute=None if services.compute is None else _compute(services.compute),
         accelerators=None if services.accelerators is None else _accelerators(services.accelerators),
-        reservations=None if services.reservations is None else _reservations(services.reservations),
+        reservations=None
+        if services.reservations is None
+        else _reservations(services.reservations, services.placement),
     )
+    providers |= _looked_at_again(services.placement, picture)
     wanted = findings.suspects(picture)
     if may_be_incomplete:
         wanted = frozenset(consumer for provider in providers.values() for consumer in provider.held)
@@ -57,7 +69,12 @@ def read(services: Services, clock: Clock, progress: Progress) -> Picture:
         if holder is not None:
             consumers[uuid] = consumer_of(holder)
         progress("consumers", done, len(wanted))
-    return replace(picture, consumers=consumers, compute=_with_owners(picture.compute, services.compute, consumers))
+    return replace(
+        picture,
+        providers=providers,
+        consumers=consumers,
+        compute=_with_owners(picture.compute, services.compute, consumers),
+    )
 
 
 def consumer_of(holder: Holder) -> Consumer:
@@ -91,6 +108,35 @@ def _providers(placement: PlacementClient, progress: Progress) -> dict[str, Prov
             )
         progress("providers", done, len(listed))
     return found
+
+
+def _by_tree(placement: PlacementClient, progress: Progress) -> dict[str, Provider] | None:
+    """None where Placement is not ours. What a tree could not say of one of its providers is asked of that one."""
+    listed = placement.providers()
+    found: dict[str, Provider] = {}
+    for done, one in enumerate(listed, 1):
+        if one.uuid not in found:  # else it came with its tree
+            states = placement.tree_states(one.uuid)
+            if states is None and placement.provider(one.uuid) is not None:
+                return None
+            for state in states or ():
+                provider = _of_state(state) or _provider(placement, state.provider)
+                if provider is not None:
+                    found[provider.uuid] = replace(
+                        provider,
+                        is_sharing=SHARING_TRAIT in state.traits,
+                        is_device=DEVICE_TRAIT in state.traits,
+                        aggregates=state.aggregates,
+                    )
+        progress("providers", done, len(listed))
+    return found
+
+
+def _of_state(state: ProviderState) -> Provider | None:
+    """None where somebody claimed or gave back while it was read: the two do not belong together then."""
+    one = state.provider
+    read = Provider(one.uuid, one.name, one.parent_uuid, one.root_uuid, state.inventories, state.held)
+    return read if read.used == {name: units for name, units in state.usages.items() if units} else None
 
 
 def _may_share(provider: PlacementProvider, sharing: set[str]) -> bool:
@@ -147,10 +193,49 @@ def _accelerators(accelerators: AcceleratorClient) -> Accelerators:
     )
 
 
-def _reservations(reservations: ReservationClient) -> Reservations:
+def _reservations(reservations: ReservationClient, placement: PlacementClient) -> Reservations:
+    slots = reservations.slots()  # first: those of a lease that is not being changed afterwards are as they should be
     leases = reservations.leases()
+    hosts = reservations.hosts()
+    running = {
+        one.id
+        for lease in leases
+        if lease.status == "ACTIVE"
+        for one in lease.reservations
+        if one.status == "active" and one.resource_type in _WITH_SLOTS and _has_inventory(one, placement)
+    }
+    where: dict[str, dict[str, int]] = {}
+    for host in hosts:
+        for reservation, number in slots.get(host.id, {}).items():
+            if reservation in running:
+                where.setdefault(reservation, {})[host.hypervisor_hostname] = number
     return Reservations(
         leases=frozenset(lease.id for lease in leases),
         reservations=frozenset(one.id for lease in leases for one in lease.reservations if one.status != "deleted"),
-        hosts=frozenset(host.hypervisor_hostname for host in reservations.hosts()),
+        hosts=frozenset(host.hypervisor_hostname for host in hosts),
+        slots=where,
     )
+
+
+def slots_of(services: Services, reservation: str) -> Mapping[str, int]:
+    """As in `Reservations`, as it is now; empty for one that does not run."""
+    if services.reservations is None:
+        return {}
+    return _reservations(services.reservations, services.placement).slots.get(reservation, {})
+
+
+def _has_inventory(reservation: ReservationView, placement: PlacementClient) -> bool:
+    """Not so those of the oldest systems: they have an aggregate, and no class."""
+    return reservation.aggregate_id is None or placement.has_class(reservation_class(reservation.id))
+
+
+def _looked_at_again(placement: PlacementClient, picture: Picture) -> dict[str, Provider]:
+    """{uuid: reservation provider} where inventories seem lost: those of a lease that just began are there by now."""
+    again: dict[str, Provider] = {}
+    for name in sorted({reservation_provider(host) for host, _, _ in findings.lost(picture)}):
+        listed = placement.provider_by_name(name)
+        provider = None if listed is None else _provider(placement, listed)
+        if provider is not None:
+            before = picture.providers.get(provider.uuid, replace(provider, held={}))
+            again[provider.uuid] = replace(before, inventories={**provider.inventories, **before.inventories})
+    return again

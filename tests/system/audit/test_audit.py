@@ -29,22 +29,36 @@ def kinds(found) -> list[tuple[Kind, str]]:
 
 
 def test_a_plane_at_work_is_clean(plane):
-    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
-    lease = plane.create_lease(start=plane.clock.now() + GRACE, end=plane.clock.now() + 9 * GRACE, amount=2)
-    plane.run_until(plane.clock.now() + 2 * GRACE)
-    plane.create_server(flavor=plane.reservation_id(lease))
+    _, reservation = running_lease(plane, 2)
+    plane.create_server(flavor=reservation)
     plane.settle()
     plane.pass_grace()
-    assert plane.lease(lease)["status"] == "ACTIVE"
     assert plane.audit() == []
     assert plane.picture.compute.servers
     assert plane.picture.accelerators.deployables
     assert plane.picture.reservations.reservations
 
 
+def running_lease(plane, amount: int) -> tuple[str, str]:
+    """(the lease, its reservation), on compute-1."""
+    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+    lease = plane.create_lease(start=plane.clock.now() + GRACE, end=plane.clock.now() + 99 * GRACE, amount=amount)
+    plane.run_until(plane.clock.now() + 2 * GRACE)
+    assert plane.lease(lease)["status"] == "ACTIVE"
+    return lease, plane.reservation_id(lease)
+
+
+def delete_reservation_provider(plane) -> None:
+    """As Nova does with the whole tree of a host whose compute service is deleted."""
+    uuid = plane.services.placement.provider_by_name("blazar_compute-1").uuid
+    plane.placement.request("DELETE", f"/resource_providers/{uuid}")
+
+
 def test_every_kind_of_fault_is_found(plane):
-    server = plane.new_server()
-    plane.placement.request("DELETE", f"/allocations/{server}")
+    reservation = running_lease(plane, 1)[1]
+    delete_reservation_provider(plane)
+    server = plane.create_server(flavor=plane.create_flavor("small"))  # no host is open to it, and compute knows it
+    plane.settle()
     row = [{"resource_provider": {"uuid": plane.host}, "resources": {"VCPU": 1}}]
     plane.placement.request("PUT", f"/allocations/{server}", json={"allocations": row}, version="1.0")
     plane.take(ORPHAN, plane.host, {"VCPU": 1})
@@ -84,6 +98,7 @@ def test_every_kind_of_fault_is_found(plane):
         (Kind.OWNERLESS_PROVIDER, NODE),
         (Kind.OWNERLESS_PROVIDER, device),
         (Kind.WRONG_ROOT, leaf),
+        (Kind.LOST_INVENTORY, reservation),
     ])  # fmt: skip
     assert {one.kind for one in found} == set(Kind)
 
@@ -174,6 +189,42 @@ def test_a_provider_without_owner_is_deleted_only_by_name_and_comes_back(plane):
     assert plane.services.placement.aggregates(NODE)[1] == {ORPHAN}
 
 
+def test_what_a_running_reservation_lost_is_made_again(plane):
+    """A11 (instance-reservation): provider, inventory, and the servers that were reserved can be launched again."""
+    lease, reservation = running_lease(plane, 2)
+    name, find = reservation_class(reservation), plane.services.placement.provider_by_name
+    offered = plane.services.placement.inventories(find("blazar_compute-1").uuid)[1]
+    delete_reservation_provider(plane)
+    found = plane.audit()
+    assert kinds(found) == [(Kind.LOST_INVENTORY, reservation)]
+    assert find("blazar_compute-1") is None  # nothing is done unless it is told to
+    (outcome,) = plane.fix(found)
+    assert outcome.is_done
+    made = find("blazar_compute-1")
+    assert made.parent_uuid == plane.host
+    assert plane.services.placement.inventories(made.uuid)[1] == offered
+    assert offered[name].total == 2
+    assert plane.audit() == []
+    undo(plane, plane.receipt_path.read_text())
+    assert find("blazar_compute-1") is None
+    plane.receipt_path.unlink()
+    plane.fix(plane.audit())
+    plane.placement.request("DELETE", f"/resource_providers/{made.uuid}/inventories/{name}")
+    plane.receipt_path.unlink()
+    (outcome,) = plane.fix(plane.audit())  # the inventory alone
+    assert outcome.is_done
+    undo(plane, plane.receipt_path.read_text())
+    assert find("blazar_compute-1") is not None
+    assert name not in plane.services.placement.inventories(made.uuid)[1]
+    plane.receipt_path.unlink()
+    plane.fix(plane.audit())
+    server = plane.create_server(flavor=reservation)
+    plane.settle()
+    assert plane.server(server)["status"] == "ACTIVE"
+    assert plane.held(server)[made.uuid]["resources"] == {name: 1}
+    plane.reservation.request("DELETE", f"/v1/leases/{lease}")
+
+
 # --- races ------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +301,28 @@ def test_an_inventory_that_was_written_meanwhile_stays(plane):
     plane.before["PUT", "placement", path] = write_other
     assert left_alone(plane).startswith("left alone: it changed meanwhile")
     assert {lost, "CUSTOM_NEW"} <= plane.services.placement.inventories(plane.host)[1].keys()
+
+
+def test_what_a_lease_that_begins_while_all_is_read_has_is_not_lost(plane):
+    """Placement is read first, and by then the lease had nothing there."""
+    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+    plane.create_lease(start=plane.clock.now() + GRACE, end=plane.clock.now() + 9 * GRACE, amount=2)
+    plane.before["GET", "reservation", "/v1/os-hosts/allocations"] = lambda: plane.run_until(
+        plane.clock.now() + 2 * GRACE
+    )
+    assert plane.audit() == []
+    assert plane.picture.reservations.slots
+
+
+def test_what_a_lease_that_ends_meanwhile_lost_is_not_made_again(plane):
+    lease, _ = running_lease(plane, 2)
+    delete_reservation_provider(plane)
+    found = plane.audit()
+    plane.reservation.request("DELETE", f"/v1/leases/{lease}")
+    plane.settle()
+    (outcome,) = plane.fix(found)
+    assert outcome.text == "left alone: the lease changed meanwhile"
+    assert plane.services.placement.provider_by_name("blazar_compute-1") is None
 
 
 def test_a_provider_that_is_used_at_the_last_moment_stays(plane):

@@ -180,3 +180,32 @@ def test_a_loop_of_parents_ends():
 
 def test_capacity_is_rounded_down():
     assert capacity(Inventory(7, reserved=1, allocation_ratio=1.25)) == 7
+
+
+# --- what reservations that run have lost -----------------------------------------------------------------------
+
+RUNNING = Reservations(frozenset(), frozenset({LEASED}), frozenset({"h-name"}), {LEASED: {"h-name": 3}})
+
+
+def lost(*providers: Provider):
+    return [one for one in decide(picture(*providers, reservations=RUNNING), GRACE) if one.kind is Kind.LOST_INVENTORY]
+
+
+def test_a_running_reservation_that_is_offered_has_lost_nothing():
+    assert lost(host(), Provider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)})) == []
+
+
+@pytest.mark.parametrize("left", [(), (Provider("b", "blazar_h-name", "h", "h", {"VCPU": Inventory(1)}),)])
+def test_a_running_reservation_without_inventory_is_offered_again(left):
+    (found,) = lost(host(), *left)
+    assert (found.subject, found.where, found.host, found.resource_class) == (LEASED, "blazar_h-name", "h-name", CLASS)
+    assert (found.action, found.is_safe, found.advice) == (Action.MAKE_INVENTORY, True, f"offers 3 {CLASS} there")
+
+
+def test_what_people_must_do_first_is_said():
+    (found,) = lost()
+    assert (found.action, found.is_safe) == (None, False)
+    assert found.advice.startswith("nothing: h-name has no provider either; start its compute service")
+    (found,) = lost(host(), provider("x"), Provider("b", "blazar_h-name", "x", "x"))
+    assert (found.action, found.is_safe) == (None, False)
+    assert found.advice.startswith("nothing: the provider is not below h-name's (h)")

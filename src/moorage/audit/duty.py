@@ -1,0 +1,104 @@
+"""The audit in the background: it looks, counts and tells, and mends nothing.
+
+Results are metrics (`show`), and one log event for each finding that was not there in this process' last round.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Connection, Engine
+
+from moorage.audit.model import Finding, Kind
+from moorage.audit.rounds import Rounds, last_round
+from moorage.core.errors import MoorageError
+from moorage.jobs.store import JobStore
+from moorage.telemetry.gauges import DatabaseGauges, Family, Sample
+
+log = logging.getLogger(__name__)
+
+#: Consumers that are younger are not judged: as `moorage audit` does.
+GRACE = timedelta(minutes=10)
+#: New findings of one round that are told one by one.
+MOST_TOLD = 100
+#: Findings that are remembered from one round to the next.
+MOST_REMEMBERED = 10_000
+
+_FINDINGS, _ENDED = "moorage_audit_findings", "moorage_audit_last_round_timestamp_seconds"
+_DURATION, _PERIOD = "moorage_audit_round_duration_seconds", "moorage_audit_period_seconds"
+
+_FAMILIES = (
+    Family(_FINDINGS, "What the last audit found, by kind.", ("kind",)),
+    Family(_ENDED, "When the last audit ended, of whichever process."),
+    Family(_DURATION, "How long it took."),
+    Family(_PERIOD, "How often there is to be one: [audit] period_s."),
+)
+
+#: What makes a finding the same one as in the round before.
+_Key = tuple[str, str, str, str]
+
+
+class AuditDuty:
+    name = "audit"
+
+    def __init__(self, rounds: Rounds, look: Callable[[], Sequence[Finding]]) -> None:
+        """`look` reads everything and decides. Raises what the clients raise where a service does not answer."""
+        self._rounds = rounds
+        self._look = look
+        self._known: frozenset[_Key] = frozenset()
+
+    def tick(self) -> datetime | None:
+        job = self._rounds.claim()
+        if job is None:
+            return self._rounds.next_due()
+        began = time.perf_counter()
+        try:
+            found = self._look()
+        except MoorageError as error:
+            again = self._rounds.put_off(job)
+            log.warning("no audit for now", extra={"reason": error.message})
+            return again
+        duration_s = round(time.perf_counter() - began, 3)
+        counts = Counter(str(finding.kind) for finding in found)
+        self._rounds.end(job, {"duration_s": duration_s, "findings": dict(counts)})
+        self._tell(found, duration_s)
+        return self._rounds.next_due()
+
+    def _tell(self, found: Sequence[Finding], duration_s: float) -> None:
+        new = [finding for finding in found if _key(finding) not in self._known]
+        for finding in new[:MOST_TOLD]:
+            log.warning(
+                "audit finding",
+                extra={
+                    "kind": finding.kind,
+                    "subject": finding.subject,
+                    "where": finding.where,
+                    "why": finding.why,
+                    "advice": finding.advice,
+                },
+            )
+        log.info("audit done", extra={"findings": len(found), "new": len(new), "duration_s": duration_s})
+        self._known = frozenset(_key(finding) for finding in found[:MOST_REMEMBERED])
+
+
+def _key(finding: Finding) -> _Key:
+    return finding.kind, finding.subject, finding.resource_class or "", finding.host or ""
+
+
+def show(registry: CollectorRegistry, engine: Engine, jobs: JobStore, period_s: float) -> None:
+    """At each scrape what the last round said, whoever did it; before the first only the period."""
+
+    def samples(connection: Connection) -> Iterator[Sample]:
+        yield _PERIOD, (), period_s
+        last = last_round(connection, jobs)
+        if last is None:
+            return
+        yield _ENDED, (), last.ended_at.timestamp()
+        yield _DURATION, (), last.duration_s
+        for kind in Kind:
+            yield _FINDINGS, (kind,), last.findings.get(kind, 0)
+
+    DatabaseGauges(registry, engine, _FAMILIES, samples)

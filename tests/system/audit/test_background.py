@@ -1,0 +1,168 @@
+"""The audit in the background: one process at a time, in its metrics and its log, and cheap."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.audit import findings
+from moorage.audit.duty import AuditDuty
+from moorage.audit.model import Finding, Kind
+from moorage.audit.reading import read
+from moorage.audit.rounds import Rounds, last_round
+from moorage.compute.tables import jobs
+from moorage.core.clock import VirtualClock
+from moorage.core.errors import Unavailable
+from moorage.db.transactions import read as reading
+from moorage.jobs.store import JobStore
+from tests.migrated import open_migrated
+from tests.system.audit.rig import AuditedPlane
+from tests.system.planes import VirtualPlane
+from tests.system.telemetry.judged import Case, from_scrapes, judge
+
+START = datetime(2026, 3, 1, 12, 10, tzinfo=UTC)
+PERIOD_S = 3600.0
+LOST = Finding(Kind.OVER_CAPACITY, "provider", "here", "too much", "nothing")
+
+
+class Looking:
+    """What an audit would find, and how often it looked."""
+
+    def __init__(self):
+        self.found, self.looked = [], 0
+
+    def __call__(self):
+        self.looked += 1
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+@pytest.fixture
+def clock():
+    return VirtualClock(START)
+
+
+@pytest.fixture
+def engine(tmp_path):
+    engine = open_migrated("compute", tmp_path)
+    yield engine
+    engine.dispose()
+
+
+def duty(engine, clock, look, worker="one"):
+    return AuditDuty(Rounds(engine, JobStore(jobs), clock, worker, PERIOD_S), look)
+
+
+def last(engine):
+    with reading(engine) as connection:
+        return last_round(connection, JobStore(jobs))
+
+
+def test_one_of_two_processes_audits_in_each_period(engine, clock):
+    looks = Looking(), Looking()
+    duties = [duty(engine, clock, look, worker) for look, worker in zip(looks, "ab", strict=True)]
+    for one in duties:  # what starts now is not looked at
+        assert one.tick() == datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
+    for hour in range(13, 17):
+        clock.advance_to(datetime(2026, 3, 1, hour, 0, 5, tzinfo=UTC))
+        for one in duties if hour % 2 else reversed(duties):
+            assert one.tick() == datetime(2026, 3, 1, hour + 1, 0, tzinfo=UTC)
+    assert [look.looked for look in looks] == [2, 2]
+    assert last(engine).ended_at == clock.now()
+
+
+def test_a_round_whose_process_died_is_done_by_another(engine, clock):
+    clock.advance_to(START)
+    dead = Rounds(engine, JobStore(jobs), clock, "dead", PERIOD_S)
+    look = Looking()
+    other = duty(engine, clock, look, "other")
+    clock.advance_to(START + timedelta(hours=1))
+    assert dead.claim() is not None
+    other.tick()
+    assert look.looked == 0
+    clock.advance_to(START + timedelta(hours=3))
+    while look.looked < 2:  # the one that was left, and that of this period
+        other.tick()
+    assert last(engine) is not None
+
+
+def test_a_service_that_does_not_answer_puts_the_round_off(engine, clock):
+    look = Looking()
+    one = duty(engine, clock, look)
+    look.found = Unavailable("compute does not answer")
+    clock.advance_to(START + timedelta(hours=1))
+    again = one.tick()
+    assert again == clock.now() + timedelta(seconds=60)
+    assert last(engine) is None
+    look.found = [LOST]
+    clock.advance_to(again)
+    one.tick()
+    assert last(engine).findings == {Kind.OVER_CAPACITY: 1}
+
+
+def test_each_new_finding_is_one_event(engine, clock, caplog):
+    look = Looking()
+    one = duty(engine, clock, look)
+    caplog.set_level(logging.INFO, logger="moorage.audit")
+
+    def told(hours):
+        caplog.clear()
+        clock.advance_to(START + timedelta(hours=hours))
+        one.tick()
+        return [record.kind for record in caplog.records if record.getMessage() == "audit finding"]
+
+    look.found = [LOST]
+    assert told(1) == [Kind.OVER_CAPACITY]
+    assert told(2) == []
+    look.found = []
+    assert told(3) == []
+    look.found = [LOST]
+    assert told(4) == [Kind.OVER_CAPACITY]
+
+
+def test_reading_by_tree_gives_the_same_picture(tmp_path):
+    with AuditedPlane(tmp_path) as plane:
+        plane.create_server(flavor=plane.create_fpga_flavor())
+        plane.settle()
+        usual = read(plane.services, plane.clock, lambda *_: None)
+        by_tree = read(plane.services, plane.clock, lambda *_: None, by_tree=True)
+        assert by_tree.providers.keys() == usual.providers.keys()
+        for uuid, one in usual.providers.items():
+            other = by_tree.providers[uuid]
+            assert (other.inventories, other.held, other.is_device) == (one.inventories, one.held, one.is_device)
+        assert findings.decide(by_tree, timedelta(0)) == findings.decide(usual, timedelta(0)) == []
+
+
+def test_on_a_plane_it_shows_and_wakes(tmp_path):
+    with VirtualPlane(tmp_path, START, audit={"period_s": PERIOD_S}) as plane:
+        plane.run_until(START + timedelta(hours=1))
+        clean = plane.plane.metrics.exposition().decode()
+        assert 'moorage_audit_findings{kind="unknown consumer"} 0.0' in clean
+        host = next(
+            row
+            for row in plane.placement.get("/resource_providers")["resource_providers"]
+            if row["name"] == "compute-1"
+        )
+        body = {
+            "allocations": {host["uuid"]: {"resources": {"VCPU": 1}}},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+        }
+        plane.placement.request("PUT", "/allocations/00000001-0000-4000-8000-000000000000", json=body)
+        plane.run_until(START + timedelta(hours=2))
+        found = plane.plane.metrics.exposition().decode()
+        assert 'moorage_audit_findings{kind="unknown consumer"} 1.0' in found
+    began = START.timestamp()
+    for alert, before, after in (("MoorageAuditFindings", [clean], [clean, found]),):
+        judge(
+            [
+                Case(alert, from_scrapes(before, alert, began=began), fires=False),
+                Case(alert, from_scrapes(after, alert, began=began), fires=True),
+            ],
+            tmp_path,
+        )
+    stale = from_scrapes([found], "MoorageAuditOld", began=began, minutes=400)
+    judge([Case("MoorageAuditOld", stale, fires=True)], tmp_path)
