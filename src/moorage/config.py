@@ -1,4 +1,4 @@
-"""The tree of options: INI, as operators know it. Every option is here, documented; an unknown key is an error.
+"""The tree of options: INI, as operators know it. Every option is in `options`; an unknown key is an error.
 
 ``moorage config show`` prints this tree with the values in force. Nobody below the wiring sees it: what a part
 needs is passed to it.
@@ -11,6 +11,24 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from moorage.core.errors import StartError
+from moorage.options import (
+    AcceleratorOptions,
+    AgentOptions,
+    AuditOptions,
+    BeforeEndOptions,
+    ComputeOptions,
+    DatabaseOptions,
+    EndpointOptions,
+    EnforcementOptions,
+    IdentityOptions,
+    LibvirtOptions,
+    PlacementOptions,
+    PlaneOptions,
+    ReservationOptions,
+    SchedulerOptions,
+    ServerOptions,
+    TracingOptions,
+)
 
 #: Service -> path of its endpoint below the plane's address; the first segment is its mount prefix.
 ENDPOINT_PATHS = {
@@ -22,344 +40,36 @@ ENDPOINT_PATHS = {
     "image": "/image",
 }
 
+#: Where browsers find the dashboard. It is no API: the catalogue does not name it.
+DASHBOARD_PATH = "/ui"
+
 #: What [plane] services may name.
-SERVICES = (*ENDPOINT_PATHS, "agent", "accelerator-agent")
+SERVICES = (*ENDPOINT_PATHS, "agent", "accelerator-agent", "dashboard")
 
 #: In `state_path`, unless [agent] socket says otherwise.
 AGENT_SOCKET = "agent.sock"
-
-
-def option(default: Any, help_text: str, *, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"help": help_text, "choices": choices})
-
-
-@dataclass(frozen=True)
-class PlaneOptions:
-    state_path: str = option("state", "Directory of everything this process keeps on disk. Relative to this file.")
-    services: str = option(
-        "identity,placement,compute,accelerator,reservation,image,agent",
-        "What this process runs, comma separated. Others are reached over HTTP, see [endpoints]. 'agent' is the agent of "
-        "a host; 'accelerator-agent' that of a host whose servers are a real Nova's.",
-    )
-    region: str = option("RegionOne", "Name of the region in the catalogue.")
-    clock: str = option(
-        "system", "'adjustable' lets an admin move the plane's time forwards: for rehearsals.",
-        choices=("system", "adjustable"),
-    )  # fmt: skip
-    log_level: str = option("info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
-    log_file: str = option("", "File for the log, relative to state_path. Empty: standard error.")
-    hints: str = option(
-        "",
-        "How a waiting host or worker is woken: empty (in process), postgresql://... or amqp://... "
-        "A lost hint costs one poll period, never a job.",
-    )
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    address: str = option("127.0.0.1", "Address to listen on.")
-    port: int = option(8778, "Port to listen on; all services share it, each below its prefix.")
-    public_url: str = option("", "URL that clients reach this server by, if not what their Host header says.")
-    threads: int = option(32, "Requests served at the same time; writes that wait together share a commit.")
-    metrics: str = option(
-        "loopback",
-        "Who may read /metrics, which asks for no credentials: this machine, everybody who reaches the port, nobody.",
-        choices=("loopback", "everywhere", "off"),
-    )
-    cors_origins: str = option(
-        "", "Origins whose web pages may call these APIs from a browser, comma separated (https://console.example.org)."
-    )
-    cors_headers: str = option(
-        "x-auth-token,openstack-api-version,x-openstack-nova-api-version,x-openstack-request-id",
-        "Headers that such pages may send.",
-    )
-
-
-@dataclass(frozen=True)
-class IdentityOptions:
-    mode: str = option(
-        "embedded",
-        "Who says who is calling: our own users file and tokens, HTTP Basic with that file, nobody, or Keystone.",
-        choices=("embedded", "http_basic", "none", "keystone"),
-    )
-    users_file: str = option("", "Users, projects and roles. Empty: users.yaml in state_path, made at the first start.")
-    token_lifetime_s: int = option(3600, "How long a token of the embedded identity is good.")
-    allow_none_beyond_loopback: bool = option(False, "Let mode 'none' listen on other addresses than loopback.")
-    keystone_url: str = option("", "Keystone's URL with /v3, for mode 'keystone'.")
-    username: str = option("moorage", "The user that the services call each other as.")
-    password: str = option("", "Its password. Empty: the one made for the users file at the first start.")
-    project: str = option("service", "Its project.")
-
-
-@dataclass(frozen=True)
-class DatabaseOptions:
-    placement: str = option(
-        "", "sqlite:///FILE, postgresql://USER@HOST/DB or mariadb://USER@HOST/DB. Empty: SQLite in state_path."
-    )
-    compute: str = option("", "As placement.")
-    accelerator: str = option("", "As placement.")
-    reservation: str = option("", "As placement.")
-
-
-@dataclass(frozen=True)
-class EndpointOptions:
-    identity: str = option("", "URL of a service that another process runs (with its prefix). Empty: this process.")
-    placement: str = option("", "As identity.")
-    compute: str = option("", "As identity.")
-    accelerator: str = option("", "As identity.")
-    reservation: str = option("", "As identity.")
-    image: str = option("", "As identity; the URL of a Glance here makes the plane use it.")
-
-
-@dataclass(frozen=True)
-class PlacementOptions:
-    policy: str = option(
-        "new",
-        "Who may do what, as OpenStack Placement's new defaults, as its old ones (admins reshape too), or every caller "
-        "with a project everything.",
-        choices=("new", "old", "open"),
-    )
-    history_s: int = option(
-        604_800, "How long changes are kept, for watches that resume and for states as of a time: a week. 60 at least."
-    )
-    watchers: int = option(
-        2,
-        "Watches of changes that are held open at the same time, each by one of [server] threads; one thread stays free. "
-        "Who watches beyond that polls.",
-    )
-    memory_s: int = option(
-        600,
-        "While the database does not answer, providers and candidates are read from memory for so many seconds, "
-        "marked with their age. 0: such reads are refused, too.",
-    )
-    lease_s: float = option(
-        0.5,
-        "While this process is the only one on its PostgreSQL or MariaDB, reads do not ask it whether others have "
-        "written: for so many seconds at a time, 0.3 to 5. Another one's first write waits so long at most, also where "
-        "this one was killed. 0: reads ask, always. Alike in all processes on one database.",
-    )
-    max_search_steps: int = option(
-        800_000,
-        "Work that one search for allocation candidates may cost before it is refused, in steps of about a microsecond.",
-    )
-
-
-@dataclass(frozen=True)
-class ComputeOptions:
-    provider_config_location: str = option(
-        "/etc/nova/provider_config/", "Directory of YAML files with resource provider configuration, read in order."
-    )
-    provider_config_writable_by_others: bool = option(
-        False, "Accept provider configuration files that others than their owner may write."
-    )
-    provider_config_watch_s: float = option(
-        2.0,
-        "How often the agent looks whether those files changed. 0: never; they are read again on SIGHUP and by "
-        "`moorage provider-config apply`.",
-    )
-    poll_period_s: float = option(5.0, "How often servers to be placed are looked for when no hint came.")
-    bare_metal_period_s: float = option(
-        600.0, "How often the allocations of bare-metal servers are compared with their flavors."
-    )
-    host_down_after_s: int = option(60, "A host whose agent was silent for longer counts as down.")
-    allow_resize_to_same_host: bool = option(
-        False, "A resize may end on the host where it began; both flavors are held there until it is confirmed."
-    )
-    shelved_offload_time: int = option(
-        0,
-        "So many seconds a shelved server stays on its host. 0: it leaves at once. -1: it stays until it is told to go.",
-    )
-    reclaim_instance_interval: int = option(
-        0, "So many seconds a deleted server can be restored; it holds what it held meanwhile. 0: it is gone at once."
-    )
-    quota_instances: int = option(10, "Servers of a project that has no limit of its own. -1: no limit.")
-    quota_cores: int = option(20, "As quota_instances, of VCPU and PCPU together.")
-    quota_ram_mb: int = option(51200, "As quota_instances, of MEMORY_MB.")
-    quota_key_pairs: int = option(100, "As quota_instances, of keypairs for each user.")
-    quota_metadata_items: int = option(128, "As quota_instances, of metadata of one server.")
-    quota_server_groups: int = option(10, "As quota_instances, of server groups.")
-    quota_server_group_members: int = option(10, "As quota_instances, of servers in one group.")
-    quota_classes: str = option(
-        "", "Limits on resource classes for projects that have none of their own: CUSTOM_GOLD=4, VGPU=2."
-    )
-
-
-@dataclass(frozen=True)
-class SchedulerOptions:
-    max_placement_results: int = option(
-        1000, "Allocation candidates that are compared at most. More are asked for only where no host of those will do."
-    )
-    sample_size: int = option(
-        50,
-        "Allocation candidates, from all over the cloud, that are compared where hosts with more room are preferred; "
-        "0: always max_placement_results.",
-    )
-    max_attempts: int = option(3, "Hosts on which the build of a server is tried.")
-    host_subset_size: int = option(1, "Of so many best hosts one is taken at random.")
-    weight_multipliers: str = option(
-        "", "Weighers that count more, less or the other way round: ram=-1.0, soft_affinity=10. See the guide."
-    )
-    limit_tenants_to_placement_aggregate: bool = option(
-        False, "Servers of a project go into the aggregates that name it as filter_tenant_id, where there are some."
-    )
-    placement_aggregate_required_for_tenants: bool = option(
-        False, "With the former: projects that no aggregate names get no servers."
-    )
-    enable_isolated_aggregate_filtering: bool = option(
-        False, "Aggregates with trait:X=required take only servers that require the trait."
-    )
-
-
-@dataclass(frozen=True)
-class AgentOptions:
-    host: str = option("compute-1", "Name of the host, of its compute service and of its resource provider.")
-    virt_driver: str = option(
-        "simulated",
-        "What runs the servers of this host: domains kept as files, or QEMU by libvirt (see [libvirt]).",
-        choices=("simulated", "libvirt"),
-    )
-    host_description: str = option("", "YAML file that describes the simulated host. Empty: the built-in one.")
-    socket: str = option("", "Unix socket that commands of this machine reach the agent by. Empty: in state_path.")
-    simulated_hosts: int = option(
-        1,
-        "Hosts that this process simulates. The further ones are called like the first with the number at its end "
-        "counted up (compute-2, compute-3 ...), and have no accelerators.",
-    )
-    workers: int = option(4, "Jobs this host works on at the same time.")
-    heartbeat_period_s: float = option(10.0, "How often the host says that it is there.")
-    update_period_s: float = option(60.0, "How often the provider tree is compared with Placement.")
-    poll_period_s: float = option(
-        0.0,
-        "How often jobs are asked for when no hint came. 0: every 10 s where hints come ([plane] hints, or compute in "
-        "this process), else every 2 s.",
-    )
-    domain_report_period_s: float = option(
-        10.0, "How often a host with real guests looks whether one went off by itself or wrote on its console."
-    )
-    resume_guests_state_on_host_boot: bool = option(
-        False, "Real guests that ran when the host went down are rebooted when it is back; otherwise they stay off."
-    )
-    job_lease_s: float = option(60.0, "A job whose worker was silent for longer is given out again.")
-    accelerators_on_stop: str = option(
-        "keep",
-        "What a server that is stopped does with its accelerators: keep, or release (it gets others at its start).",
-    )
-
-
-@dataclass(frozen=True)
-class LibvirtOptions:
-    uri: str = option("qemu:///system", "Where libvirt is. A ?socket=... behind it names a daemon's socket.")
-    instances_path: str = option(
-        "", "Directory of disks and images, open to the user that QEMU runs as. Empty: host/instances in state_path."
-    )
-    virt_type: str = option(
-        "auto", "KVM, software emulation, or KVM where the host has it.", choices=("auto", "kvm", "qemu")
-    )
-    machine: str = option("q35", "Machine type of the guests.", choices=("q35", "pc"))
-    cpu_mode: str = option(
-        "host-model",
-        "What CPU a guest gets; the host's traits are those of host-model.",
-        choices=("host-model", "host-passthrough", "maximum", "none"),
-    )
-    devices: str = option(
-        "passthrough",
-        "A server's devices are the host's own, passed through by VFIO; or each is an ivshmem device that QEMU emulates, "
-        "for rehearsals on hosts without an IOMMU.",
-        choices=("passthrough", "emulated"),
-    )
-    host_ip: str = option("127.0.0.1", "Address of this host as the compute service shows it.")
-    shutdown_timeout_s: float = option(
-        60.0, "How long a guest that is to stop or reboot is waited for, then it is cut."
-    )
-    image_cache_bytes: int = option(64 << 30, "Bound of the host's cache of images.")
-    reserved_host_cpus: int = option(0, "CPUs that are kept for the host itself.")
-    reserved_host_memory_mb: int = option(512, "Memory that is kept for the host itself.")
-    reserved_host_disk_gb: int = option(0, "Disk that is kept for the host itself.")
-    cpu_allocation_ratio: float = option(4.0, "How many virtual CPUs there are per CPU.")
-    ram_allocation_ratio: float = option(1.0, "How far memory is given out more than once.")
-    disk_allocation_ratio: float = option(1.0, "How far disk is given out more than once; disks grow as they fill.")
-
-
-@dataclass(frozen=True)
-class AcceleratorOptions:
-    bitstream_cache_bytes: int = option(4 << 30, "Bound of the host's cache of bitstreams.")
-    report_period_s: float = option(30.0, "How often a host tells the accelerator service everything again.")
-    poll_period_s: float = option(5.0, "How often to look for events to compute without being told.")
-    legacy_500: bool = option(
-        False, "Answer 500, as Cyborg does, where it does not check what users send: for clients that insist on it."
-    )
-    history_days: int = option(
-        400, "How long the service keeps what was done with devices (`moorage accelerator history`). 0: for ever."
-    )
-    signature_keys: str = option(
-        "",
-        "Directory of public keys and certificates, <name>.pem, that bitstreams are signed with; relative to "
-        "state_path. Empty: none.",
-    )
-    signatures: str = option(
-        "where_asked",
-        "Which bitstreams must be signed: those of flavors and profiles that ask for it, or all.",
-        choices=("where_asked", "always"),
-    )
-    agent_socket: str = option("", "Unix socket that os_acc reaches the accelerator agent by. Empty: in state_path.")
-    drivers: str = option(
-        "simulated",
-        "What finds this host's accelerators, comma separated: simulated, pci, nvidia, qat, fpga_dfl, fpga_manager, "
-        "opae, xrt.",
-    )
-    simulated_devices: str = option(
-        "usual",
-        "Driver simulated: FPGAs and GPUs; or a time card, a GPU in shares and a QuickAssist card besides.",
-        choices=("usual", "every_kind"),
-    )
-    names: str = option(
-        "spec",
-        "What this host's devices are called in Placement: CUSTOM_ACCELERATOR_<TYPE>, or as Cyborg does (FPGA, PGPU, VGPU, "
-        "CUSTOM_QAT), for device profiles of a Nova that asks by those; then traits have both forms.",
-        choices=("spec", "cyborg"),
-    )
-    pci_devices: str = option(
-        "",
-        'Driver pci: the devices that are given out, as JSON: [{"vendor": "8086", "product": "37c8", "type": "QAT", '
-        '"functions": "virtual"}]. See docs/guides/accelerators.md.',
-    )
-    nvidia_devices: str = option("", "Driver nvidia: as pci_devices. Empty: each GPU of that vendor, whole.")
-    qat_devices: str = option("", "Driver qat: as pci_devices. Empty: the virtual functions of each QuickAssist card.")
-    fpga_devices: str = option(
-        "", "Drivers fpga_dfl, fpga_manager and opae: as pci_devices. Empty: each processing accelerator that is one."
-    )
-    xrt_devices: str = option(
-        "", "Driver xrt: as pci_devices, of management functions. Empty: each card of that vendor."
-    )
-
-
-@dataclass(frozen=True)
-class ReservationOptions:
-    freepool: str = option("freepool", "Name of the aggregate that holds the hosts under reservation.")
-    minutes_before_end: int = option(60, "When before_end_lease is due, where a lease gives no time.")
-    cleaning_time_s: int = option(0, "A host stays taken for so long after each lease.")
-    poll_period_s: float = option(5.0, "How often leases are looked for that another process wrote.")
-    start_deadline_s: int = option(
-        3600, "A start that fails is repeated for so long, and never beyond the lease's end."
-    )
 
 
 @dataclass(frozen=True)
 class Config:
     """All sections. Build it with `load`; `source` is the file it came from."""
 
-    plane: PlaneOptions = PlaneOptions()
-    server: ServerOptions = ServerOptions()
-    identity: IdentityOptions = IdentityOptions()
-    database: DatabaseOptions = DatabaseOptions()
-    endpoints: EndpointOptions = EndpointOptions()
-    placement: PlacementOptions = PlacementOptions()
-    compute: ComputeOptions = ComputeOptions()
-    scheduler: SchedulerOptions = SchedulerOptions()
-    agent: AgentOptions = AgentOptions()
-    libvirt: LibvirtOptions = LibvirtOptions()
-    accelerator: AcceleratorOptions = AcceleratorOptions()
-    reservation: ReservationOptions = ReservationOptions()
+    plane: PlaneOptions = field(default_factory=PlaneOptions)
+    server: ServerOptions = field(default_factory=ServerOptions)
+    identity: IdentityOptions = field(default_factory=IdentityOptions)
+    database: DatabaseOptions = field(default_factory=DatabaseOptions)
+    endpoints: EndpointOptions = field(default_factory=EndpointOptions)
+    placement: PlacementOptions = field(default_factory=PlacementOptions)
+    compute: ComputeOptions = field(default_factory=ComputeOptions)
+    scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+    agent: AgentOptions = field(default_factory=AgentOptions)
+    libvirt: LibvirtOptions = field(default_factory=LibvirtOptions)
+    accelerator: AcceleratorOptions = field(default_factory=AcceleratorOptions)
+    reservation: ReservationOptions = field(default_factory=ReservationOptions)
+    audit: AuditOptions = field(default_factory=AuditOptions)
+    tracing: TracingOptions = field(default_factory=TracingOptions)
+    enforcement: EnforcementOptions = field(default_factory=EnforcementOptions)
+    before_end: BeforeEndOptions = field(default_factory=BeforeEndOptions)
     source: Path = Path("moorage.conf")
 
     @property
@@ -397,6 +107,10 @@ class Config:
     def has_users(self) -> bool:
         """Whether people log in here: with Keystone they do so there, with mode none nowhere."""
         return self.identity.mode in ("embedded", "http_basic") and "identity" in self.runs
+
+    def database_urls(self) -> dict[str, str]:
+        """{service: URL} of the databases that this process uses."""
+        return {name: self.database_url(name) for name in get_type_hints(DatabaseOptions) if name in self.runs}
 
     def database_url(self, service: str) -> str:
         given: str = getattr(self.database, service)

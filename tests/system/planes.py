@@ -179,9 +179,19 @@ def until(probe: Callable[[], object], *, timeout_s: float = DEADLINE_S):
 class VirtualPlane(PlaneClients):
     """All services and the agent under a virtual clock; nothing happens but in `settle` and `run_until`."""
 
-    def __init__(self, directory: Path, start: datetime, *, seed: int = 1) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        start: datetime,
+        *,
+        seed: int = 1,
+        audit: dict[str, object] | None = None,
+        tracing: dict[str, object] | None = None,
+        database: dict[str, object] | None = None,
+    ) -> None:
         config = write_config(
             directory,
+            database=database or {},
             # Periods of real hosts would be most of the work of thirty days.
             agent={
                 "workers": 1,
@@ -196,11 +206,14 @@ class VirtualPlane(PlaneClients):
                 "bare_metal_period_s": 24 * 3600.0,
             },
             accelerator={"report_period_s": 24 * 3600.0, "poll_period_s": 24 * 3600.0},
-            reservation={"poll_period_s": 24 * 3600.0},
+            reservation={"poll_period_s": 24 * 3600.0, "watch_period_s": 24 * 3600.0},
+            audit={"period_s": 0.0, **(audit or {})},
+            tracing=tracing or {},
             # Logging in costs 40 ms by design (bcrypt); a service would do it once an hour.
             identity={"token_lifetime_s": 365 * 24 * 3600},
         )
         self.clock = VirtualClock(start)
+        self.state = config.state
         self.plane = build_plane(config, clock=self.clock, ids=SeededIds(seed))
 
         def transport(path: str) -> InProcessTransport:
@@ -216,6 +229,9 @@ class VirtualPlane(PlaneClients):
 
     def __exit__(self, *_error: object) -> None:
         self.plane.stop()
+
+    def password(self, user: str) -> str:
+        return credentials(self.state, user)[0]
 
     def settle(self) -> None:
         self._duties.settle()
@@ -236,8 +252,11 @@ class VirtualPlane(PlaneClients):
 class PlaneProcess:
     """`moorage up` with the configuration file `config`, which the first start makes where it is not there."""
 
-    def __init__(self, config: Path, *options: str) -> None:
+    def __init__(self, config: Path, *options: str, program: Path = MOORAGE, home: Path | None = None) -> None:
+        """`program`: that of another installation. `home`: of another user than ours."""
         self.config = config
+        self._own = {} if home is None else {"HOME": str(home)}
+        self._program = program
         self.state = config.parent
         self._options = options
         self._out = self.state.with_name(f"{self.state.name}.out")
@@ -255,10 +274,11 @@ class PlaneProcess:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
-                [MOORAGE, "up", "--config", self.config, *self._options],
+                [self._program, "up", "--config", self.config, *self._options],
+                cwd=self._out.parent,
                 stdout=out,
                 stderr=err,
-                env=inherited,
+                env=inherited | self._own,
                 start_new_session=True,
             )
         return self

@@ -24,18 +24,19 @@ SERVICES = ("identity", *DATABASES, "image")
 NEVER_S = 600.0
 
 
-def services_process(directory, databases, hints=""):
+def services_process(directory, databases, hints="", **sections):
     write_config(
         directory,
         plane={"services": ",".join(SERVICES), "hints": hints, "log_file": "moorage.log"},
         server={"port": free_port()},
         database=databases,
         compute={"poll_period_s": NEVER_S if hints else 0.5},
+        **sections,
     )
     return PlaneProcess(directory / "moorage.conf")
 
 
-def agent_process(directory, services: PlaneProcess, hints=""):
+def agent_process(directory, services: PlaneProcess, hints="", **sections):
     password, project = credentials(services.state, "moorage")
     write_config(
         directory,
@@ -44,6 +45,7 @@ def agent_process(directory, services: PlaneProcess, hints=""):
         identity={"username": "moorage", "password": password, "project": project},
         endpoints={name: f"{services.url}/{name}" for name in SERVICES},
         agent={"poll_period_s": NEVER_S if hints else 0.2, "heartbeat_period_s": 1.0},
+        **sections,
     )
     return PlaneProcess(directory / "moorage.conf")
 

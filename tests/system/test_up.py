@@ -68,6 +68,7 @@ def test_the_banner_names_every_url_and_the_next_command(running):
 
 def variables_of(answer):
     lines = answer.stdout.splitlines()
+    assert lines.pop().startswith("# In a browser: http://127.0.0.1:"), answer
     assert all(line.startswith("export ") for line in lines), answer
     return dict(shlex.split(line)[1].split("=", 1) for line in lines)
 

@@ -9,12 +9,14 @@ import pytest
 
 from moorage.core.clock import SystemClock
 from moorage.core.errors import RemoteError
+from moorage.dashboard.cookies import SESSION
 from moorage.identity.client import PasswordTokens
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.processes import ROOT, free_port, inherited, python_of, running
 from tests.system.keystone.real import PASSWORD, real_keystone
 from tests.system.planes import MOORAGE, PlaneClients, PlaneProcess, until, write_config
+from tests.wire.dashboard.site import Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.keystone, pytest.mark.glance]
 
@@ -45,7 +47,7 @@ def plane(tmp_path_factory, keystone, glance_url):
     (directory / "keys").mkdir()
     write_config(
         directory,
-        plane={"services": ",".join((*SERVICES, "agent")), "log_file": "moorage.log"},
+        plane={"services": ",".join((*SERVICES, "agent", "dashboard")), "log_file": "moorage.log"},
         server={"port": free_port()},
         identity={"mode": "keystone", "keystone_url": f"{keystone.url}/v3", "password": PASSWORD},
         endpoints={"image": glance_url},
@@ -92,6 +94,21 @@ def test_a_server_gets_a_function_whose_bitstream_comes_from_glance(plane, clien
     admin.compute.request("DELETE", f"/servers/{server}")
     admin.wait_until_gone(server)
     until(lambda: not admin.allocations(server))
+
+
+def test_people_sign_in_to_the_dashboard_with_what_keystone_knows_of_them(plane):
+    """Their password, their projects; and Keystone takes the token back when they sign out."""
+    site = Site(None, plane.url)
+    assert site.sign_in("admin", "wrong").status_code == 401
+    done = site.sign_in("admin", PASSWORD)
+    assert done.status_code == 303
+    token = site.http.cookies[SESSION]
+    page = site.get("/", follow_redirects=True)
+    assert page.status_code == 200
+    assert "Sign out admin" in page.text
+    assert site.post("/sign-out").status_code == 303
+    site.http.cookies.set(SESSION, token, domain="127.0.0.1", path="/ui")
+    assert "Your session is over" in site.get("/", follow_redirects=True).text
 
 
 def commands_of(guide: Path) -> list[str]:

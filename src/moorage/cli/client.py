@@ -24,9 +24,11 @@ def plane_client(config: Config) -> ServiceClient:
 
 
 def plane_tokens(config: Config) -> TokenSource:
-    """The admin's, as whom commands call."""
+    """The admin's, as whom commands call; with Keystone, those of the user that the services call each other as."""
     if config.identity.mode == "none":
         return NoCredentials()
+    if config.identity.mode == "keystone" and config.identity.password:
+        return _services_user(config)
     auth_url = identity_url(config)
     password, project = credentials(config.state, "admin")
     return PasswordTokens(
@@ -34,5 +36,17 @@ def plane_tokens(config: Config) -> TokenSource:
         username="admin",
         password=password,
         project=project,
+        clock=SystemClock(),
+    )
+
+
+def _services_user(config: Config) -> TokenSource:
+    """Whoever can read the configuration has its password anyway."""
+    identity = config.identity
+    return PasswordTokens(
+        SocketTransport(identity.keystone_url.rstrip("/").removesuffix("/v3")),
+        username=identity.username,
+        password=identity.password,
+        project=identity.project,
         clock=SystemClock(),
     )

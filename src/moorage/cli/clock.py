@@ -1,22 +1,26 @@
 """`moorage clock`: the plane's time, and moving a rehearsal's forwards."""
 
+import json
 from pathlib import Path
 
 import click
 
 from moorage.cli.client import plane_client
+from moorage.cli.output import json_option
 from moorage.cli.state import config_option, open_config, seconds
 from moorage.wire.client import ServiceClient
 
 
 @click.group(invoke_without_command=True)
 @config_option
+@json_option
 @click.pass_context
-def clock(ctx: click.Context, config_path: Path | None) -> None:
+def clock(ctx: click.Context, config_path: Path | None, *, as_json: bool) -> None:
     """Show the plane's clock, or move a rehearsal's forwards."""
     ctx.obj = plane_client(open_config(config_path))
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.obj.get("/moorage/v1/clock")["now"])
+        now = ctx.obj.get("/moorage/v1/clock")
+        click.echo(json.dumps(now) if as_json else now["now"])
 
 
 @clock.command()

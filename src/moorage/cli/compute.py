@@ -1,12 +1,14 @@
 """`moorage compute`: what operators do to the compute service by hand."""
 
+import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from moorage.cli.output import console, progress, table
+from moorage.cli.output import console, json_option, progress, table
 from moorage.cli.services import endpoints
 from moorage.cli.state import config_option
 from moorage.core.errors import NotFound
@@ -20,7 +22,8 @@ def compute() -> None:
 @compute.command("migrate-flavors")
 @config_option
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
-def migrate_flavors(config_path: Path | None, *, dry_run: bool) -> None:
+@json_option
+def migrate_flavors(config_path: Path | None, *, dry_run: bool, as_json: bool) -> None:
     """Give each bare-metal server of before custom classes the class of its node, in its own copy of the flavor.
 
     What it holds in Placement follows. Doing it again changes nothing. Exit status 1: some nodes need you first.
@@ -36,14 +39,21 @@ def migrate_flavors(config_path: Path | None, *, dry_run: bool) -> None:
             page = http.request("POST", "/moorage/v1/migrate-flavors", json=body, repeatable=True)
             rows, after = [*rows, *page["steps"]], page["after"]
             tell(after or "done", len(rows), len(rows))
+    counts = Counter(row["outcome"] for row in rows)
+    if as_json:
+        click.echo(json.dumps({"dry_run": dry_run, "steps": rows}, indent=2))
+    else:
+        _show(rows, counts, dry_run=dry_run)
+    if counts["node without class"] or counts["refused"]:
+        raise SystemExit(1)
+
+
+def _show(rows: Sequence[dict[str, Any]], counts: Counter[str], *, dry_run: bool) -> None:
     out = console()
     if rows:
         shown = table("node", "server", "class", "outcome", whole=("server",))
         for row in rows:
             shown.add_row(row["node"], row["server"], row["resource_class"], row["note"] or row["outcome"])
         out.print(shown)
-    counts = Counter(row["outcome"] for row in rows)
     words = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items())) or "no bare-metal server"
     out.print(f"{'Nothing was changed. ' if dry_run else ''}{words}.")
-    if counts["node without class"] or counts["refused"]:
-        raise SystemExit(1)

@@ -5,12 +5,15 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from moorage.core.errors import MoorageError
 
 #: name -> (module, attribute, one line of help)
 _COMMANDS = {
     "up": ("moorage.cli.up", "up", "Run the plane in the foreground: all services, or those the configuration names."),
+    "status": ("moorage.cli.status", "status", "What runs, and what is late or away, in one screen."),
+    "doctor": ("moorage.cli.doctor.command", "doctor", "What is wrong with this installation, and what to do."),
     "env": ("moorage.cli.env", "env", "Print the OS_* variables for the openstack clients."),
     "clock": ("moorage.cli.clock", "clock", "Show the plane's clock, or move a rehearsal's forwards."),
     "audit": ("moorage.cli.audit", "audit", "Find what Placement and the other services disagree on; --fix mends it."),
@@ -24,9 +27,15 @@ _COMMANDS = {
         "provider_config",
         "Check, preview, apply and undo provider configuration files.",
     ),
+    "db": ("moorage.cli.db", "db", "Upgrade the databases while processes run, phase by phase."),
+    "backup": ("moorage.cli.backup", "backup", "Copy databases and state of a plane, while it runs."),
+    "restore": ("moorage.cli.backup", "restore", "Put a backup in the place of a plane's databases and state."),
     "placement": ("moorage.cli.placement", "placement", "Take over an existing OpenStack Placement database."),
     "reservation": ("moorage.cli.reservation", "reservation", "Finish the upgrade from an older reservation system."),
+    "slots": ("moorage.cli.slots", "slots", "When there is room next for a number of servers."),
     "config": ("moorage.cli.config", "config", "Show the options in force, each with its meaning."),
+    "bench": ("moorage.cli.bench", "bench", "How many candidates, claims and leases a second this installation does."),
+    "completion": ("moorage.cli.completion", "completion", "Completion of commands and options, for your shell."),
 }
 
 
@@ -40,6 +49,11 @@ class _Lazy(click.Group):
         module, attribute, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands without importing the commands."""
+        names = [CompletionItem(name, help=_COMMANDS[name][2]) for name in _COMMANDS if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

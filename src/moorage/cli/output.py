@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+#: Of every command that shows something.
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 #: Columns, at most; what is printed into a file or a pipe is as wide as this.
 WIDTH = 100

@@ -12,14 +12,14 @@ from typing import Any, ParamSpec
 
 import click
 
-from moorage.agent.provider_config.install import contents, held, install
+from moorage.agent.provider_config.install import replaced
 from moorage.agent.provider_config.load import ProviderFiles, Report, check_all, check_contents, refusal
 from moorage.agent.provider_config.load import sample as shipped_sample
 from moorage.agent.provider_config.load import schema as formal_schema
 from moorage.cli.output import console, table
 from moorage.cli.state import config_option, default_config_path, open_config
 from moorage.config import Config
-from moorage.core.errors import Conflict, MoorageError, NotFound, StartError, Unavailable
+from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
 from moorage.wire.client import ServiceClient, decode
 from moorage.wire.transports import SocketTransport
 
@@ -178,16 +178,8 @@ def _put(config: Config, agent: "_Agent", wanted: Mapping[str, bytes]) -> dict[s
     directory = _files(config).directory
     if faults := check_contents(wanted, directory).faults:
         raise refusal(directory, faults)
-    if not directory.is_dir():
-        raise StartError(f"{directory}: there is no such directory; make it, writable for its owner alone")
-    with held(directory):
-        present = contents(directory)
-        install(directory, wanted)
-        try:
-            return agent.apply(is_held=True)
-        except BaseException:
-            install(directory, present)
-            raise
+    with replaced(directory, wanted):
+        return agent.apply(is_held=True)
 
 
 class _Agent:

@@ -5,17 +5,18 @@ import logging
 import os
 import shlex
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from moorage.cli.state import CONFIG_VARIABLE, STARTED_FROM_VARIABLE, default_config_path
-from moorage.config import ENDPOINT_PATHS, Config, load
+from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS, Config, load
 from moorage.core.errors import MoorageError
 from moorage.telemetry import logs
 from moorage.wire.server import Server
-from moorage.wire.serving import Signals, keep_memory, keep_what_is_there
+from moorage.wire.serving import Signals, keep_memory, keep_what_is_there, tell_service_manager
 
 if TYPE_CHECKING:
     from moorage.wiring import Plane
@@ -34,8 +35,13 @@ def work(listener: socket.socket) -> NoReturn:
     server = Server(plane.app, listener, threads=config.server.threads)
     server.start()
     click.echo(_banner(config))
+    tell_service_manager("READY=1")
     signals.until_the_end(plane.reload)
+    tell_service_manager("STOPPING=1")
     plane.drain()
+    if config.server.drain_s > 0:
+        server.retire()
+        time.sleep(config.server.drain_s)
     server.stop(STOP_S)
     plane.stop()
     logging.shutdown()
@@ -79,6 +85,8 @@ def _banner(config: Config) -> str:
     state = f"Moorage is up, pid {os.getppid()}. State: {config.state}. Ctrl-C ends it; nothing is lost."
     served = config.runs if config.has_users else config.runs - {"identity"}
     rows = [f"  {name:12} {config.base_url}{path}" for name, path in ENDPOINT_PATHS.items() if name in served]
+    if "dashboard" in config.runs:
+        rows.append(f"  {'dashboard':12} {config.base_url}{DASHBOARD_PATH}     in a browser")
     return "\n\n".join(filter(None, (state, _way_in(config), "\n".join(rows)))) + "\n"
 
 

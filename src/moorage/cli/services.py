@@ -35,11 +35,14 @@ class Endpoints:
     urls: Mapping[str, str]
     tokens: TokenSource
 
-    def client(self, service_type: str) -> ServiceClient | None:
+    def client(self, service_type: str, version: str | None = None) -> ServiceClient | None:
         if service_type not in self.urls:
             return None
         return ServiceClient(
-            SocketTransport(self.urls[service_type]), service_type=service_type, credentials=self.tokens
+            SocketTransport(self.urls[service_type]),
+            service_type=service_type,
+            version=version,
+            credentials=self.tokens,
         )
 
     @property
@@ -70,16 +73,22 @@ def endpoints(config_path: Path | None) -> Endpoints:
     source = click.get_current_context().get_parameter_source("config_path")
     if source is not ParameterSource.COMMANDLINE and os.environ.get("OS_AUTH_URL"):
         return _of_catalogue(os.environ)
-    return _of_plane(open_config(config_path))
+    return plane_endpoints(open_config(config_path))
 
 
-def _of_plane(config: Config) -> Endpoints:
+def plane_endpoints(config: Config) -> Endpoints:
+    """Raises `StartError` where a plane's users are somebody else's."""
+    return Endpoints(urls_of(config), plane_tokens(config))
+
+
+def urls_of(config: Config) -> dict[str, str]:
+    """{service: URL without a version} of what a plane runs or knows elsewhere."""
     urls = {}
     for name, path in ENDPOINT_PATHS.items():
         elsewhere: str = getattr(config.endpoints, name)
         if elsewhere or name in config.runs:
             urls[name] = (elsewhere or f"{config.base_url}/{path.split('/')[1]}").rstrip("/")
-    return Endpoints(urls, plane_tokens(config))
+    return urls
 
 
 def _of_catalogue(environment: Mapping[str, str]) -> Endpoints:

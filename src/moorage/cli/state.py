@@ -39,7 +39,7 @@ def open_config(path: Path | None) -> Config:
         raise StartError(f"{path} does not exist; start a plane with `moorage up`, or name its file with --config")
     config = load(path)
     running = running_path(config)
-    return load(running) if _is_in_use(config.state) and running.exists() else config
+    return load(running) if is_in_use(config.state) and running.exists() else config
 
 
 def running_path(config: Config) -> Path:
@@ -67,7 +67,8 @@ def take_state(state: Path) -> IO[str]:
     return lock
 
 
-def _is_in_use(state: Path) -> bool:
+def is_in_use(state: Path) -> bool:
+    """Whether a plane of this machine runs with it."""
     try:
         with (state / "lock").open(encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

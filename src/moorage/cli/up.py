@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import math
 import os
 import signal
 import socket
@@ -23,7 +24,7 @@ from moorage.config import Config, render
 from moorage.core.errors import StartError
 
 _PR_SET_PDEATHSIG = 1
-#: A worker that was told to end is killed after so long (whole seconds, for `alarm`).
+#: A worker that was told to end is killed after so long and [server] drain_s (whole seconds, for `alarm`).
 _PATIENCE_S = 15
 
 
@@ -87,7 +88,7 @@ def _serve(config: Config, listener: socket.socket) -> None:
         _become_worker(supervisor)
         _work(listener)
     listener.close()
-    if _watched(worker):
+    if _watched(worker, _PATIENCE_S + math.ceil(max(0.0, config.server.drain_s))):
         click.echo("Moorage ended; its state is kept.", err=True)
         return
     failed = _failed(config)
@@ -96,7 +97,7 @@ def _serve(config: Config, listener: socket.socket) -> None:
     raise StartError(message)
 
 
-def _watched(worker: int) -> bool:
+def _watched(worker: int, patience_s: int) -> bool:
     """Until it has ended: whether it was told to. SIGTERM and Ctrl-C end it, SIGHUP lets it read its files again."""
     began_with_terminal = _has_terminal()
     is_told = False
@@ -105,7 +106,7 @@ def _watched(worker: int) -> bool:
         nonlocal is_told
         if not is_told:
             is_told = True
-            signal.alarm(_PATIENCE_S)
+            signal.alarm(patience_s)
         os.kill(worker, signal.SIGTERM)
 
     def reload(*_: object) -> None:

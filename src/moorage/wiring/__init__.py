@@ -1,4 +1,4 @@
-"""Builds a plane from its configuration: the one place where everything meets. Only the CLI and tests import it.
+"""Builds a plane from its configuration: the one place where everything meets. Only the CLI, the WSGI entries and tests import it.
 
 A plane is its WSGI application (the services of this process, mounted), its duties (what goes on in the background)
 and what must happen at start and stop. Services that another process runs are reached over HTTP with the same clients.

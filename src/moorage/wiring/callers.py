@@ -29,19 +29,19 @@ from moorage.wiring.parts import Parts
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
 
-#: What a process may run that asks others and is asked by nobody.
-HOST_SIDE = frozenset({"agent", "accelerator-agent"})
+#: What a process may run that serves no API: nobody's token is judged there.
+WITHOUT_API = frozenset({"agent", "accelerator-agent", "dashboard"})
 
 
 def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity | None":
     """Our own users and tokens; None in the modes that have none. Raises `StartError`."""
     identity, runs = config.identity, config.runs
-    if identity.mode not in ("embedded", "http_basic") or runs <= HOST_SIDE:
+    if identity.mode not in ("embedded", "http_basic") or runs <= WITHOUT_API:
         return None
     if "identity" not in runs:
         raise StartError(
             f"{config.source}: with [identity] mode = {identity.mode} the process that serves "
-            f"{', '.join(sorted(runs - HOST_SIDE))} must run identity too, for tokens are signed with a key in its "
+            f"{', '.join(sorted(runs - WITHOUT_API))} must run identity too, for tokens are signed with a key in its "
             "state directory; add it to [plane] services, or use mode = keystone"
         )
     from moorage.identity.embedded import open_or_create
@@ -80,7 +80,7 @@ def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None
 def credentials_of(parts: Parts) -> TokenSource:
     """As whom the services of this process call each other."""
     identity = parts.config.identity
-    if identity.mode == "none":
+    if identity.mode == "none" or parts.config.runs == {"dashboard"}:  # whose requests are its users'
         return NoCredentials()
     password = identity.password
     if not password:

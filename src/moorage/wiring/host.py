@@ -34,6 +34,7 @@ from moorage.agent.jobs_duty import JobsDuty
 from moorage.agent.keeper import ProviderConfigDuty, ProviderConfigKeeper
 from moorage.agent.provider_config.kept import KeptConfiguration
 from moorage.agent.provider_config.load import ProviderFiles
+from moorage.agent.provider_config_orders import ProviderConfigOrders
 from moorage.agent.published import PublishedFile
 from moorage.agent.resource_tracker import ResourcesDuty, ResourceTracker, resources_topic
 from moorage.agent.snapshots import ImageSnapshots
@@ -42,6 +43,7 @@ from moorage.agent.virt.host_description import HostDescription, read_descriptio
 from moorage.agent.virt.outside import OutsideHypervisor
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
 from moorage.compute.client import ComputeClient
+from moorage.compute.model import PROVIDER_CONFIG
 from moorage.config import AGENT_SOCKET
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
@@ -75,6 +77,11 @@ def build_agent(parts: Parts) -> ProviderConfigKeeper:
     )
     compute = ComputeClient(parts.client("compute"))
     local = InProcessTransport(agent_api.wsgi_app(accelerators, parts.ids))
+    keeper = ProviderConfigKeeper(
+        tracker, KeptConfiguration(parts.config.state / "host" / "provider_config.json"), parts.clock
+    )
+    control = HostControl(options.host, tracker, keeper, compute.server_name)
+    orders = ProviderConfigOrders(control, parts.clock, may_apply=parts.config.compute.provider_config_remote_apply)
     agent = HostAgent(
         host=options.host,
         driver=virt,
@@ -86,15 +93,13 @@ def build_agent(parts: Parts) -> ProviderConfigKeeper:
         wakeups=parts.wakeups,
         settings=settings_of(parts),
         snapshots=ImageSnapshots(virt, ImageWriter(parts.client("image"))),
-    )
-    keeper = ProviderConfigKeeper(
-        tracker, KeptConfiguration(parts.config.state / "host" / "provider_config.json"), parts.clock
+        job_ended=parts.plane.metrics.agent_jobs.ended,
+        others={PROVIDER_CONFIG: orders.run},
     )
     # The host reads its files first: a fault in them stops the start before a device is touched.
     parts.plane.starts += [agent.start, keeper.started]
     parts.plane.stops.append(accelerators.close)
     _serve_os_acc(parts, accelerators)
-    control = HostControl(options.host, tracker, keeper, compute.server_name)
     _serve_here(parts, control_api.wsgi_app(control, parts.ids), options.socket, AGENT_SOCKET, "[agent] socket")
     watch = ProviderConfigDuty(
         keeper, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s
@@ -171,6 +176,7 @@ def _binding_duty(parts: Parts, accelerators: AcceleratorAgent) -> JobsDuty:
         poll_period_s=parts.config.agent_poll_s,
         what="accelerator jobs",
         topic=jobs_topic(options.host),
+        ended=parts.plane.metrics.agent_jobs.ended,
     )
 
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from moorage.agent.virt.libvirt_capabilities import Shares
-from moorage.config import LibvirtOptions
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.glance import GlanceImages
+from moorage.options import LibvirtOptions
 from moorage.wiring.parts import Parts
 
 try:

@@ -1,6 +1,7 @@
 """What all parts of a plane share: clock, ids, hints, credentials, databases, and the ways from one to another."""
 
 import logging
+import math
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,14 +17,17 @@ from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.transactions import read
 from moorage.identity.policy import RuleTable
-from moorage.jobs.duties import Duty, DutyThreads, Wakeups
+from moorage.jobs.duties import Duty, DutyThreads, Round, Wakeups
 from moorage.jobs.hints import Hints
 from moorage.jobs.pool import DutyPool
 from moorage.telemetry.metrics import Metrics
+from moorage.telemetry.tracing import Tracer
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
+from moorage.wire.traced import TracedTransport, traced_app
 from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
+from moorage.wiring.tracing import trace_statements
 
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
@@ -52,12 +56,17 @@ class Plane:
     #: ends answers that would stay open: a server waits for those before it stops
     drains: list[Callable[[], object]] = field(default_factory=list)
     stops: list[Callable[[], object]] = field(default_factory=list)
+    #: it is asked to end: the health check says so
+    is_draining: bool = False
     #: SIGHUP: what was read at the start is read again
     reloads: list[Callable[[], object]] = field(default_factory=list)
 
     def start(self) -> None:
         """Synchronise, publish the host, then let the duties run, each in a thread of its own."""
         self.prepare()
+        self.start_duties()
+
+    def start_duties(self) -> None:
         threads = DutyThreads(self.clock, self.wakeups, self._ticked)
         threads.start(self.duties)
         self.stops.append(threads.stop)
@@ -71,8 +80,10 @@ class Plane:
         for step in self.starts:
             step()
 
-    def _ticked(self, duty: str, succeeded: bool) -> None:
-        self.metrics.ticked(duty, self.clock.now().timestamp() if succeeded else None)
+    def _ticked(self, done: Round) -> None:
+        due = math.inf if done.due is None else done.due.timestamp()
+        now = self.clock.now().timestamp()
+        self.metrics.ticked(done.duty, now, succeeded=done.succeeded, took_s=done.took_s, due=due)
 
     def reload(self) -> None:
         for step in self.reloads:
@@ -80,6 +91,7 @@ class Plane:
 
     def drain(self) -> None:
         """End what is open. To be called as soon as the process is asked to end; what comes later is still served."""
+        self.is_draining = True
         for step in self.drains:
             step()
 
@@ -110,6 +122,12 @@ class Parts:
     identity: "EmbeddedIdentity | None" = None
     #: as whom the services of this process call each other
     credentials: TokenSource = field(default_factory=NoCredentials)
+    #: {service: its database}, of those that this process runs
+    engines: dict[str, Engine] = field(default_factory=dict)
+    #: the way to the URL of a service that another process runs
+    reach: Callable[[str], Transport] = SocketTransport
+    #: None: no traces
+    tracer: Tracer | None = None
 
     def serve(
         self, prefix: str, api: ServiceApi[S], service: S, rules: RuleTable, engine: Engine | None = None
@@ -119,17 +137,27 @@ class Parts:
             policy=rules,
             ids=self.ids,
             public_url=self.config.server.public_url or None,
-            health=(lambda: _trouble_of(engine)) if engine is not None else dict,
+            health=lambda: self._troubles(engine),
             requests=self.plane.metrics.requests_of(prefix),
         )
-        self.apps[f"/{prefix}"] = build(api, service, around)
+        app = build(api, service, around)
+        self.apps[f"/{prefix}"] = app if self.tracer is None else traced_app(app, prefix, self.tracer)
+
+    def _troubles(self, engine: Engine | None) -> dict[str, str]:
+        if self.plane.is_draining:
+            return {"process": "it is about to end; go to another one"}
+        return {} if engine is None else _trouble_of(engine)
 
     def transport(self, service: str) -> Transport:
         """Into this process, or to the URL that [endpoints] names."""
+        way = self._transport(service)
+        return way if self.tracer is None else TracedTransport(way, service, self.tracer)
+
+    def _transport(self, service: str) -> Transport:
         prefix = "/" + ENDPOINT_PATHS[service].split("/")[1]
         elsewhere: str = getattr(self.config.endpoints, service)
         if elsewhere:
-            return SocketTransport(elsewhere)
+            return self.reach(elsewhere)
         if service not in self.config.runs:
             raise StartError(
                 f"{self.config.source}: {service} is neither in [plane] services nor has it a URL in [endpoints]"
@@ -149,6 +177,9 @@ class Parts:
         engine = open_engine(self.config.database_url(service))
         self.plane.stops.append(engine.dispose)
         self.plane.metrics.watch_engine(service, engine)
+        self.engines[service] = engine
+        if self.tracer is not None and self.config.tracing.statements:
+            trace_statements(engine, service, self.tracer)
         try:
             migrations.upgrade(engine, service)
         except Unavailable as error:

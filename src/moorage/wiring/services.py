@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 
 from moorage.config import ENDPOINT_PATHS, Config
+from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
+from moorage.wiring.before_end import before_end
+from moorage.wiring.enforcement import enforcement
 from moorage.wiring.parts import Parts
 
 if TYPE_CHECKING:
-    from moorage.compute.placeable import ProfileLookup
+    from moorage.accelerator.client import AcceleratorClient
     from moorage.compute.service import ComputeService
     from moorage.jobs.duties import Duty
     from moorage.placement.client import PlacementClient
@@ -110,11 +113,13 @@ def build_image(parts: Parts) -> None:
 
 def build_compute(parts: Parts) -> None:
     from moorage.compute import routes as compute_routes
+    from moorage.compute.meters import show_state
     from moorage.placement.client import PlacementClient
 
     engine = parts.engine("compute")
     placement = PlacementClient(parts.client("placement"))
     service = _compute_service(parts, engine, placement)
+    show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
     parts.plane.duties += _compute_duties(parts, engine, service, placement)
     parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
 
@@ -149,6 +154,8 @@ def _compute_duties(
 ) -> "list[Duty]":
     from moorage.compute.baremetal import BareMetal, BareMetalDuty
     from moorage.compute.build import BuildDuty
+    from moorage.compute.dead_hosts import DeadHostsDuty
+    from moorage.compute.meters import Meters
     from moorage.compute.moving import MovingDuty
     from moorage.compute.placing import Placer
     from moorage.compute.reclaim import ReclaimDuty
@@ -159,9 +166,19 @@ def _compute_duties(
         ReclaimDuty(
             engine,
             clock,
+            service.deletion,
             service.operations,
             after_s=options.reclaim_instance_interval,
             offload_after_s=options.shelved_offload_time,
+        ),
+        DeadHostsDuty(
+            engine,
+            clock,
+            parts.ids,
+            parts.hints,
+            service.hosts,
+            service.agents,
+            grace_s=options.host_down_after_s,
         ),
         BareMetalDuty(BareMetal(engine, clock, placement), clock, period_s=options.bare_metal_period_s),
         BuildDuty(
@@ -174,6 +191,7 @@ def _compute_duties(
             worker=parts.worker("builder"),
             poll_s=options.poll_period_s,
             options=_scheduler(parts.config),
+            meters=Meters(parts.plane.metrics.registry),
         ),
         MovingDuty(
             engine,
@@ -222,7 +240,7 @@ def _scheduler(config: Config) -> "SchedulerOptions":
     )
 
 
-def _device_profiles(parts: Parts) -> "ProfileLookup | None":
+def _device_profiles(parts: Parts) -> "AcceleratorClient | None":
     """None in a cloud without accelerators, where no flavor can name a profile."""
     from moorage.accelerator.client import AcceleratorClient
 
@@ -260,11 +278,13 @@ def build_accelerator(parts: Parts) -> None:
     from moorage.accelerator import routes as accelerator_routes
     from moorage.accelerator.events_duty import EventsDuty
     from moorage.accelerator.history_service import HistoryDuty
+    from moorage.accelerator.meters import show_state
     from moorage.accelerator.service import AcceleratorService
     from moorage.compute.client import ComputeClient
 
     engine = parts.engine("accelerator")
     service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints)
+    show_state(parts.plane.metrics.registry, engine, parts.clock)
     compute = ComputeClient(parts.client("compute"))
     events = parts.worker("accelerator-events")
     poll_s = parts.config.accelerator.poll_period_s
@@ -289,11 +309,16 @@ def build_reservation(parts: Parts) -> None:
     from moorage.compute.client import ComputeClient
     from moorage.placement.client import PlacementClient
     from moorage.reservation import routes as reservation_routes
+    from moorage.reservation.at_once import REQUESTS_AT_ONCE
+    from moorage.reservation.meters import show_state
     from moorage.reservation.service import PLACEMENT_VERSION, ReservationService, ReservationSettings
 
     engine = parts.engine("reservation")
     options = dataclasses.asdict(parts.config.reservation)
     poll_s: float = options.pop("poll_period_s")
+    rules, external = enforcement(parts.config)
+    watch_s: float = options.pop("watch_period_s")
+    at_once = 1 if isinstance(parts.clock, VirtualClock) else REQUESTS_AT_ONCE
     service = ReservationService(
         engine,
         parts.clock,
@@ -301,12 +326,24 @@ def build_reservation(parts: Parts) -> None:
         PlacementClient(parts.client("placement"), str(PLACEMENT_VERSION)),
         ComputeClient(parts.client("compute")),
         parts.wakeups,
-        settings=ReservationSettings(**options),
+        settings=ReservationSettings(**options, **before_end(parts.config), requests_at_once=at_once),
+        rules=rules,
+        external=external,
         worker=parts.worker("reservation"),
+        accelerators=_device_profiles(parts),
     )
+    show_state(parts.plane.metrics.registry, engine, parts.clock)
     parts.plane.starts.append(service.check_placement)
     parts.plane.duties.append(service.runner(poll_s=poll_s))
+    if watch_s:
+        parts.plane.duties.append(service.watch(period_s=watch_s))
     parts.serve("reservation", reservation_routes.API, service, reservation_routes.RULES, engine)
+
+
+def build_dashboard(parts: Parts) -> None:
+    from moorage.wiring import dashboard
+
+    dashboard.build_dashboard(parts)
 
 
 def build_agent(parts: Parts) -> None:

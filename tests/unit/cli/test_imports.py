@@ -22,6 +22,7 @@ ELSEWHERE = {
     "moorage.agent",
     "moorage.audit",
     "moorage.compute",
+    "moorage.dashboard",
     "moorage.identity.embedded",
     "moorage.images",
     "moorage.placement.importing",

@@ -27,6 +27,7 @@ from moorage.agent.virt.script import Script
 from moorage.agent.virt.simulated import SimulatedDriver
 from moorage.compute.build import BuildDuty
 from moorage.compute.client import ComputeClient
+from moorage.compute.dead_hosts import DeadHostsDuty
 from moorage.compute.moving import MovingDuty
 from moorage.compute.placing import Placer
 from moorage.compute.reclaim import ReclaimDuty
@@ -50,15 +51,11 @@ from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport
 from tests import counted
+from tests.crash.effects import DRIVER_CALLS
 from tests.migrated import open_migrated
 
 BASE = "http://127.0.0.1:8778"
 GPU = "CUSTOM_ACCELERATOR_GPU"
-#: Calls to a hypervisor that change something, or take something.
-DRIVER_CALLS = (
-    "spawn", "destroy", "rebuild", "power", "rescue", "unrescue", "set_password", "crash_dump", "snapshot", "receive",
-    "hand_over", "take_over",
-)  # fmt: skip
 
 
 class Killed(BaseException):
@@ -262,9 +259,13 @@ class Cloud:
         self.reclaim = ReclaimDuty(
             self.engine,
             self.clock,
+            self.service.deletion,
             self.service.operations,
             after_s=self._options.get("reclaim_after_s", 0),
             offload_after_s=self._options.get("offload_after_s", 0),
+        )
+        self.dead_hosts = DeadHostsDuty(
+            self.engine, self.clock, self.ids, self._hints, self.service.hosts, self.service.agents
         )
 
     def new_mover(self, worker):
@@ -300,7 +301,13 @@ class Cloud:
     def forget_waits(self):
         """After a process was started or stopped: who is there, and nobody waits for anything."""
         running = [host.agent for host in self.hosts.values() if host.agent is not None]
-        duties = [self.builder, self.mover, self.reclaim, *(duty for agent in running for duty in agent.duties)]
+        duties = [
+            self.builder,
+            self.mover,
+            self.reclaim,
+            self.dead_hosts,
+            *(duty for agent in running for duty in agent.duties),
+        ]
         if self.profiles is not None:
             duties += [host.accelerators for host in self.hosts.values() if host.accelerators is not None]
         self.duties = DutiesInTurn(self.clock, self.wakeups, duties)
@@ -310,6 +317,28 @@ class Cloud:
 
     def run_for(self, seconds):
         self.duties.run_until(self.clock.now() + timedelta(seconds=seconds))
+
+    def dies(self, host):
+        """Silent until it counts as down, and no longer."""
+        host.stop()
+        self.forget_waits()
+        self.run_for(120)
+
+    def comes_back(self, host):
+        host.start()
+        self.forget_waits()
+
+    def step_by_step(self, count):
+        """So many of the jobs of a move, one after another: builder's and hosts', whoever has one."""
+        for _ in range(count):
+            with self.engine.connect() as connection:
+                query = "SELECT open_queue FROM jobs WHERE open_queue IS NOT NULL ORDER BY position LIMIT 1"
+                queue = connection.exec_driver_sql(query).scalar()
+            if queue is None:
+                return
+            host = self.hosts.get(queue.partition("/")[0])
+            duty = self.mover if host is None else next(one for one in host.agent.duties if hasattr(one, "_runner"))
+            duty.tick()
 
     def restart(self):
         """All processes, as after a death of any of them; their leases run out."""

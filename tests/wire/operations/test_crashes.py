@@ -344,6 +344,31 @@ def test_an_evacuation(make_cloud):
     assert at_each_point(cloud, work, check) > 12
 
 
+def test_a_migration_whose_destination_dies(make_cloud):
+    """What notices that is killed too; what is left there goes when that host is back."""
+    cloud = make_cloud(2)
+
+    def work():
+        server_id = cloud.boot("gpu")
+        source = cloud.status(server_id)[2]
+        cloud.admin_act(server_id, "migrate")
+        cloud.step_by_step(2)
+        cloud.hosts[other_than(cloud, source)].stop()
+        cloud.forget_waits()
+        return server_id, lambda: cloud.run_for(220)
+
+    def check(server_id):
+        cloud.run_for(130)
+        assert cloud.status(server_id)[:2] == ("ACTIVE", None)
+        for host in cloud.hosts.values():
+            if host.agent is None:
+                cloud.comes_back(host)
+        cloud.run_for(130)
+        assert agrees(cloud, server_id) == "ACTIVE"
+
+    assert at_each_point(cloud, work, check) > 8
+
+
 def test_an_evacuation_again_when_the_destination_of_the_first_is_dead_too(make_cloud):
     """What is left at that one goes over to a move of its own, then the server gets back what it had, then it goes on."""
     cloud = make_cloud(3)

@@ -23,18 +23,6 @@ def server_id(cloud):
     return server_id
 
 
-def dies(cloud, host):
-    """Silent until it counts as down."""
-    host.stop()
-    cloud.forget_waits()
-    cloud.run_for(120)
-
-
-def comes_back(cloud, host):
-    host.start()
-    cloud.forget_waits()
-
-
 def hypervisor_state(cloud, name):
     rows = cloud.admin("GET", "/v2.1/os-hypervisors/detail")[1]["hypervisors"]
     return next(row["state"] for row in rows if row["hypervisor_hostname"] == name)
@@ -48,7 +36,7 @@ def test_from_a_host_that_is_up_nothing_is_evacuated(cloud, server_id):
 
 def test_its_server_is_built_elsewhere_and_holds_both_until_it_is_back(cloud, server_id):
     """R46 (accelerator-attach): attached anew elsewhere; what the dead host has of it nobody is offered meanwhile."""
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     assert cloud.admin_act(server_id, "evacuate", {})[0] == 200
     assert cloud.status(server_id)[0] == "REBUILD"
     cloud.settle()
@@ -63,7 +51,7 @@ def test_its_server_is_built_elsewhere_and_holds_both_until_it_is_back(cloud, se
 
 
 def test_below_2_95_it_runs_again(cloud, server_id):
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     body = cloud.admin_do(server_id, "evacuate", {"onSharedStorage": "False"}, version="2.13")
     assert list(body) == ["adminPass"]
     assert cloud.status(server_id)[0] == "ACTIVE"
@@ -71,9 +59,9 @@ def test_below_2_95_it_runs_again(cloud, server_id):
 
 def test_the_host_cleans_up_before_it_offers_anything(cloud, server_id):
     """R46 (accelerator-attach): the old host cleans its device when it returns, before it offers it."""
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     cloud.admin_do(server_id, "evacuate", {})
-    comes_back(cloud, cloud.source)
+    cloud.comes_back(cloud.source)
     assert (hypervisor_state(cloud, cloud.source.name), cloud.source.servers) == ("down", {server_id: "running"})
     seen = []
     clean = cloud.source.driver.destroy
@@ -98,11 +86,11 @@ def test_it_gets_nothing_else_to_do_before(cloud, server_id):
     if cloud.status(other)[2] != cloud.source.name:
         cloud.admin_do(other, "migrate", {"host": cloud.source.name})
         cloud.do(other, "confirmResize")
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     cloud.act(other, "os-stop")
     cloud.admin_do(server_id, "evacuate", {})
     order = []
-    comes_back(cloud, cloud.source)
+    cloud.comes_back(cloud.source)
     for name in ("destroy", "power"):
         call = getattr(cloud.source.driver, name)
         setattr(cloud.source.driver, name, lambda *a, name=name, call=call: (order.append(name), call(*a))[1])
@@ -118,7 +106,7 @@ def test_a_zombie_agent_does_no_harm(cloud, server_id):
     cloud.act(server_id, "reboot", {"type": "HARD"})
     (job,) = cloud.service.agents.claim(host.name, "zombie", 1)
     cloud.forget_waits()
-    dies(cloud, host)
+    cloud.dies(host)
     assert cloud.status(server_id)[1] == "rebooting_hard"
     cloud.admin_do(server_id, "evacuate", {})
     assert cloud.status(server_id) == ("SHUTOFF", None, cloud.target.name)
@@ -127,14 +115,14 @@ def test_a_zombie_agent_does_no_harm(cloud, server_id):
         ComputeClient(cloud.client("compute")).report_job(job.id, job.epoch, "done", {"devices": []})
     assert late.value.error_code == "jobs.fenced"
     assert cloud.status(server_id) == ("SHUTOFF", None, cloud.target.name)
-    comes_back(cloud, host)
+    cloud.comes_back(host)
     cloud.run_for(60)
     assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
     assert cloud.target.plugged.keys() == {server_id}
 
 
 def test_an_evacuation_without_room_is_an_error_that_can_be_repeated(cloud, server_id):
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     cloud.target.script.fail("spawn", "no room")
     cloud.admin_do(server_id, "evacuate", {})
     server = cloud.show(server_id)
@@ -147,13 +135,13 @@ def test_an_evacuation_without_room_is_an_error_that_can_be_repeated(cloud, serv
 
 
 def test_deleted_before_its_host_is_back_nothing_stays(cloud, server_id):
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     cloud.admin_do(server_id, "evacuate", {})
     cloud.send("DELETE", f"/v2.1/servers/{server_id}")
     cloud.settle()
     assert cloud.show(server_id) is None
     assert cloud.used(cloud.target.name) == {}
-    comes_back(cloud, cloud.source)
+    cloud.comes_back(cloud.source)
     cloud.run_for(60)
     assert (cloud.source.servers, cloud.source.plugged, cloud.used(cloud.source.name)) == ({}, {}, {})
 
@@ -174,7 +162,7 @@ def test_a_host_is_not_forced_up_before_it_has_cleaned_up(cloud, server_id):
     named = {"host": cloud.source.name, "binary": "nova-compute", "forced_down": False}
     assert cloud.admin("PUT", "/v2.1/os-services/force-down", named, version="2.52")[0] == 400
     assert cloud.admin("PUT", path, {"forced_down": True, "status": "enabled"})[0] == 200
-    comes_back(cloud, cloud.source)
+    cloud.comes_back(cloud.source)
     cloud.run_for(60)
     assert (cloud.migrations()[0][1], hypervisor_state(cloud, cloud.source.name)) == ("completed", "down")
     assert cloud.admin("PUT", path, {"forced_down": False})[0] == 200
@@ -196,14 +184,14 @@ def test_a_host_that_a_server_moves_from_or_to_is_not_deleted(cloud, server_id):
 
 
 def test_a_host_that_never_returns_is_forgotten_with_what_was_held_of_it(cloud, server_id):
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     cloud.admin_do(server_id, "evacuate", {})
     move = cloud.admin("GET", "/v2.1/os-migrations")[1]["migrations"][0]["uuid"]
     assert cloud.held(move) == {cloud.source.name: HELD}
     assert cloud.admin("DELETE", service_of(cloud, cloud.source))[0] == 204
     cloud.settle()
     assert (cloud.held(move), cloud.placement.provider_by_name(cloud.source.name)) == ({}, None)
-    comes_back(cloud, cloud.source)  # against all odds
+    cloud.comes_back(cloud.source)  # against all odds
     cloud.run_for(120)
     assert (cloud.source.servers, hypervisor_state(cloud, cloud.source.name)) == ({}, "up")
     assert (cloud.used(cloud.source.name), cloud.migrations()[0][1]) == ({}, "completed")
@@ -225,7 +213,7 @@ def strand(cloud, died_in):
     first = cloud.status(server_id)[2]
     others = [host for name, host in cloud.hosts.items() if name != first]
     cloud.source, (cloud.target, cloud.third) = cloud.hosts[first], others
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     assert cloud.admin_act(server_id, "evacuate", {"host": cloud.target.name})[0] == 200
     if died_in != "spawn":
         cloud.mover.tick()
@@ -241,7 +229,7 @@ def strand(cloud, died_in):
         cloud.target.driver.spawn = last
         with pytest.raises(Killed):
             cloud.settle()
-    dies(cloud, cloud.target)
+    cloud.dies(cloud.target)
     assert cloud.status(server_id) == ("REBUILD", "rebuild_spawning", cloud.source.name)
     assert (cloud.used(cloud.source.name), cloud.used(cloud.target.name)) == (HELD, HELD)
     return cloud, server_id
@@ -249,9 +237,9 @@ def strand(cloud, died_in):
 
 def all_come_back(cloud):
     """What is left of it goes before a host counts as up again."""
-    comes_back(cloud, cloud.target)
+    cloud.comes_back(cloud.target)
     assert hypervisor_state(cloud, cloud.target.name) == "down"
-    comes_back(cloud, cloud.source)
+    cloud.comes_back(cloud.source)
     cloud.run_for(120)
     for host in (cloud.source, cloud.target):
         assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
@@ -274,11 +262,11 @@ def test_its_destination_dies_too_and_the_next_request_takes_it_elsewhere(strand
 
 def test_without_another_host_it_is_an_error_that_can_be_repeated(stranded):
     cloud, server_id = stranded("nothing")
-    dies(cloud, cloud.third)
+    cloud.dies(cloud.third)
     cloud.admin_do(server_id, "evacuate", {})
     assert cloud.status(server_id) == ("ERROR", None, cloud.source.name)
     assert cloud.held(server_id) == {cloud.source.name: HELD}
-    comes_back(cloud, cloud.third)
+    cloud.comes_back(cloud.third)
     cloud.run_for(60)
     cloud.admin_do(server_id, "evacuate", {})
     assert cloud.status(server_id) == ("SHUTOFF", None, cloud.third.name)
@@ -319,7 +307,7 @@ def deletes(cloud, server_id):
 
 def test_a_server_of_a_dead_host_is_deleted_at_once(cloud, server_id):
     """Nobody is offered what it held there before the host has cleaned up; it may still run it."""
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     assert (deletes(cloud, server_id), cloud.show(server_id), listed(cloud)) == (204, None, [])
     assert (cloud.held(server_id), cloud.used(cloud.source.name)) == ({}, HELD)
     name, events = cloud.actions(server_id)[0]
@@ -331,9 +319,9 @@ def test_a_server_of_a_dead_host_is_deleted_at_once(cloud, server_id):
 
 
 def test_what_is_left_of_it_goes_before_the_host_counts_as_up(cloud, server_id):
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     deletes(cloud, server_id)
-    comes_back(cloud, cloud.source)
+    cloud.comes_back(cloud.source)
     assert (hypervisor_state(cloud, cloud.source.name), cloud.source.servers) == ("down", {server_id: "running"})
     seen = []
     clean = cloud.source.driver.destroy
@@ -357,7 +345,7 @@ def test_deleted_before_its_host_was_known_to_be_down_a_second_request_helps(clo
     assert cloud.status(server_id)[1] == "deleting"
     cloud.run_for(120)
     assert (deletes(cloud, server_id), cloud.show(server_id)) == (204, None)
-    comes_back(cloud, cloud.source)
+    cloud.comes_back(cloud.source)
     cloud.run_for(60)
     assert (cloud.source.servers, cloud.used(cloud.source.name)) == ({}, {})
 
@@ -366,7 +354,7 @@ def test_its_late_report_changes_nothing_about_a_deleted_server(cloud, server_id
     cloud.act(server_id, "reboot", {"type": "HARD"})
     (job,) = cloud.service.agents.claim(cloud.source.name, "zombie", 1)
     cloud.forget_waits()
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     deletes(cloud, server_id)
     with pytest.raises(Conflict) as late:
         ComputeClient(cloud.client("compute")).report_job(job.id, job.epoch, "done", {"devices": []})
@@ -374,7 +362,7 @@ def test_its_late_report_changes_nothing_about_a_deleted_server(cloud, server_id
 
 
 def test_of_a_host_that_never_returns_everything_is_forgotten_with_its_service(cloud, server_id):
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     deletes(cloud, server_id)
     assert cloud.admin("DELETE", service_of(cloud, cloud.source))[0] == 204
     cloud.settle()
@@ -383,10 +371,10 @@ def test_of_a_host_that_never_returns_everything_is_forgotten_with_its_service(c
 
 def test_resized_and_not_confirmed_it_goes_from_both_hosts(cloud, server_id):
     cloud.admin_do(server_id, "migrate")
-    dies(cloud, cloud.target)
+    cloud.dies(cloud.target)
     assert (deletes(cloud, server_id), cloud.show(server_id)) == (204, None)
     assert (cloud.source.servers, cloud.used(cloud.source.name), cloud.used(cloud.target.name)) == ({}, {}, HELD)
-    comes_back(cloud, cloud.target)
+    cloud.comes_back(cloud.target)
     cloud.run_for(60)
     assert (cloud.target.servers, cloud.target.plugged, cloud.used(cloud.target.name)) == ({}, {}, {})
 
@@ -409,11 +397,11 @@ def test_one_that_is_kept_is_deleted_softly_at_once_and_off_when_its_host_is_bac
         assert cloud.status(server_id)[:2] == ("ACTIVE", "soft-deleting")
         cloud.run_for(120)
     else:
-        dies(cloud, host)
+        cloud.dies(host)
     assert (deletes(cloud, server_id), listed(cloud)) == (204, [])
     assert cloud.status(server_id)[:2] == ("SOFT_DELETED", None)
     assert cloud.used(ONE) == HELD
-    comes_back(cloud, host)
+    cloud.comes_back(host)
     cloud.run_for(60)
     assert (cloud.status(server_id)[:2], host.servers) == (("SOFT_DELETED", None), {server_id: "shutoff"})
     cloud.do(server_id, "restore")
@@ -422,30 +410,30 @@ def test_one_that_is_kept_is_deleted_softly_at_once_and_off_when_its_host_is_bac
 
 def test_one_that_was_kept_on_a_dead_host_is_reclaimed_there_too(kept):
     cloud, server_id, host = kept
-    dies(cloud, host)
+    cloud.dies(host)
     deletes(cloud, server_id)
     cloud.run_for(3800)
     assert (cloud.show(server_id), cloud.used(ONE)) == (None, HELD)
-    comes_back(cloud, host)
+    cloud.comes_back(host)
     cloud.run_for(60)
     assert (host.servers, cloud.used(ONE)) == ({}, {})
 
 
 def test_one_that_was_to_be_kept_can_be_deleted_for_good(kept):
     cloud, server_id, host = kept
-    dies(cloud, host)
+    cloud.dies(host)
     assert deletes(cloud, server_id) == 204
     cloud.do(server_id, "forceDelete")
     assert (cloud.show(server_id), cloud.used(ONE)) == (None, HELD)
-    comes_back(cloud, host)
+    cloud.comes_back(host)
     cloud.run_for(60)
     assert (host.servers, cloud.used(ONE)) == ({}, {})
 
 
 def test_a_device_that_cannot_be_cleaned_keeps_the_host_down(cloud, server_id):
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     cloud.admin_do(server_id, "evacuate", {})
-    comes_back(cloud, cloud.source)
+    cloud.comes_back(cloud.source)
     cloud.source.script.fail("destroy", "the guest does not let go")
     cloud.run_for(30)
     assert hypervisor_state(cloud, cloud.source.name) == "down"

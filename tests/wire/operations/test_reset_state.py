@@ -21,19 +21,6 @@ def boot(cloud, flavor):
     return server_id
 
 
-def step_by_step(cloud, server_id, count):
-    """So many of the jobs of a move, one after another: builder's and hosts', whoever has one."""
-    for _ in range(count):
-        with cloud.engine.connect() as connection:
-            query = "SELECT open_queue FROM jobs WHERE open_queue IS NOT NULL ORDER BY position LIMIT 1"
-            queue = connection.exec_driver_sql(query).scalar()
-        if queue is None:
-            return
-        host = cloud.hosts.get(queue.partition("/")[0])
-        duty = cloud.mover if host is None else next(one for one in host.agent.duties if hasattr(one, "_runner"))
-        duty.tick()
-
-
 def reset(cloud, server_id, state="error"):
     assert cloud.admin_act(server_id, "os-resetState", {"state": state})[0] == 202
 
@@ -60,7 +47,7 @@ def agrees(cloud, server_id, status, units=HELD):
 def test_a_migration_whose_server_is_reset_goes_back(cloud, done, state):
     server_id = boot(cloud, "gpu")
     assert cloud.admin_act(server_id, "migrate")[0] == 202
-    step_by_step(cloud, server_id, done)
+    cloud.step_by_step(done)
     waited = cloud.status(server_id)[0] == "VERIFY_RESIZE"
     reset(cloud, server_id, state)
     cloud.settle()
@@ -78,7 +65,7 @@ def test_a_resize_in_place_whose_server_is_reset_goes_back(make_cloud, done):
     cloud.flavor("large-gpu", {f"resources:{GPU}": "1"}, vcpus=4, disk=20)
     server_id = cloud.boot("gpu")
     assert cloud.act(server_id, "resize", {"flavorRef": "large-gpu"})[0] == 202
-    step_by_step(cloud, server_id, done)
+    cloud.step_by_step(done)
     reset(cloud, server_id)
     cloud.settle()
     assert agrees(cloud, server_id, "ERROR").driver.domains()[server_id].spec.vcpus == 2
@@ -89,7 +76,7 @@ def test_a_reversion_goes_on_when_its_server_is_reset(cloud, done):
     server_id = boot(cloud, "gpu")
     cloud.admin_do(server_id, "migrate")
     assert cloud.act(server_id, "revertResize")[0] == 202
-    step_by_step(cloud, server_id, done)
+    cloud.step_by_step(done)
     reset(cloud, server_id, "active")
     cloud.settle()
     assert agrees(cloud, server_id, "ACTIVE") is cloud.source
@@ -100,7 +87,7 @@ def test_a_live_migration_whose_server_is_reset_ends_on_one_host(cloud, done):
     """Once its host was told to hand it over it cannot come back: then it stays where it runs."""
     server_id = boot(cloud, "small")
     assert cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})[0] == 202
-    step_by_step(cloud, server_id, done)
+    cloud.step_by_step(done)
     reset(cloud, server_id, "active")
     cloud.settle()
     host = agrees(cloud, server_id, "ACTIVE", PLAIN)
@@ -108,15 +95,8 @@ def test_a_live_migration_whose_server_is_reset_ends_on_one_host(cloud, done):
     assert host.servers == {server_id: "running"}
 
 
-def dies(cloud, host):
-    host.stop()
-    cloud.forget_waits()
-    cloud.run_for(120)
-
-
 def comes_back(cloud, host):
-    host.start()
-    cloud.forget_waits()
+    cloud.comes_back(host)
     cloud.run_for(60)
 
 
@@ -124,9 +104,9 @@ def comes_back(cloud, host):
 def test_an_evacuation_whose_server_is_reset_ends(cloud, done):
     """Before it is built elsewhere it goes back to its old host, from then on it is on the new one."""
     server_id = boot(cloud, "gpu")
-    dies(cloud, cloud.source)
+    cloud.dies(cloud.source)
     assert cloud.admin_act(server_id, "evacuate", {})[0] == 200
-    step_by_step(cloud, server_id, done)
+    cloud.step_by_step(done)
     reset(cloud, server_id)
     cloud.settle()
     comes_back(cloud, cloud.source)
@@ -149,8 +129,8 @@ def test_a_server_whose_host_dies_in_the_middle_of_a_migration_is_evacuated(clou
     """Placed already, or on its way out; built elsewhere it arrives without its old host."""
     server_id = boot(cloud, "gpu")
     cloud.admin_act(server_id, "migrate")
-    step_by_step(cloud, server_id, done)
-    dies(cloud, cloud.source)
+    cloud.step_by_step(done)
+    cloud.dies(cloud.source)
     if done == 2:
         assert cloud.status(server_id)[0] == "VERIFY_RESIZE"
         return
@@ -164,8 +144,8 @@ def test_a_server_whose_host_dies_in_the_middle_of_a_migration_is_evacuated(clou
 def test_a_server_whose_host_dies_while_it_goes_live_is_evacuated(cloud):
     server_id = boot(cloud, "small")
     cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})
-    step_by_step(cloud, server_id, 2)
-    dies(cloud, cloud.source)
+    cloud.step_by_step(2)
+    cloud.dies(cloud.source)
     assert cloud.admin_act(server_id, "evacuate", {}, version="2.90")[0] == 200
     cloud.settle()
     assert cloud.status(server_id) == ("ACTIVE", None, cloud.target.name)
@@ -178,7 +158,7 @@ def test_deleted_in_the_middle_of_a_way_back_nothing_stays_anywhere(cloud, done)
     server_id = boot(cloud, "gpu")
     cloud.admin_do(server_id, "migrate")
     cloud.act(server_id, "revertResize")
-    step_by_step(cloud, server_id, done)
+    cloud.step_by_step(done)
     cloud.send("DELETE", f"/v2.1/servers/{server_id}")
     cloud.settle()
     assert cloud.show(server_id) is None

@@ -1,0 +1,82 @@
+"""`moorage doctor`, the command."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import click
+
+from moorage.cli.doctor import bus, databases, endpoints, files, policy, software
+from moorage.cli.doctor.finding import Finding, Severity
+from moorage.cli.exit_codes import Exit
+from moorage.cli.output import console, json_option, progress, table
+from moorage.cli.state import config_option, open_config
+from moorage.config import Config
+from moorage.core.clock import SystemClock
+
+_EXITS = {Severity.FINE: Exit.DONE, Severity.WARNING: Exit.REFUSED, Severity.BROKEN: Exit.BROKEN}
+
+
+def checks() -> dict[str, Callable[[Config], Iterable[Finding]]]:
+    clock = SystemClock()
+    return {
+        "versions": software.check,
+        "files": files.check,
+        "policy": policy.check,
+        "databases": lambda config: databases.check(config, clock),
+        "bus": bus.check,
+        "endpoints": lambda config: endpoints.check(config, clock),
+    }
+
+
+@click.command()
+@config_option
+@click.option("--all", "shows_all", is_flag=True, help="Show what is fine, too.")
+@json_option
+def doctor(config_path: Path | None, *, shows_all: bool, as_json: bool) -> None:
+    """Look for what is wrong with this installation, and say what to do. Nothing is changed.
+
+    Versions, rights and room of files, who is let in, databases and their settings, the bus, endpoints, certificates and
+    clocks. Exit status: 0 all is well, 1 warnings, 3 something does not work.
+    """
+    config = open_config(config_path)
+    found: list[Finding] = []
+    to_do = checks()
+    with progress("looking") as show:
+        for done, (name, run) in enumerate(to_do.items()):
+            show(name, done, len(to_do))
+            found += run(config)
+    worst = max(finding.severity for finding in found)
+    if as_json:
+        click.echo(json.dumps({"worst": worst.name.lower(), "findings": [_document(one) for one in found]}, indent=2))
+    else:
+        _show(found, shows_all=shows_all)
+    sys.exit(_EXITS[worst])
+
+
+def _document(finding: Finding) -> dict[str, str]:
+    return {
+        "severity": finding.severity.name.lower(),
+        "check": finding.check,
+        "what": finding.what,
+        "where": finding.where,
+        "remedy": finding.remedy,
+    }
+
+
+def _show(found: list[Finding], *, shows_all: bool) -> None:
+    out = console()
+    shown = [one for one in sorted(found, key=lambda one: -one.severity) if shows_all or one.severity]
+    if shown:
+        rows = table("", "check", "what, where and what to do")
+        for one in shown:
+            rows.add_row(
+                one.severity.name.lower(), one.check, "\n".join(filter(None, (one.what, one.where, one.remedy)))
+            )
+        out.print(rows)
+    counts = {severity: sum(one.severity is severity for one in found) for severity in Severity}
+    out.print(
+        f"{len(found)} checks: {counts[Severity.BROKEN]} broken, {counts[Severity.WARNING]} to look at, "
+        f"{counts[Severity.FINE]} fine."
+    )

@@ -1,0 +1,86 @@
+"""The addresses: who answers, how its clock is set, and how long its certificate is good."""
+
+import socket
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+from moorage.cli.doctor.clocks import judged
+from moorage.cli.doctor.finding import Finding, broken, fine, warning
+from moorage.cli.services import urls_of
+from moorage.cli.state import is_in_use
+from moorage.config import Config
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError
+from moorage.wire.transports import SocketTransport
+
+TIMEOUT_S = 5.0
+#: A certificate that ends sooner wants to be renewed now.
+RENEW = timedelta(days=21)
+
+
+def check(config: Config, clock: Clock) -> Iterator[Finding]:
+    runs_here = is_in_use(config.state)
+    for name, url in addresses(config).items():
+        is_own = url.startswith((config.base_url, config.url))
+        if is_own and not runs_here:
+            yield warning(f"endpoint:{name}", "no plane runs with this configuration", url, "start it: moorage up")
+        else:
+            yield from _endpoint(name, url, clock)
+    hosts = {urlsplit(url).netloc: url for url in addresses(config).values() if url.startswith("https:")}
+    for url in hosts.values():
+        yield _certificate(url, clock.now())
+
+
+def addresses(config: Config) -> dict[str, str]:
+    """{service: URL}, with Keystone where users are there."""
+    found = urls_of(config)
+    if config.identity.mode == "keystone":
+        found["identity"] = config.identity.keystone_url.rstrip("/")
+    elif config.identity.mode == "none":
+        found.pop("identity", None)
+    return {name: url for name, url in found.items() if url}
+
+
+def _endpoint(name: str, url: str, clock: Clock) -> Iterator[Finding]:
+    check_name = f"endpoint:{name}"
+    before = clock.now()
+    try:
+        answer = SocketTransport(url, timeout_s=TIMEOUT_S).send("GET", _path(url), {})
+    except MoorageError as error:
+        yield broken(check_name, error.message, url, "start it, or correct its URL in [endpoints] or [identity]")
+        return
+    if answer.status >= 500:
+        said = answer.body[:200].decode(errors="replace")
+        yield broken(check_name, f"it answers {answer.status}: {said}", url, "see its log")
+        return
+    yield fine(check_name, f"it answers {answer.status}", url)
+    if date := answer.headers.get("date"):
+        yield judged(check_name, url, parsedate_to_datetime(date), before, clock.now(), precision_s=1.0)
+
+
+def _path(url: str) -> str:
+    """Ours and OpenStack's services have a health check; Keystone is asked for its version."""
+    return "" if url.endswith("/v3") else "/healthcheck"
+
+
+def _certificate(url: str, now: datetime) -> Finding:
+    parts = urlsplit(url)
+    where = f"{parts.hostname}:{parts.port or 443}"
+    try:
+        with (
+            socket.create_connection((parts.hostname or "", parts.port or 443), TIMEOUT_S) as raw,
+            ssl.create_default_context().wrap_socket(raw, server_hostname=parts.hostname) as sock,
+        ):
+            shown = sock.getpeercert() or {}
+    except ssl.SSLCertVerificationError as error:
+        return broken(
+            "certificate", f"it is refused: {error.verify_message}", where, "renew it, or trust who signed it"
+        )
+    except OSError as error:
+        return broken("certificate", f"no TLS there: {error}", where, "see the proxy that ends TLS")
+    ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), UTC)
+    said = f"its certificate is good until {ends:%Y-%m-%d}"
+    return warning("certificate", said, where, "renew it") if ends - now < RENEW else fine("certificate", said, where)

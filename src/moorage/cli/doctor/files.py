@@ -1,0 +1,127 @@
+"""Who may read and write what a plane keeps on disk, and whether there is room for more."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from moorage.cli.doctor.finding import Finding, broken, fine, warning
+from moorage.config import Config
+
+#: Whoever can read one of these is admin, or sees everybody's data.
+SECRETS = ("credentials.json", "token.key", "users.yaml")
+
+#: Below either a disk is nearly full (free bytes, free share); below the second pair writes are about to fail.
+LOW = (1 << 30, 0.05)
+FULL = (64 << 20, 0.005)
+
+
+def check(config: Config) -> Iterator[Finding]:
+    state = config.state
+    if not state.is_dir():
+        yield warning("state", "there is no state directory yet", state, "the first start of `moorage up` makes it")
+        return
+    wrong = [*_directory(state), *_secrets(config), *_configuration(config)]
+    yield from wrong
+    if not wrong:
+        yield fine("files", "the state directory and the secrets are this user's alone", state)
+    yield from _provider_configuration(config)
+    for place in _places(config):
+        yield _room(place)
+
+
+def _directory(state: Path) -> Iterator[Finding]:
+    there = state.stat()
+    if there.st_uid != os.geteuid():
+        yield warning(
+            "files", f"the state directory belongs to user {there.st_uid}, not to {os.geteuid()}", state,
+            "run moorage as its owner, or chown it",
+        )  # fmt: skip
+    if stat.S_IMODE(there.st_mode) & 0o077:
+        yield warning("files", "others may look into the state directory", state, f"chmod 700 {state}")
+    if not os.access(state, os.R_OK | os.W_OK | os.X_OK):
+        yield broken("files", "this user may not write into the state directory", state, f"chown or chmod {state}")
+
+
+def _secrets(config: Config) -> Iterator[Finding]:
+    users = config.identity.users_file
+    paths = [config.state / name for name in SECRETS] + ([Path(users)] if users else [])
+    paths += [path for path in _sqlite_files(config) if path.parent == config.state]
+    for path in paths:
+        if not path.exists():
+            continue
+        if not os.access(path, os.R_OK):
+            yield broken("files", f"{path.name} cannot be read by this user", path, "chown it to the plane's user")
+        elif mode := stat.S_IMODE(path.stat().st_mode) & 0o077:
+            remedy = f"chmod 600 {path}" + ("" if path.suffix == ".db" else "; who has read it knows it: change it")
+            yield broken(
+                "files", f"others may read or write {path.name} (mode {mode:04o} beyond the owner)", path, remedy
+            )
+
+
+def _configuration(config: Config) -> Iterator[Finding]:
+    """A file with passwords in it is a secret, too."""
+    if not config.source.exists():
+        return
+    mode = stat.S_IMODE(config.source.stat().st_mode)
+    has_secrets = bool(config.identity.password or config.before_end.smtp_password) or any(
+        make_url(url).password for url in (*config.database_urls().values(), config.plane.hints) if url
+    )
+    if mode & 0o022:
+        yield broken("files", "others may write the configuration file", config.source, f"chmod go-w {config.source}")
+    elif mode & 0o004 and has_secrets:
+        yield broken(
+            "files", "everybody may read the configuration file, which has passwords", config.source,
+            f"chmod o-r {config.source}",
+        )  # fmt: skip
+
+
+def _provider_configuration(config: Config) -> Iterator[Finding]:
+    if "agent" not in config.runs:
+        return
+    from moorage.agent.provider_config.load import ProviderFiles, check_all
+
+    directory = Path(config.compute.provider_config_location)
+    report = check_all(ProviderFiles(directory, config.compute.provider_config_writable_by_others))
+    for fault in report.faults:
+        yield broken("provider-config", str(fault), directory, "`moorage provider-config check` says it again")
+    for text in report.warnings:
+        yield warning("provider-config", text, directory, "mend it, or take it out")
+    if not report.faults and not report.warnings:
+        yield fine("provider-config", f"{len(report.configs)} providers configured by files", directory)
+
+
+def _places(config: Config) -> list[Path]:
+    """A directory of each disk that is written to, once."""
+    found: dict[int, Path] = {}
+    for place in (config.state, *(path.parent for path in _sqlite_files(config))):
+        if place.is_dir():
+            found.setdefault(place.stat().st_dev, place)
+    return list(found.values())
+
+
+def _sqlite_files(config: Config) -> list[Path]:
+    urls = [make_url(url) for url in config.database_urls().values()]
+    return [Path(url.database or "") for url in urls if url.get_backend_name() == "sqlite"]
+
+
+def _room(place: Path) -> Finding:
+    disk = os.statvfs(place)
+    free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    return judged_room(place, free, total, disk.f_favail if disk.f_files else 1)
+
+
+def judged_room(place: Path, free: int, total: int, free_files: int) -> Finding:
+    """`free` and `total` in bytes."""
+    said = f"{free / (1 << 30):.1f} of {total / (1 << 30):.1f} GiB free"
+    remedy = "make room: without it every write is refused with 503"
+    if not free_files:
+        return broken("disk", "no file can be made any more: no inodes are left", place, remedy)
+    if free < FULL[0] or free < total * FULL[1]:
+        return broken("disk", said, place, remedy)
+    # A large disk with 20 GiB left is not nearly full, however small a share that is.
+    if free < LOW[0] or (free < total * LOW[1] and free < 20 * LOW[0]):
+        return warning("disk", said, place, remedy)
+    return fine("disk", said, place)

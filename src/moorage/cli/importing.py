@@ -1,0 +1,135 @@
+"""What the `import` commands share: where they import from and to, and what they print."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+from sqlalchemy import URL, Connection, Engine
+
+from moorage.cli.output import console, table
+from moorage.config import Config
+from moorage.core.errors import StartError
+from moorage.core.import_findings import Finding, FindingKind, Outcome
+from moorage.db import migrations
+from moorage.db.engine import open_engine
+from moorage.db.importing import Receipt
+from moorage.db.transactions import read
+
+#: Findings of a kind that are shown; the rest is counted.
+SHOWN = 10
+
+findings_option = click.option(
+    "--findings",
+    "findings_path",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write every finding into this file, one JSON object per line.",
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Read and check everything, write nothing.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
+
+
+def check_other(config: Config, feature: str, target: URL, source: URL) -> None:
+    """Raises `StartError` where both are one database."""
+    is_file = source.get_backend_name() == "sqlite"
+    places = [
+        (one.host, one.port, str(Path(one.database or "").resolve()) if is_file else one.database)
+        for one in (target, source)
+    ]
+    if target.get_backend_name() == source.get_backend_name() and places[0] == places[1]:
+        raise StartError(
+            f"{source.render_as_string(hide_password=True)} is the {feature} database of {config.source} itself; name "
+            f"another one there, as [database] {feature}, for the import to go into"
+        )
+
+
+@contextlib.contextmanager
+def opened(config: Config, feature: str) -> Iterator[Engine]:
+    """The database that the import goes into."""
+    engine = open_engine(config.database_url(feature))
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def check_target(target: Engine, feature: str, check_empty: Callable[[Connection], None]) -> None:
+    """As the import does. A database that is not there yet, or has no schema yet, is not made."""
+    file = target.url.database if target.url.get_backend_name() == "sqlite" else None
+    if (file is not None and not Path(file).exists()) or migrations.current(target, feature) is None:
+        return
+    with read(target) as connection:
+        check_empty(connection)
+
+
+@contextlib.contextmanager
+def findings_file(path: Path | None) -> Iterator[Callable[[Finding], object]]:
+    if path is None:
+        yield lambda _: None
+        return
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            yield lambda finding: print(json.dumps(_finding(finding)), file=file)
+    except OSError as error:
+        raise StartError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def show(
+    receipt: Receipt,
+    kinds: type[FindingKind],
+    feature: str,
+    findings_path: Path | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Print the receipt. `kinds` are all that there may be."""
+    if as_json:
+        click.echo(json.dumps(_document(receipt, is_dry_run=dry_run), indent=2))
+        return
+    _print(console(), receipt, list(kinds), findings_path)
+    click.echo("\nNothing was written." if dry_run else f"\nAll of it is in the {feature} database now.")
+
+
+def _print(out: Console, receipt: Receipt, every_kind: list[FindingKind], findings_path: Path | None) -> None:
+    rows = table("table", "in the source", "taken", "left out", right=("in the source", "taken", "left out"))
+    for name, count in receipt.counts.items():
+        rows.add_row(name, f"{count.source:,}", f"{count.taken:,}", f"{count.source - count.taken:,}")
+    out.print(rows)
+    for outcome in Outcome:
+        kinds = [kind for kind in every_kind if kind.outcome is outcome and kind in receipt.findings.counts]
+        if kinds:
+            out.print(f"\n{outcome.capitalize()}", style="bold")
+        for kind in kinds:
+            found = receipt.findings.counts[kind]
+            out.print(f"  {kind.meaning}: {found:,}")
+            for finding in receipt.findings.first[kind][:SHOWN]:
+                out.print(f"      {finding.text}", soft_wrap=True)
+            if found > SHOWN:
+                where = findings_path or "--findings FILE keeps all of them"
+                out.print(f"      ... and {found - SHOWN:,} more ({where})")
+
+
+def _document(receipt: Receipt, *, is_dry_run: bool) -> dict[str, object]:
+    return {
+        "dry_run": is_dry_run,
+        "tables": {
+            name: {"source": count.source, "taken": count.taken, "left_out": count.source - count.taken}
+            for name, count in receipt.counts.items()
+        },
+        "findings": {
+            kind: {
+                "count": count,
+                "outcome": kind.outcome,
+                "meaning": kind.meaning,
+                "first": [_finding(one) for one in receipt.findings.first[kind]],
+            }
+            for kind, count in receipt.findings.counts.items()
+        },
+    }
+
+
+def _finding(finding: Finding) -> dict[str, str]:
+    return {"kind": finding.kind, "outcome": finding.outcome, "subject": finding.subject, "text": finding.text}

@@ -1,0 +1,82 @@
+"""`moorage slots`: when is there room next?"""
+
+import json
+from pathlib import Path
+
+import click
+
+from moorage.cli.output import console, table
+from moorage.cli.services import endpoints
+from moorage.cli.state import config_option
+from moorage.core.errors import StartError
+
+_AFFINITY = {"none": None, "together": True, "apart": False}
+
+
+@click.command("slots", context_settings={"help_option_names": ["-h", "--help"]})
+@config_option
+@click.option("--hours", type=click.FloatRange(min=1 / 60, max=8784), required=True, help="How long.")
+@click.option("--amount", type=click.IntRange(1, 100_000), default=1, show_default=True, help="How many servers.")
+@click.option("--vcpus", type=click.IntRange(min=0), default=1, show_default=True, help="VCPUs of each server.")
+@click.option(
+    "--memory-mb", type=click.IntRange(min=0), default=1024, show_default=True, help="MiB of memory of each server."
+)
+@click.option("--disk-gb", type=click.IntRange(min=0), default=0, show_default=True, help="GiB of disk of each server.")
+@click.option(
+    "--servers",
+    type=click.Choice(list(_AFFINITY)),
+    default="none",
+    show_default=True,
+    help="All on one host, each on another, or no matter.",
+)
+@click.option("--properties", default="", help='Hosts that will do: \'["=", "$rack", "9"]\'.')
+@click.option("--from", "earliest", default="now", show_default=True, help='"2026-12-01 08:00", in UTC.')
+@click.option("--until", "latest", help="The latest start; 90 days later unless given.")
+@click.option("--limit", type=click.IntRange(1, 20), default=5, show_default=True, help="How many slots.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+def slots(
+    config_path: Path | None,
+    hours: float,
+    amount: int,
+    vcpus: int,
+    memory_mb: int,
+    disk_gb: int,
+    servers: str,
+    properties: str,
+    earliest: str,
+    latest: str | None,
+    limit: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Tell the next times at which so many servers can be reserved for so long.
+
+    The service is that of OS_AUTH_URL, or of the plane that --config names. Nothing is reserved.
+    """
+    client = endpoints(config_path).reservation
+    if client is None:
+        raise StartError("there is no reservation service: neither in the catalogue nor in the configuration")
+    reservation = {
+        "resource_type": "virtual:instance",
+        "vcpus": vcpus,
+        "memory_mb": memory_mb,
+        "disk_gb": disk_gb,
+        "amount": amount,
+        "affinity": _AFFINITY[servers],
+        "resource_properties": properties,
+    }
+    found = client.offers(
+        [reservation], duration_minutes=round(hours * 60), earliest=earliest, latest=latest, limit=limit
+    )
+    if as_json:
+        click.echo(json.dumps({"offers": [list(each) for each in found.periods], "reason": found.reason}, indent=2))
+        return
+    if found.reason:
+        console().print(f"Not at once: {found.reason}.")
+    if not found.periods:
+        console().print("There is no room at any start in that time.")
+        return
+    rows = table("FROM", "UNTIL")
+    for start, end in found.periods:
+        rows.add_row(start[:16].replace("T", " "), end[:16].replace("T", " "))
+    console().print(rows)

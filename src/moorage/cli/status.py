@@ -1,0 +1,172 @@
+"""`moorage status`: what runs, and what is late or away, in one screen."""
+
+import dataclasses
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from moorage.cli import status_reading as reading
+from moorage.cli.exit_codes import Exit
+from moorage.cli.output import console, json_option, table
+from moorage.cli.state import config_option, open_config
+from moorage.config import Config
+
+#: A duty whose round is over for so long hangs, or its machine is overloaded.
+LATE_S = 60.0
+#: Names that are shown of hosts that are down, and of duties.
+SHOWN = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """Strings in the place of a list say why it is not known."""
+
+    config: Config
+    pid: int | None
+    clock: str
+    services: list[reading.ServiceState]
+    databases: list[reading.DatabaseState]
+    hosts: list[reading.HostState] | str
+    jobs: list[reading.JobsState]
+    leases: reading.LeaseState | None
+    duties: list[reading.DutyState] | str
+
+
+@click.command()
+@config_option
+@json_option
+def status(config_path: Path | None, *, as_json: bool) -> None:
+    """Show services, databases, hosts, open jobs, leases that are due and duties that are late, in one screen.
+
+    Of the plane that --config names: what its process runs and knows. Exit status: 0 all is well, 1 something lags (a
+    host is down, a duty late, a schema behind), 3 a service or a database does not answer.
+    """
+    config = open_config(config_path)
+    found = read(config)
+    if as_json:
+        click.echo(json.dumps(document(found), indent=2))
+    else:
+        show(console(), found)
+    sys.exit(exit_code(found))
+
+
+def read(config: Config) -> Status:
+    clock = reading.plane_clock(config)
+    databases = reading.databases(config)
+    return Status(
+        config,
+        reading.pid(config),
+        clock.now().isoformat(timespec="seconds"),
+        reading.services(config),
+        databases,
+        reading.hosts(config),
+        reading.jobs(config, clock),
+        reading.leases(config, clock),
+        reading.duties(config, clock.now()),
+    )
+
+
+def exit_code(found: Status) -> Exit:
+    if any(service.state != "ok" for service in found.services) or any(
+        database.state in ("away", "newer") for database in found.databases
+    ):
+        return Exit.BROKEN
+    hosts = [] if isinstance(found.hosts, str) else found.hosts
+    lags = (
+        any(not host.is_up for host in hosts)
+        or bool(late_duties(found))
+        or any(database.state == "behind" for database in found.databases)
+        or (found.leases is not None and found.leases.late_s > LATE_S)
+    )
+    return Exit.REFUSED if lags else Exit.DONE
+
+
+def late_duties(found: Status) -> list[reading.DutyState]:
+    return [] if isinstance(found.duties, str) else [duty for duty in found.duties if duty.late_s > LATE_S]
+
+
+def document(found: Status) -> dict[str, object]:
+    """For machines. ``hosts`` and ``duties`` are null where they are not known."""
+
+    def rows(several: object) -> object:
+        return [dataclasses.asdict(one) for one in several] if isinstance(several, list) else None
+
+    return {
+        "version": version("moorage"),
+        "config": str(found.config.source),
+        "state_path": str(found.config.state),
+        "pid": found.pid,
+        "clock": found.clock,
+        "runs": sorted(found.config.runs),
+        "services": rows(found.services),
+        "databases": rows(found.databases),
+        "hosts": rows(found.hosts),
+        "jobs": rows(found.jobs),
+        "leases": None if found.leases is None else dataclasses.asdict(found.leases),
+        "duties": rows(found.duties),
+    }
+
+
+def show(out: Console, found: Status) -> None:
+    runs = f"pid {found.pid}" if found.pid else "not running here"
+    out.print(f"Moorage {version('moorage')}, {runs}, state {found.config.state}, clock {found.clock}", soft_wrap=True)
+    _show_services(out, found)
+    _show_databases(out, found)
+    _show_hosts(out, found)
+    _show_work(out, found)
+    _show_duties(out, found)
+
+
+def _show_services(out: Console, found: Status) -> None:
+    rows = table("service", "state", "where")
+    for service in found.services:
+        said = service.reason if service.reason.startswith(service.url) else f"{service.url} {service.reason}"
+        rows.add_row(service.name, service.state, said.rstrip())
+    if found.services:
+        out.print()
+        out.print(rows)
+
+
+def _show_databases(out: Console, found: Status) -> None:
+    rows = table("database", "schema", "state", "where")
+    for one in found.databases:
+        schema = one.at if one.at == one.head else f"{one.at or '-'} of {one.head}"
+        rows.add_row(one.service, schema, one.state, "\n".join(filter(None, (one.url, one.reason))))
+    if found.databases:
+        out.print()
+        out.print(rows)
+
+
+def _show_hosts(out: Console, found: Status) -> None:
+    out.print()
+    if isinstance(found.hosts, str):
+        out.print(f"hosts    not known: {found.hosts}")
+        return
+    down = [host.name for host in found.hosts if not host.is_up]
+    more = f" and {len(down) - SHOWN:,} more" if len(down) > SHOWN else ""
+    said = f": {', '.join(down[:SHOWN])}{more}" if down else ""
+    out.print(f"hosts    {len(found.hosts) - len(down):,} up, {len(down):,} down{said}")
+
+
+def _show_work(out: Console, found: Status) -> None:
+    for jobs in found.jobs:
+        oldest = f", the oldest for {jobs.oldest_s:,.0f} s" if jobs.ready + jobs.claimed else ""
+        out.print(f"jobs     {jobs.service}: {jobs.ready:,} waiting, {jobs.claimed:,} being worked on{oldest}")
+    if found.leases is not None:
+        late = f", the oldest for {found.leases.late_s:,.0f} s" if found.leases.due else ""
+        out.print(f"leases   {found.leases.due:,} events due{late}; {found.leases.failed:,} leases in ERROR")
+
+
+def _show_duties(out: Console, found: Status) -> None:
+    if isinstance(found.duties, str):
+        out.print(f"duties   not known: {found.duties}")
+        return
+    late = late_duties(found)
+    out.print(f"duties   {len(found.duties):,} run, {len(late):,} late")
+    for duty in [*late, *(one for one in found.duties if one.failures and one not in late)][:SHOWN]:
+        done = "never done yet" if duty.ago_s is None else f"last done {duty.ago_s:,.0f} s ago"
+        out.print(f"         {duty.name}: {duty.late_s:,.0f} s late, {done}, {duty.failures:,} rounds failed")

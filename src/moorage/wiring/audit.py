@@ -1,0 +1,75 @@
+"""The audit in the background, in each process that has a table of jobs; they take turns by it."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from moorage.accelerator.client import AcceleratorClient
+from moorage.audit import findings
+from moorage.audit.duty import GRACE, AuditDuty, show
+from moorage.audit.model import Finding
+from moorage.audit.reading import Services, read
+from moorage.audit.rounds import Rounds
+from moorage.compute.client import ComputeClient
+from moorage.core.errors import StartError
+from moorage.jobs.store import JobStore
+from moorage.placement.client import PlacementClient
+from moorage.reservation.client import ReservationClient
+from moorage.wire.client import ServiceClient
+from moorage.wiring.parts import Parts
+
+#: A round reads everything there is.
+LEAST_PERIOD_S = 60.0
+
+C = TypeVar("C")
+
+
+def build_audit(parts: Parts) -> None:
+    """After all services. Raises `StartError`."""
+    period_s = parts.config.audit.period_s
+    jobs = _jobs(parts)
+    if not period_s or jobs is None or not _is_there(parts, "placement"):
+        return
+    if period_s < LEAST_PERIOD_S:
+        raise StartError(
+            f"{parts.config.source}: [audit] period_s is {period_s:g}; it must be {LEAST_PERIOD_S:g} at least, or 0 for no "
+            "audit in the background"
+        )
+    service, store = jobs
+    engine = parts.engines[service]
+    rounds = Rounds(engine, store, parts.clock, parts.worker("audit"), period_s)
+    parts.plane.duties.append(AuditDuty(rounds, _look(parts)))
+    show(parts.plane.metrics.registry, engine, store, period_s)
+
+
+def _jobs(parts: Parts) -> tuple[str, JobStore] | None:
+    """(service, its jobs); None in a process that has none: beside a real Nova, reservations alone, say."""
+    if "compute" in parts.engines:
+        from moorage.compute.tables import jobs
+
+        return "compute", JobStore(jobs)
+    if "accelerator" in parts.engines:
+        from moorage.accelerator.tables import jobs
+
+        return "accelerator", JobStore(jobs)
+    return None
+
+
+def _look(parts: Parts) -> Callable[[], Sequence[Finding]]:
+    def client(service: str, make: Callable[[ServiceClient], C]) -> C | None:
+        return make(parts.client(service)) if _is_there(parts, service) else None
+
+    services = Services(
+        PlacementClient(parts.client("placement")),
+        client("compute", ComputeClient),
+        client("accelerator", AcceleratorClient),
+        client("reservation", ReservationClient),
+    )
+
+    def look() -> Sequence[Finding]:
+        return findings.decide(read(services, parts.clock, lambda *_: None, by_tree=True), GRACE)
+
+    return look
+
+
+def _is_there(parts: Parts, service: str) -> bool:
+    return service in parts.config.runs or bool(getattr(parts.config.endpoints, service))

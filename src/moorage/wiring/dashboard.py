@@ -1,0 +1,61 @@
+"""The dashboard, which reaches all services as any client does: in this process, or where [endpoints] says."""
+
+import dataclasses
+import secrets
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from moorage import dashboard
+from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS
+from moorage.core.caller import ANONYMOUS, Caller
+from moorage.dashboard import routes
+from moorage.dashboard.clients import Ways
+from moorage.dashboard.rendering import Templates
+from moorage.dashboard.service import Dashboard
+from moorage.dashboard.signing_in import SigningIn
+from moorage.dashboard.static import StaticFiles
+from moorage.wire.transports import SocketTransport, Transport
+from moorage.wiring.parts import Parts
+
+
+def build_dashboard(parts: Parts) -> None:
+    here = Path(dashboard.__file__).parent
+    files = StaticFiles(here / "static")
+    service = Dashboard(
+        ways=Ways(_transports(parts), parts.clock),
+        signing_in=_signing_in(parts),
+        templates=Templates(here / "templates", files.digests),
+        files=files,
+        clock=parts.clock,
+        new_seed=lambda: secrets.token_urlsafe(24),
+    )
+    root = urlsplit(parts.config.server.public_url).path.rstrip("/") + DASHBOARD_PATH
+    # Browsers come with a cookie, which the pages judge; only where there is none to have the kernel says who calls.
+    asked = parts if service.signing_in is None else dataclasses.replace(parts, authenticator=_Unasked())
+    asked.serve(DASHBOARD_PATH.strip("/"), routes.api(service, root), service, routes.RULES)
+
+
+class _Unasked:
+    def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
+        return ANONYMOUS
+
+
+def _transports(parts: Parts) -> Callable[[str], Transport | None]:
+    @cache
+    def transport(service: str) -> Transport | None:
+        is_here = service in parts.config.runs or getattr(parts.config.endpoints, service)
+        return parts.transport(service) if service in ENDPOINT_PATHS and is_here else None
+
+    return transport
+
+
+def _signing_in(parts: Parts) -> SigningIn | None:
+    identity = parts.config.identity
+    if identity.mode == "none":
+        return None
+    if identity.mode == "keystone":
+        keystone = identity.keystone_url.removesuffix("/").removesuffix("/v3")
+        return SigningIn(SocketTransport(keystone), parts.clock)
+    return SigningIn(parts.transport("identity"), parts.clock)

@@ -1,0 +1,77 @@
+"""What the section [enforcement] says: the limits of leases, and the operator's own service that is asked about them."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from moorage.config import Config
+from moorage.core.errors import StartError
+
+if TYPE_CHECKING:
+    from moorage.reservation.enforcement import Rules
+    from moorage.reservation.external import ExternalService
+
+#: Blazar's filters.
+_FILTERS = {"MaxLeaseDurationFilter", "ExternalServiceFilter"}
+
+
+def _words(text: str) -> list[str]:
+    return [word for part in text.split(",") if (word := part.strip())]
+
+
+def _amounts(config: Config, name: str, option: str) -> dict[str, int]:
+    """Raises `StartError`."""
+    amounts = {}
+    for text in _words(option):
+        key, _, number = (word.strip() for word in text.partition("="))
+        if not key or not number.isdecimal():
+            raise StartError(f"{config.source}: [enforcement] {name} has {text!r}; write CLASS=AMOUNT, VCPU=100")
+        amounts[key] = int(number)
+    return amounts
+
+
+def enforcement(config: Config) -> "tuple[Rules, ExternalService | None]":
+    """What leases must keep to, and whom to ask besides. Raises `StartError`."""
+    from moorage.reservation.enforcement import Rules
+    from moorage.reservation.external import ExternalService
+    from moorage.reservation.limits import Limits
+
+    options = config.enforcement
+    filters = set(_words(options.enabled_filters))
+    if unknown := sorted(filters - _FILTERS):
+        raise StartError(
+            f"{config.source}: [enforcement] enabled_filters has {unknown[0]}; there are {', '.join(sorted(_FILTERS))}"
+        )
+    if options.limit_period_days < 1:
+        raise StartError(f"{config.source}: [enforcement] limit_period_days must be 1 at least")
+    rules = Rules(
+        max_duration_s=options.max_lease_duration if "MaxLeaseDurationFilter" in filters else -1,
+        exempt=frozenset(_words(options.max_lease_duration_exempt_project_ids)),
+        limits=Limits(_amounts(config, "limits", options.limits), _amounts(config, "limit_hours", options.limit_hours)),
+        period=timedelta(days=options.limit_period_days),
+    )
+    if "ExternalServiceFilter" not in filters:
+        return rules, None
+    urls = {
+        "base": options.external_service_base_endpoint,
+        "check_create": options.external_service_check_create_endpoint,
+        "check_update": options.external_service_check_update_endpoint,
+        "on_end": options.external_service_on_end_endpoint,
+    }
+    for name, url in urls.items():
+        if url and not (url.startswith(("http://", "https://")) and urlsplit(url).netloc):
+            raise StartError(
+                f"{config.source}: [enforcement] external_service_{name}_endpoint is no http(s) URL: {url}"
+            )
+    if not any(urls.values()):
+        raise StartError(f"{config.source}: [enforcement] ExternalServiceFilter is enabled and has no endpoint")
+    external = ExternalService(
+        urls["base"],
+        check_create=urls["check_create"],
+        check_update=urls["check_update"],
+        on_end=urls["on_end"],
+        token=options.external_service_token,
+        region=config.plane.region,
+        auth_url=config.identity.keystone_url or config.endpoints.identity or f"{config.base_url}/identity",
+    )
+    return rules, external

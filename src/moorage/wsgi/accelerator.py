@@ -1,0 +1,5 @@
+"""``moorage.wsgi.accelerator:application``."""
+
+from moorage.wsgi.entry import Application
+
+application = Application("accelerator")

@@ -1,0 +1,5 @@
+"""``moorage.wsgi.compute:application``."""
+
+from moorage.wsgi.entry import Application
+
+application = Application("compute")

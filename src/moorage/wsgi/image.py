@@ -1,0 +1,5 @@
+"""``moorage.wsgi.image:application``."""
+
+from moorage.wsgi.entry import Application
+
+application = Application("image")

@@ -1,0 +1,5 @@
+"""``moorage.wsgi.reservation:application``."""
+
+from moorage.wsgi.entry import Application
+
+application = Application("reservation")

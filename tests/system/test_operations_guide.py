@@ -1,0 +1,104 @@
+"""Every command of the guide to operations is run, in the order of the guide, beside a plane."""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.processes import free_port
+from tests.system.planes import MOORAGE, PlaneProcess
+
+pytestmark = pytest.mark.slow
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operations.md"
+
+
+def commands(*headings: str) -> list[str]:
+    """Of the console blocks below these headings."""
+    parts = {part.partition("\n")[0]: part for part in re.split(r"^##+ ", GUIDE.read_text(), flags=re.MULTILINE)}
+    blocks = [block for heading in headings for block in re.findall(r"```console\n(.*?)```", parts[heading], re.DOTALL)]
+    return [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def run(command: str, config: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
+    words = shlex.split(command)
+    assert words[0] == "moorage", command
+    return subprocess.run(
+        [MOORAGE, *words[1:]],
+        env=own | {"MOORAGE_CONFIG": str(config)}, cwd=directory, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+UPGRADES = "Upgrades while processes run: `moorage db upgrade`"
+
+
+def test_upgrades(tmp_path):
+    """From the release before, to the end: the plan says what the phases then do."""
+    from moorage.db import migrations
+    from moorage.db.engine import open_engine
+    from tests.store.previous_release.test_previous_release import HEADS, made
+
+    config = tmp_path / "state" / "moorage.conf"
+    with PlaneProcess(config, "--port", str(free_port())) as plane:
+        plane.stop()
+    for feature in HEADS:
+        for path in config.parent.glob(f"{feature}.db*"):
+            path.unlink()
+        made(feature, config.parent / f"{feature}.db")
+    said = []
+    for command in commands(UPGRADES):
+        done = run(command, config, tmp_path)
+        assert (done.returncode, done.stderr) == (0, ""), command
+        said.append(" ".join(done.stdout.split()))
+    planned, expanded, _, contracted = said
+    assert "reservation expand 0008" in planned
+    assert "reservation contract 0099" in planned
+    assert "must be stopped" not in planned
+    assert re.search(r"\d+ steps done", expanded)
+    assert "0099" in contracted
+    for feature in HEADS:
+        engine = open_engine(f"sqlite:///{config.parent}/{feature}.db")
+        assert migrations.is_current(engine, feature)
+        engine.dispose()
+    assert "Nothing is left to do." in run("moorage db upgrade --plan", config, tmp_path).stdout
+    with PlaneProcess(config, "--port", str(free_port())):
+        pass
+
+
+def test_backup_and_restore_bench_and_completion(tmp_path):
+    config = tmp_path / "state" / "moorage.conf"
+    plane = PlaneProcess(config, "--port", str(free_port()))
+    keep, put_back, *audits = [command for part in ("Backup and restore",) for command in commands(part)]
+    private, running = commands("How fast is it here: `moorage bench`")
+    with plane.start():
+        done = run(keep, config, tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        done = run(running, config, tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        plane.stop()
+    done = run(put_back, config, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    with plane.start():
+        for audit in audits:
+            assert run(audit, config, tmp_path).returncode == 0, audit
+    assert private == "moorage bench --seconds 1", "tests/system/test_bench.py runs it"
+    (completion,) = commands("Completion")
+    script = f'PATH="{MOORAGE.parent}:$PATH"; {completion}; complete -p moorage'
+    assert subprocess.run(["bash", "-c", script], capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def test_every_command_of_the_guide_is_run_somewhere():
+    """Those of the first two parts in test_status_and_doctor, gunicorn's in test_wsgi; the others above."""
+    tried = {
+        *commands(UPGRADES), *commands("Backup and restore"), *commands("How fast is it here: `moorage bench`"),
+        *commands("Completion"), *commands("In one screen: `moorage status`"), *commands("What is wrong: `moorage doctor`"),
+        *commands("Behind another WSGI server"),
+    }  # fmt: skip
+    every = re.findall(r"^\$ (.+)$", GUIDE.read_text(), re.MULTILINE)
+    assert set(every) == tried
+    (command,) = commands("Behind another WSGI server")
+    assert command.split()[1:3] == ["gunicorn", "moorage.wsgi.placement:application"]

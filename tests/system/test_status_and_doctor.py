@@ -1,0 +1,91 @@
+"""`moorage status` and `moorage doctor` beside a plane that runs, and one that does not."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.processes import free_port
+from tests.system.planes import MOORAGE, PlaneProcess, until
+
+pytestmark = pytest.mark.slow
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operations.md"
+SERVICES = {"identity", "placement", "compute", "accelerator", "reservation", "image"}
+
+
+def commands():
+    """Those of the guide's first two parts."""
+    parts = GUIDE.read_text().split("\n## ")[1:3]
+    return [shlex.split(line)[1:] for part in parts for line in re.findall(r"^\$ (moorage .+)$", part, re.MULTILINE)]
+
+
+def said(plane, *words):
+    """(exit status, what it prints)"""
+    done = subprocess.run(
+        [MOORAGE, *words, "--config", plane.config], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def test_a_plane_that_runs_and_then_does_not(tmp_path):
+    with PlaneProcess(tmp_path / "state" / "moorage.conf", "--port", str(free_port())) as plane:
+        clients = plane.clients()
+        until(lambda: json.loads(said(plane, "status", "--json")[1])["hosts"])
+        code, text = said(plane, "status", "--json")
+        status = json.loads(text)
+        assert {service["name"]: service["state"] for service in status["services"]} == dict.fromkeys(SERVICES, "ok")
+        assert {one["service"]: one["state"] for one in status["databases"]} == dict.fromkeys(
+            ("placement", "compute", "accelerator", "reservation"), "current"
+        )
+        assert all(one["at"] == one["head"] for one in status["databases"])
+        assert status["hosts"] == [{"name": "compute-1", "is_up": True}]
+        assert status["leases"] == {"due": 0, "late_s": 0.0, "failed": 0}
+        assert {"placement-retention"} <= {duty["name"] for duty in status["duties"]}
+        assert status["pid"] == plane.process.pid
+        assert code == 0
+
+        plane.slow_down(program=600)
+        clients.create_server(flavor=clients.create_fpga_flavor())
+        plane.wait_for_programming()
+        (compute, *_) = json.loads(said(plane, "status", "--json")[1])["jobs"]
+        assert (compute["service"], compute["claimed"]) == ("compute", 1)
+
+        code, text = said(plane, "status")
+        assert code == 0
+        assert "hosts    1 up, 0 down" in text
+        assert "jobs     compute: 0 waiting, 1 being worked on" in text
+        assert max(map(len, text.splitlines()[1:])) <= 100
+
+        code, text = said(plane, "doctor", "--json")
+        found = json.loads(text)
+        # The disk of this machine is not ours.
+        worse = [one for one in found["findings"] if one["severity"] != "fine" and one["check"] != "disk"]
+        assert worse == []
+        assert (code == 0) is (found["worst"] == "fine")
+        assert {one["check"].partition(":")[0] for one in found["findings"]} == {
+            "python", "packages", "files", "provider-config", "disk", "policy", "database", "bus", "endpoint",
+        }  # fmt: skip
+        (plane.state / "token.key").chmod(0o644)
+        code, text = said(plane, "doctor")
+        assert code == 3
+        assert "broken   files" in text
+        assert "chmod 600" in text
+        (plane.state / "token.key").chmod(0o600)
+
+        for command in commands():
+            code, text = said(plane, *command)
+            assert code in (0, 1), (command, text)
+
+        plane.kill()
+        code, text = said(plane, "status")
+        assert code == 3
+        assert "not running here" in text
+        assert "hosts    not known" in text
+        code, text = said(plane, "doctor")
+        assert code >= 1
+        assert "start it: moorage up" in text

@@ -1,0 +1,141 @@
+"""The wheel: built from the checkout, installed into an empty environment, and the whole embedded mode runs from it."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.docs.test_repository import pinned, wanted
+from tests.processes import free_port
+from tests.system.planes import PlaneProcess
+from tools import install, wheel
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+REQUIREMENTS = ROOT / "requirements"
+
+#: {extra: the requirements file that pins what it adds}; those of runtime.txt are there for the tests and for `moorage up`
+#: on other databases.
+PINNED_BY = {
+    "postgres": "runtime",
+    "mysql": "runtime",
+    "rabbit": "runtime",
+    "keystone": "keystonemiddleware",
+    "glance": "runtime",
+    "libvirt": "libvirt",
+    "nvidia": "nvidia",
+    "otel": "otel",
+    "signatures": "signatures",
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return wheel.build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def metadata(built):
+    with zipfile.ZipFile(built) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return HeaderParser().parsestr(archive.read(name).decode())
+
+
+@pytest.fixture(scope="module")
+def installed(built, metadata, tmp_path_factory):
+    """The interpreter of an environment with the locked packages that a plain ``pip install moorage`` would bring."""
+    environment = tmp_path_factory.mktemp("wheel") / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    python = environment / "bin" / "python"
+    install.install(python, ["--require-hashes", f"--requirement={REQUIREMENTS / 'runtime.txt'}"], compiled=False)
+    install.install(python, ["--no-deps", str(built)], compiled=False)
+    of_extras = set(wanted(REQUIREMENTS / "runtime.in")) - plain(metadata)
+    assert (
+        pip(python, "uninstall", "-qq", "--yes", "psycopg-binary", *sorted(of_extras - {"setuptools"})).returncode == 0
+    )
+    return python
+
+
+def pip(python, *words):
+    """Of this environment, working on another one, which has none."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def plain(metadata):
+    """{name} of the requirements without any extra."""
+    requirements = map(Requirement, metadata.get_all("Requires-Dist"))
+    return {canonicalize_name(one.name) for one in requirements if one.marker is None}
+
+
+def test_it_has_every_file_of_the_source_and_no_other(built):
+    with zipfile.ZipFile(built) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == {name.removeprefix("src/") for name in wheel.sources() if name.startswith("src/")}
+    assert {name.partition("/")[0] for name in packed} == {"moorage", "os_acc"}
+
+
+def test_the_environment_has_all_it_needs_and_nothing_of_an_extra(installed):
+    check = pip(installed, "check")
+    assert check.returncode == 0, check.stdout
+    listed = pip(installed, "list", "--format=freeze").stdout.splitlines()
+    names = {canonicalize_name(line.partition("==")[0]) for line in listed}
+    assert "moorage" in names
+    assert names & {"psycopg", "pymysql", "pika", "keystonemiddleware", "cryptography", "pip"} == set()
+
+
+def test_the_whole_plane_runs_from_it(installed, tmp_path):
+    program = installed.with_name("moorage")
+    where = "import moorage.wiring, os_acc; print(moorage.wiring.__file__, os_acc.__file__)"
+    found = subprocess.run([installed, "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert [Path(path).is_relative_to(installed.parents[1]) for path in found.split()] == [True, True]
+
+    with PlaneProcess(tmp_path / "state" / "moorage.conf", "--port", str(free_port()), program=program) as plane:
+        clients = plane.clients()
+        for service in ("identity", "placement", "compute", "accelerator", "reservation", "image"):
+            assert plane.transport(f"/{service}").send("GET", "/healthcheck", {}).status == 200
+        server = clients.create_server(flavor=clients.create_fpga_flavor())
+        assert clients.wait_for_status(server, "ACTIVE", "ERROR") == "ACTIVE"
+        assert len(clients.accelerators_of(server)) == 1
+        assert clients.allocations(server)["CUSTOM_ACCELERATOR_FPGA"] == 1
+        # Files that are not Python: a sample, and the schema that checks it.
+        own = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "MOORAGE_CONFIG": str(plane.config)}
+        for words in ("sample", "validate"):
+            command = [program, "provider-config", words]
+            done = subprocess.run(command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            if words == "sample":
+                (tmp_path / "state" / "provider_config" / "10-sample.yaml").write_text(done.stdout)
+        assert plane.stop() == 0
+
+
+def test_every_extra_is_pinned_by_its_requirements_file(metadata):
+    assert set(metadata.get_all("Provides-Extra")) == set(PINNED_BY)
+    requirements = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
+    for extra, lock in PINNED_BY.items():
+        packages = pinned(REQUIREMENTS / f"{lock}.txt")
+        for one in requirements:
+            if one.marker and one.marker.evaluate({"extra": extra}):
+                version, hashes = packages[canonicalize_name(one.name)]
+                assert one.specifier.contains(version), f"{extra}: {one} is pinned as {version}"
+                assert hashes
+    for one in requirements:
+        if one.marker is None:
+            assert one.specifier.contains(pinned(REQUIREMENTS / "runtime.txt")[canonicalize_name(one.name)][0]), one
+
+
+def test_the_files_that_extras_are_pinned_by_agree_with_each_other():
+    """Each is installed beside the runtime: a package that stands in two of them has one version."""
+    runtime = pinned(REQUIREMENTS / "runtime.txt")
+    for lock in set(PINNED_BY.values()):
+        both = pinned(REQUIREMENTS / f"{lock}.txt")
+        assert {name: both[name][0] for name in both if name in runtime} == {
+            name: runtime[name][0] for name in both if name in runtime
+        }

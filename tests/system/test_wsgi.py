@@ -1,0 +1,135 @@
+"""A whole cloud in which somebody else's WSGI server runs every service: gunicorn, a stock one, with forked workers."""
+
+import contextlib
+import sys
+
+import httpx
+import pytest
+
+from moorage.identity.embedded import credentials
+from tests.processes import free_port, inherited, running
+from tests.system.planes import PlaneProcess, until, write_config
+
+pytestmark = pytest.mark.slow
+
+SERVICES = ("identity", "placement", "compute", "accelerator", "reservation", "image")
+
+
+def gunicorn(service: str, port: int, *options: str) -> list[str]:
+    return [
+        sys.executable, "-m", "gunicorn", f"moorage.wsgi.{service}:application",
+        "--bind", f"127.0.0.1:{port}", "--threads", "8", "--graceful-timeout", "2", *options,
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory):
+    """{service: port} of services that run; the state directory is ``services`` in the directory of `ports`."""
+    directory = tmp_path_factory.mktemp("wsgi")
+    ports = {service: free_port() for service in SERVICES}
+    urls = {service: f"http://127.0.0.1:{port}/{service}" for service, port in ports.items()}
+    config = write_config(directory / "services", endpoints=urls, compute={"poll_period_s": 0.5})
+    with contextlib.ExitStack() as stack:
+        for service, port in ports.items():
+            # Two workers of one service: one of them has the duties. One is forked from a server that has imported it.
+            options = {"placement": ("--workers", "2"), "compute": ("--preload",)}.get(service, ())
+            stack.enter_context(
+                running(
+                    gunicorn(service, port, *options),
+                    f"{urls[service]}/healthcheck",
+                    directory / f"{service}.log",
+                    MOORAGE_CONFIG=str(config.source),
+                )
+            )
+        yield directory, ports, urls
+
+
+@pytest.fixture(scope="module")
+def agent(ports):
+    directory, _, urls = ports
+    password, project = credentials(directory / "services", "moorage")
+    write_config(
+        directory / "agent",
+        plane={"services": "agent", "log_file": "moorage.log"},
+        server={"port": free_port()},
+        identity={"username": "moorage", "password": password, "project": project},
+        endpoints=urls,
+        agent={"poll_period_s": 0.2, "heartbeat_period_s": 1.0},
+    )
+    with PlaneProcess(directory / "agent" / "moorage.conf") as agent:
+        yield agent
+
+
+@pytest.fixture(scope="module")
+def clients(ports, agent):
+    from moorage.core.clock import SystemClock
+    from moorage.wire.transports import SocketTransport
+    from tests.system.planes import PlaneClients, embedded_credentials
+
+    directory, numbers, _ = ports
+
+    def transport(path):
+        service = path.split("/")[1]
+        return SocketTransport(f"http://127.0.0.1:{numbers[service]}{path}")
+
+    tokens = embedded_credentials(transport("/identity"), directory / "services", SystemClock(), "admin")
+    return PlaneClients(transport, tokens, SystemClock())
+
+
+def test_a_server_with_an_accelerator_is_built_and_freed(clients):
+    server = clients.create_server(flavor=clients.create_fpga_flavor())
+    clients.wait_for_status(server, "ACTIVE", "ERROR")
+    assert clients.server(server)["status"] == "ACTIVE"
+    assert clients.allocations(server)["CUSTOM_ACCELERATOR_FPGA"] == 1
+    clients.compute.request("DELETE", f"/servers/{server}")
+    clients.wait_until_gone(server)
+    until(lambda: not clients.allocations(server))
+
+
+def test_the_duties_of_a_service_run_in_one_of_its_workers(ports):
+    _, numbers, _ = ports
+
+    def rounds():
+        """Workers that answered: whether they do rounds."""
+        answers = [httpx.get(f"http://127.0.0.1:{numbers['placement']}/metrics", trust_env=False) for _ in range(40)]
+        started = {}
+        for answer in answers:
+            lines = answer.text.splitlines()
+            key = next(line for line in lines if line.startswith("process_start_time_seconds "))
+            pid = next((line for line in lines if line.startswith("moorage_duty_last_success")), None)
+            started[key] = pid is not None
+        return started
+
+    until(lambda: True in rounds().values())
+
+
+def test_below_its_own_name_it_needs_no_prefix(ports):
+    """As a server mounts it that takes the name from the path (SCRIPT_NAME)."""
+    directory, _, _ = ports
+    script = (
+        "from moorage.wsgi.placement import application\n"
+        "from wsgiref.util import setup_testing_defaults\n"
+        "import sys, os\n"
+        "for root, path in (('/cloud/placement', '/'), ('', '/placement/')):\n"
+        "    environ = {'SCRIPT_NAME': root, 'PATH_INFO': path}\n"
+        "    setup_testing_defaults(environ)\n"
+        "    print(root, b''.join(application(environ, lambda status, headers: print(status))).decode()[:40])\n"
+        "sys.stdout.flush(); os._exit(0)\n"
+    )
+    import subprocess
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=inherited() | {"MOORAGE_CONFIG": str(directory / "services/moorage.conf")},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.count("200 OK") == 2, done.stdout
+
+
+def test_without_a_configuration_it_says_what_is_missing():
+    import subprocess
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import moorage.wsgi.image"], env=inherited(), capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert "MOORAGE_CONFIG is not set; let it name the configuration file of image" in done.stderr

@@ -1,0 +1,55 @@
+"""The section [before_end]: what it allows, and what is refused before anything starts."""
+
+import pytest
+
+from moorage.config import load
+from moorage.core.errors import StartError
+from moorage.reservation.before_end import Allowed
+from moorage.reservation.notices import MailServer
+from moorage.wiring.before_end import before_end
+
+
+def read(tmp_path, text):
+    path = tmp_path / "moorage.conf"
+    path.write_text(f"[before_end]\n{text}\n")
+    return before_end(load(path))
+
+
+def test_nothing_is_allowed_that_nobody_listed(tmp_path):
+    assert read(tmp_path, "") == {"allowed": Allowed(), "mail": None, "before_end_of_hosts": ""}
+
+
+def test_what_is_listed_is_allowed(tmp_path):
+    text = """webhook_origins = https://Hooks.example.org:443/, http://ci.example.org:8080
+smtp_server = mail.example.org:587
+smtp_user = leases
+smtp_password = secret
+mail_sender = leases@example.org
+mail_domains = Example.com
+lent_hosts = snapshot"""
+    assert read(tmp_path, text) == {
+        "allowed": Allowed(
+            frozenset({"https://hooks.example.org", "http://ci.example.org:8080"}), True, frozenset({"example.com"})
+        ),
+        "mail": MailServer("mail.example.org", 587, "starttls", "leases@example.org", "leases", "secret"),
+        "before_end_of_hosts": "snapshot",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("webhook_origins = hooks.example.org", "webhook_origins has hooks.example.org"),
+        ("webhook_origins = https://hooks.example.org/path", "write https://host"),
+        ("smtp_server = mail.example.org", "write host:port"),
+        ("smtp_server = mail.example.org:25", "mail_sender must be an address"),
+        (
+            "smtp_server = m:25\nmail_sender = a@b.c\nsmtp_user = u\nsmtp_security = none",
+            "the password would be sent in clear",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, text, words):
+    with pytest.raises(StartError, match=r"\[before_end\]") as refusal:
+        read(tmp_path, text)
+    assert words in refusal.value.message

@@ -1,0 +1,391 @@
+"""What `moorage doctor` says of an installation that has a fault: one test per fault, with the remedy."""
+
+import datetime as dt
+import http.server
+import ipaddress
+import ssl
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from moorage.cli.doctor import bus, databases, endpoints, files, policy, software
+from moorage.cli.doctor.clocks import judged
+from moorage.cli.doctor.finding import Severity
+from moorage.core.clock import SystemClock, VirtualClock
+from moorage.db import migrations
+from moorage.db.engine import open_engine
+from tests.conftest import START
+from tests.processes import free_port
+from tests.system.planes import write_config
+
+GIB = 1 << 30
+
+
+def config_of(tmp_path, **sections):
+    config = write_config(tmp_path / "state", **sections)
+    config.source.chmod(0o600)
+    config.state.chmod(0o700)
+    return config
+
+
+def worst(findings):
+    """The worst severity, and the words of those that have it."""
+    findings = list(findings)
+    severity = max(finding.severity for finding in findings)
+    return severity, [f"{one.what}: {one.remedy}" for one in findings if one.severity is severity]
+
+
+# --- versions -----------------------------------------------------------------------------------------------------
+
+
+def test_this_environment_has_what_is_needed(tmp_path):
+    assert worst(software.check(config_of(tmp_path)))[0] is Severity.FINE
+
+
+@pytest.mark.parametrize(
+    ("requirement", "severity", "said"),
+    [
+        ("no-such-package>=1", Severity.BROKEN, "no-such-package is not installed: pip install 'no-such-package>=1'"),
+        ("click>=999", Severity.WARNING, "is installed, >=999 is tested: pip install 'click>=999'"),
+        ("click<1,>=0.1", Severity.WARNING, "is installed, <1,>=0.1 is tested"),
+        ("nothing>=1; extra == 'rabbit'", Severity.BROKEN, "pip install 'moorage[rabbit]'"),
+    ],
+)
+def test_a_package_that_is_missing_or_too_old_is_named(requirement, severity, said):
+    found, words = worst(software._packages("1", [requirement], frozenset({"rabbit"})))
+    assert found is severity
+    assert said in words[0]
+
+
+def test_an_extra_that_nobody_uses_is_not_asked_for(tmp_path):
+    assert worst(software._packages("1", ["nothing>=1; extra == 'rabbit'"], frozenset()))[0] is Severity.FINE
+    config = config_of(
+        tmp_path, plane={"hints": "amqp://bus"}, identity={"mode": "keystone"}, database={"placement": "mariadb://x/y"}
+    )
+    assert software.extras_of(config) == {"rabbit", "keystone", "mysql"}
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_state_directory_is_fine(tmp_path):
+    config = config_of(tmp_path)
+    (config.state / "token.key").touch(0o600)
+    assert worst(one for one in files.check(config) if one.check != "disk")[0] is Severity.FINE
+
+
+def test_a_secret_that_others_may_read_is_broken_and_a_directory_that_they_may_enter_a_warning(tmp_path):
+    config = config_of(tmp_path)
+    (config.state / "credentials.json").touch()
+    (config.state / "credentials.json").chmod(0o640)
+    severity, words = worst(files.check(config))
+    assert severity is Severity.BROKEN
+    (said,) = words
+    assert said.startswith("others may read or write credentials.json (mode 0040 beyond the owner): ")
+    assert said.endswith(f"chmod 600 {config.state / 'credentials.json'}; who has read it knows it: change it")
+    (config.state / "credentials.json").chmod(0o600)
+    config.state.chmod(0o755)
+    severity, words = worst(one for one in files.check(config) if one.check == "files")
+    assert (severity, words) == (
+        Severity.WARNING, [f"others may look into the state directory: chmod 700 {config.state}"],
+    )  # fmt: skip
+
+
+def test_a_database_file_that_others_may_read_is_broken(tmp_path):
+    config = config_of(tmp_path)
+    (config.state / "placement.db").touch()
+    (config.state / "placement.db").chmod(0o644)
+    assert "placement.db" in worst(files.check(config))[1][0]
+
+
+def test_a_configuration_with_passwords_is_a_secret_and_one_without_is_not(tmp_path):
+    config = config_of(tmp_path)
+    config.source.chmod(0o644)
+    assert worst(one for one in files.check(config) if one.check == "files")[0] is Severity.FINE
+    config = config_of(tmp_path, database={"placement": "postgresql://moorage:secret@db/placement"})
+    config.source.chmod(0o644)
+    assert "which has passwords" in worst(files.check(config))[1][0]
+    config.source.chmod(0o660)
+    assert "others may write the configuration file" in worst(files.check(config))[1][0]
+
+
+def test_faults_of_provider_configuration_are_told(tmp_path):
+    config = config_of(tmp_path)
+    path = Path(config.compute.provider_config_location) / "10-x.yaml"
+    path.write_text("meta: {schema_version: '1.0'}\nproviders: 3\n")
+    path.chmod(0o600)
+    severity, words = worst(files.check(config))
+    assert severity is Severity.BROKEN
+    assert "10-x.yaml" in words[0]
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "inodes", "severity"),
+    [
+        (100 * GIB, 200 * GIB, 9, Severity.FINE),
+        (30 * GIB, 1000 * GIB, 9, Severity.FINE),
+        (2 * GIB, 100 * GIB, 9, Severity.WARNING),
+        (GIB // 2, 2 * GIB, 9, Severity.WARNING),
+        (GIB // 100, 2 * GIB, 9, Severity.BROKEN),
+        (100 * GIB, 200 * GIB, 0, Severity.BROKEN),
+    ],
+)
+def test_how_full_a_disk_is(free, total, inodes, severity):
+    assert files.judged_room(Path("/"), free, total, inodes).severity is severity
+
+
+def test_before_the_first_start_there_is_no_state_directory(tmp_path):
+    config = write_config(tmp_path / "conf", plane={"state_path": "none"})
+    assert worst(files.check(config))[1] == [
+        "there is no state directory yet: the first start of `moorage up` makes it"
+    ]
+
+
+# --- policy -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sections", "severity", "said"),
+    [
+        ({}, Severity.FINE, "identity embedded"),
+        ({"server": {"address": "0.0.0.0"}}, Severity.WARNING, "passwords go in clear to 0.0.0.0"),
+        ({"server": {"address": "0.0.0.0"}, "identity": {"mode": "none"}}, Severity.BROKEN, "mode none does not listen"),
+        (
+            {"server": {"address": "::"}, "identity": {"mode": "none", "allow_none_beyond_loopback": True}},
+            Severity.WARNING, "everybody who reaches :: is admin",
+        ),
+        ({"identity": {"mode": "keystone"}}, Severity.BROKEN, "keystone_url is empty"),
+        ({"placement": {"policy": "open"}}, Severity.WARNING, "every user with a project may change Placement"),
+        ({"server": {"cors_origins": "*"}}, Severity.WARNING, "web pages of * may call"),
+        (
+            {"server": {"metrics": "everywhere", "address": "0.0.0.0", "public_url": "https://x"}},
+            Severity.WARNING, "reads the metrics",
+        ),
+        (
+            {"plane": {"clock": "adjustable"}, "server": {"address": "10.0.0.1", "public_url": "https://x"}},
+            Severity.WARNING, "an admin can move the plane's clock",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_easily_left_open(tmp_path, sections, severity, said):
+    found, words = worst(policy.check(config_of(tmp_path, **sections)))
+    assert found is severity
+    assert any(said in text for text in words), words
+
+
+# --- databases ----------------------------------------------------------------------------------------------------
+
+
+def of_database(tmp_path, url=""):
+    config = config_of(tmp_path, plane={"services": "placement"}, database={"placement": url})
+    return config, lambda: worst(databases.check(config, SystemClock()))
+
+
+@pytest.mark.slow
+def test_a_database_is_told_from_empty_to_newer(tmp_path, database_url):
+    config, look = of_database(tmp_path, database_url)
+    engine = open_engine(database_url)
+    engine.connect().close()
+    assert "the database is empty: the first start makes its tables: " in list(look()[1])
+    migrations.upgrade(engine, "placement", "0003")
+    severity, words = look()
+    assert severity is Severity.WARNING
+    newest = migrations.head("placement")
+    assert words[-1].startswith(f"schema 0003 is behind this program's {newest}: `moorage db upgrade --plan`")
+    migrations.upgrade(engine, "placement")
+    found = list(databases.check(config, SystemClock()))
+    assert {one.severity for one in found if "schema" in one.what or "clock" in one.what} == {Severity.FINE}
+    assert any("clock agrees" in one.what for one in found) is not database_url.startswith("sqlite")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE placement_version SET version_num = '0999'")
+    assert f"schema 0999; this program knows {newest} and runs on it: " in look()[1]
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE placement_oldest_program SET revision = '0999'")
+    severity, words = look()
+    assert severity is Severity.BROKEN
+    assert words[0].startswith("schema 0999 is newer than this program")
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_database_that_does_not_answer_is_broken(tmp_path, kind):
+    _, look = of_database(tmp_path, f"{kind}://moorage:secret@127.0.0.1:{free_port()}/placement")
+    severity, words = look()
+    assert severity is Severity.BROKEN
+    assert "the database does not answer" in words[0]
+    assert "secret" not in words[0]
+
+
+def test_a_file_that_is_not_there_yet_is_not_made(tmp_path):
+    config, look = of_database(tmp_path)
+    assert look() == (Severity.FINE, ["not made yet: the first start does: "])
+    assert not (config.state / "placement.db").exists()
+
+
+def test_settings_that_lose_writes_and_other_isolations_are_told():
+    wrong = databases._settings("db", "", databases._POSTGRESQL, {"fsync": "off", "synchronous_commit": "off"})
+    assert [one.what.partition(":")[0] for one in wrong] == ["fsync is off", "synchronous_commit is off"]
+    right = {"fsync": "on", "synchronous_commit": "remote_apply", "full_page_writes": "on", "server_encoding": "UTF8"}
+    assert list(databases._settings("db", "", databases._POSTGRESQL, right)) == []
+    mariadb = databases._settings("db", "", databases._MARIADB, {"innodb_flush_log_at_trx_commit": "2"})
+    assert [one.remedy for one in mariadb] == ["set innodb_flush_log_at_trx_commit to 1 on the server"]
+    assert list(databases._isolated("db", "", "READ-COMMITTED")) == []
+    assert worst(databases._isolated("db", "", "REPEATABLE-READ"))[0] is Severity.BROKEN
+    old = databases._server("db", "", "mariadb", "MariaDB", "10.3.39-MariaDB")
+    assert worst(old) == (Severity.BROKEN, ["MariaDB 10.3.39-MariaDB is too old: upgrade the server to 10.6 or newer"])
+
+
+# --- bus ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "amqp"])
+def test_a_bus_that_does_not_answer_is_a_warning_for_all_goes_on(tmp_path, scheme):
+    url = f"{scheme}://moorage:secret@127.0.0.1:{free_port()}/bus"
+    found = list(bus.check(config_of(tmp_path, plane={"hints": url})))
+    assert [one.severity for one in found] == [Severity.WARNING]
+    assert "the bus does not answer" in found[0].what
+    assert "secret" not in f"{found[0]}"
+
+
+# --- clocks and endpoints -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "severity", "said"),
+    [
+        (0, Severity.FINE, "agrees"),
+        (-2.5, Severity.FINE, "agrees"),  # what has whole seconds may be one behind
+        (5, Severity.WARNING, "5 s ahead of"),
+        (-6, Severity.WARNING, "5 s behind"),
+        (300, Severity.BROKEN, "300 s ahead of"),
+    ],
+)
+def test_clocks_that_are_apart(offset_s, severity, said):
+    there = START + dt.timedelta(seconds=offset_s)
+    found = judged("clock", "there", there, START, START, precision_s=1.0)
+    assert found.severity is severity
+    assert said in found.what
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    status, ahead_s = 200, 0
+
+    def do_GET(self):
+        self.send_response_only(self.status)
+        moment = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.ahead_s)
+        self.send_header("date", moment.strftime("%a, %d %b %Y %H:%M:%S GMT"))
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def answering(context=None, **how):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Answering,), how))
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def look_at(tmp_path, **urls):
+    config = config_of(tmp_path, plane={"services": "agent"}, identity={"mode": "none"}, endpoints=urls)
+    return list(endpoints.check(config, SystemClock()))
+
+
+def test_endpoints_are_asked_and_their_clocks_compared(tmp_path):
+    with answering(ahead_s=100) as fast, answering(status=503) as failing:
+        found = look_at(
+            tmp_path,
+            placement=f"http://{fast}/placement",
+            compute=f"http://{failing}",
+            image=f"http://127.0.0.1:{free_port()}",
+        )
+    by_check = {(one.check, one.severity): one.what for one in found}
+    assert by_check[("endpoint:placement", Severity.FINE)] == "it answers 200"
+    assert "ahead of this machine's" in by_check[("endpoint:placement", Severity.BROKEN)]
+    assert by_check[("endpoint:compute", Severity.BROKEN)].startswith("it answers 503")
+    assert "does not answer" in by_check[("endpoint:image", Severity.BROKEN)]
+
+
+def test_the_clock_of_keystone_is_compared(tmp_path):
+    with answering(ahead_s=-100) as keystone:
+        identity = {"mode": "keystone", "keystone_url": f"http://{keystone}/v3"}
+        config = config_of(tmp_path, plane={"services": "agent"}, identity=identity)
+        found = list(endpoints.check(config, SystemClock()))
+    assert [(one.check, one.severity) for one in found] == [
+        ("endpoint:identity", Severity.FINE), ("endpoint:identity", Severity.BROKEN),
+    ]  # fmt: skip
+
+
+def test_of_a_plane_that_does_not_run_that_is_said_once_per_service(tmp_path):
+    found = list(endpoints.check(config_of(tmp_path, plane={"services": "placement"}), SystemClock()))
+    assert {(one.severity, one.what) for one in found} == {(Severity.WARNING, "no plane runs with this configuration")}
+
+
+def certificate(directory: Path, days: int) -> Path:
+    """Key and certificate in one file, for 127.0.0.1, good for so many days from now."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=400))
+        .not_valid_after(now + dt.timedelta(days=days, hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .sign(key, hashes.SHA256())
+    )
+    path = directory / f"{days}.pem"
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + signed.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("days", "severity", "said"),
+    [
+        (90, Severity.FINE, "its certificate is good until"),
+        (5, Severity.WARNING, "its certificate is good until"),
+        (-1, Severity.BROKEN, "it is refused: certificate has expired"),
+    ],
+)
+def test_certificates_are_looked_at_before_they_end(tmp_path, monkeypatch, days, severity, said):
+    pem = certificate(tmp_path, days)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    with answering(context) as address:
+        found = endpoints._certificate(f"https://{address}/placement", SystemClock().now())
+    assert found.severity is severity
+    assert said in found.what
+
+
+def test_the_clock_of_a_check_is_given(tmp_path):
+    """Nothing reads the machine's clock beside: a server that is right is wrong for a clock that is not."""
+    with answering() as address:
+        config = config_of(
+            tmp_path, plane={"services": "agent"}, identity={"mode": "none"}, endpoints={"image": f"http://{address}"}
+        )
+        found = list(endpoints.check(config, VirtualClock(START)))
+    assert Severity.BROKEN in {one.severity for one in found}

@@ -1,0 +1,76 @@
+"""What `moorage status` ends with, and how it words what lags."""
+
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+
+from moorage.cli import status_reading as reading
+from moorage.cli.exit_codes import Exit
+from moorage.cli.status import Status, document, exit_code, show
+from moorage.config import Config
+
+WELL = Status(
+    Config(),
+    7,
+    "2026-03-01T09:30:00+00:00",
+    [reading.ServiceState("placement", "http://x/placement", "ok")],
+    [reading.DatabaseState("placement", "sqlite:///x", "current", "0006", "0006")],
+    [reading.HostState("compute-1", is_up=True)],
+    [reading.JobsState("compute", 0, 0, 0.0)],
+    reading.LeaseState(0, 0.0, 0),
+    [reading.DutyState("reservation", 3.0, 0.0, 0)],
+)
+LATE = reading.DutyState("placement-retention", 900.0, 600.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "wanted"),
+    [
+        ({}, Exit.DONE),
+        ({"hosts": "not asked", "duties": "not asked"}, Exit.DONE),
+        ({"hosts": [reading.HostState("compute-2", is_up=False)]}, Exit.REFUSED),
+        ({"duties": [LATE]}, Exit.REFUSED),
+        ({"leases": reading.LeaseState(1, 3600.0, 0)}, Exit.REFUSED),
+        ({"databases": [reading.DatabaseState("placement", "x", "behind", "0005", "0006")]}, Exit.REFUSED),
+        ({"databases": [reading.DatabaseState("placement", "x", "away", "", "0006", "gone")]}, Exit.BROKEN),
+        ({"databases": [reading.DatabaseState("placement", "x", "newer", "0009", "0006")]}, Exit.BROKEN),
+        ({"services": [reading.ServiceState("image", "http://x", "away", "gone")], "duties": [LATE]}, Exit.BROKEN),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst(changed, wanted):
+    assert exit_code(dataclasses.replace(WELL, **changed)) is wanted
+
+
+def test_many_hosts_that_are_down_stay_one_line_and_a_late_duty_is_named():
+    hosts = [reading.HostState(f"compute-{number}", is_up=number > 20) for number in range(1, 10_001)]
+    out = io.StringIO()
+    show(Console(file=out, width=100), dataclasses.replace(WELL, hosts=hosts, duties=[*WELL.duties, LATE]))
+    lines = out.getvalue().splitlines()
+    assert "hosts    9,980 up, 20 down: compute-1, compute-2, compute-3, compute-4" in out.getvalue()
+    assert "and 12 more" in out.getvalue()
+    assert "         placement-retention: 600 s late, last done 900 s ago, 2 rounds failed" in lines
+    assert "duties   2 run, 1 late" in lines
+    assert len(lines) < 24, "one screen"
+
+
+def test_what_is_not_known_is_null_for_machines():
+    known = document(dataclasses.replace(WELL, hosts="gone", leases=None))
+    assert known["hosts"] is None
+    assert known["leases"] is None
+    assert known["duties"] == [{"name": "reservation", "ago_s": 3.0, "late_s": 0.0, "failures": 0}]
+
+
+def test_the_exposition_of_a_process_is_read():
+    text = (
+        'moorage_duty_last_success_timestamp_seconds{duty="a"} 90.0\n'
+        'moorage_duty_due_timestamp_seconds{duty="a"} 95.0\n'
+        'moorage_duty_due_timestamp_seconds{duty="b"} +Inf\n'
+        "# TYPE moorage_duty_failures counter\n"
+        'moorage_duty_failures_total{duty="b"} 3.0\n'
+    )
+    assert list(reading._duties(text, 100.0)) == [
+        reading.DutyState("a", 10.0, 5.0, 0),
+        reading.DutyState("b", None, 0.0, 3),
+    ]

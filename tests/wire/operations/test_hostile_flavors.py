@@ -1,0 +1,109 @@
+"""Whatever flavors and images say, through the Compute API, with a real Placement and hosts behind: a server that has its
+accelerators, or a typed refusal; nothing in between, and nothing left behind.
+
+Two hundred extra specs and metadata documents in each run, ten thousand with `EXPLORE=1`; they are those of
+tests/property/accelerator/test_hostile.py, which tries them on the agent alone.
+"""
+
+import os
+import re
+from random import Random
+
+import pytest
+
+from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0
+from moorage.core.errors import Invalid, RemoteError
+from moorage.images.client import ImageWriter
+from tests.property.accelerator.test_hostile import AES, PROPERTIES, extra_specs, mostly
+from tests.unit.accelerator.rig import SHA
+
+EXPLORE = bool(os.environ.get("EXPLORE"))
+FPGA = {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}
+
+
+@pytest.fixture
+def cloud(make_cloud, monkeypatch):
+    """One host."""
+    monkeypatch.setattr("os.fsync", lambda _: None)  # no power fails here, and to be durable is most of the time
+    monkeypatch.setattr("os.fdatasync", lambda _: None)
+    return make_cloud(accelerators=True)
+
+
+def nothing_is_held(cloud):
+    (host,) = cloud.hosts.values()
+    assert (cloud.used(host.name), host.plugged, host.accelerators.holdings.handles) == ({}, {}, {})
+
+
+def tried(cloud, number, specs):
+    """The status of a server of a flavor with `specs`, after it is gone again; None: it was refused before."""
+    flavor = f"hostile-{number}"
+    cloud.flavor(flavor, vcpus=1, ram=64, disk=1)
+    status, body, _ = cloud.admin("POST", f"/v2.1/flavors/{flavor}/os-extra_specs", {"extra_specs": specs})
+    assert status in (200, 400), body
+    body = {"name": "vm", "imageRef": cloud.image, "flavorRef": flavor, "networks": "none"}
+    status, answer, _ = cloud.send("POST", "/v2.1/servers", {"server": body})
+    seen = None
+    if status == 202:
+        seen = ended(cloud, answer["server"]["id"])
+    else:
+        assert 400 <= status < 500, answer
+        (error,) = answer.values()
+        assert error["message"]
+    assert cloud.admin("DELETE", f"/v2.1/flavors/{flavor}")[0] == 202
+    nothing_is_held(cloud)
+    return seen
+
+
+def ended(cloud, server_id):
+    (host,) = cloud.hosts.values()
+    cloud.settle()
+    server = cloud.show(server_id)
+    assert server["status"] in ("ACTIVE", "ERROR"), server
+    if server["status"] == "ERROR":
+        fault = server["fault"]
+        by_host = re.search("build: (.*)", fault.get("details", ""))
+        assert fault["message"]
+        assert by_host[1].startswith("accelerator.") if by_host else "No valid host" in fault["message"], fault
+        assert cloud.held(server_id) == {}, "a refused server holds something"
+        assert server_id not in host.plugged
+    assert cloud.send("DELETE", f"/v2.1/servers/{server_id}")[0] == 204
+    cloud.settle()
+    return server["status"]
+
+
+def test_whatever_a_flavor_says_leaves_nothing(cloud):
+    random = Random(7 if not EXPLORE else None)
+    function(cloud, {"region_uuid": REGION_TYPE_CARD_0, "function_uuid": AES})
+    seen = [tried(cloud, number, extra_specs(random)) for number in range(5000 if EXPLORE else 140)]
+    assert {"ACTIVE", "ERROR"} <= set(seen)
+
+
+def test_whatever_an_image_says_leaves_nothing(cloud):
+    random, seen = Random(8 if not EXPLORE else None), []
+    for number in range(5000 if EXPLORE else 60):
+        image = function(cloud, properties(random))
+        seen.append(tried(cloud, number, FPGA | {f"function:{AES}": "required"}))
+        if image:
+            ImageWriter(cloud.client("image")).delete(image)
+    assert {"ACTIVE", "ERROR"} <= set(seen)
+
+
+def properties(random):
+    made = {"region_uuid": REGION_TYPE_CARD_0, random.choice(["function_uuid", "accel:function_id"]): AES}
+    for name in random.sample(PROPERTIES, random.randrange(3)):
+        made[name] = mostly(random, [REGION_TYPE_CARD_0, AES, SHA, f"{AES},{SHA}", "intel"], None)
+    return made
+
+
+def function(cloud, properties):
+    """The id of a bitstream that the Image API has taken."""
+    image_id, writer = cloud.ids.uuid(), ImageWriter(cloud.client("image"))
+    try:
+        writer.upload(image_id, "aes", "red", properties, disk_format="raw", size_bytes=4, chunks=iter((b"bits",)))
+    except Invalid:
+        return None
+    except RemoteError as error:
+        if error.status >= 500:
+            raise
+        return None
+    return image_id
