@@ -1,0 +1,48 @@
+"""Devices that refuse once, and who had them: what is given to the next one must have been cleaned."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.drivers.simulated import SimulatedDriver
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: What a device may refuse. One that cannot be cleaned is kept from everybody until a person sees to it.
+_REFUSED = frozenset({"program", "prepare", "release", "identify"})
+
+
+@contextmanager
+def watched(world: "World") -> Iterator[None]:
+    strike, set_handle = SimulatedDriver._strike, SimulatedDriver._set_handle
+
+    def struck(driver: Any, verb: str, at: str, kind: Any) -> None:
+        part = world.part_of(driver._directory)
+        if part is not None:
+            part.point(f"before {verb} of {at}")
+            if verb in _REFUSED and world.dice.strikes("device"):
+                raise DriverError(f"{verb} of {at} failed, as the dice had it")
+        strike(driver, verb, at, kind)
+
+    def changed(driver: Any, pci_id: str, handle: Any) -> None:
+        part = world.part_of(driver._directory)
+        if part is not None:
+            before = driver._read().handles.get(pci_id)
+            if (
+                handle.prepared_for
+                and before is not None
+                and before.dirty
+                and before.prepared_for != handle.prepared_for
+            ):
+                world.wrong(f"{pci_id} of {part.name} goes to {handle.prepared_for} uncleaned: {before}")
+        set_handle(driver, pci_id, handle)
+        if part is not None:
+            part.point(f"after a change of {pci_id}")
+
+    SimulatedDriver._strike, SimulatedDriver._set_handle = struck, changed
+    try:
+        yield
+    finally:
+        SimulatedDriver._strike, SimulatedDriver._set_handle = strike, set_handle

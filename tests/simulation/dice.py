@@ -1,0 +1,62 @@
+"""Where the seed decides: which fault strikes at which point, and everything else that is left to chance.
+
+Each kind of fault has a sequence of its own, so that leaving one kind out asks the others for the same as before.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Collection
+from datetime import datetime
+
+#: Kind of fault -> (how often it strikes at a point where it could, while there are faults; what it is).
+KINDS = {
+    "lost": (0.01, "a request is lost: nobody hears it, and the caller waits in vain"),
+    "unanswered": (0.01, "a request is carried out, and its answer is lost"),
+    "doubled": (0.01, "a request that may be repeated arrives twice"),
+    "delayed": (0.01, "a request takes up to half a minute"),
+    "late": (0.003, "a request is given up by its caller, and carried out up to a minute later, after others"),
+    "hint": (0.1, "a hint is lost"),
+    "crash": (0.001, "a part dies where it says something to its database, to its disk or to another part"),
+    "killed": (0.002, "a part dies between two steps"),
+    "clock": (0.002, "a part's clock jumps, by two minutes at most, or is right again"),
+    "drift": (0.002, "a part's clock goes wrong by up to a second an hour"),
+    "full": (0.002, "a part's disk is full for some minutes"),
+    "failing": (0.001, "one call to a part's disk fails"),
+    "torn": (0.2, "where a part dies while it writes: only half of that is on its disk"),
+    "away": (0.002, "a part's database is away for some minutes"),
+    "given_up": (0.005, "the database gives up a transaction for another one, at its beginning or at its commit"),
+    "half_told": (0.003, "a commit is carried out, and its answer is lost"),
+    "device": (0.004, "a device refuses what its driver asks of it, once"),
+    "agent_late": (0.3, "where a host's agent died: it stays away for hours, not for a minute"),
+}
+
+
+class Dice:
+    """`without` names kinds that never strike. While `calm` none does."""
+
+    def __init__(self, seed: str, without: Collection[str] = (), fury: float = 1.0) -> None:
+        """Each kind strikes `fury` times as often."""
+        self._streams = {kind: random.Random(f"{seed}/{kind}") for kind in KINDS}
+        self._fury = fury
+        self._without = frozenset(without)
+        self.calm = True
+        self.struck: Counter[str] = Counter()
+
+    def strikes(self, kind: str) -> bool:
+        if self.calm or kind in self._without:
+            return False
+        if self._streams[kind].random() >= KINDS[kind][0] * self._fury:
+            return False
+        self.struck[kind] += 1
+        return True
+
+    def seconds(self, kind: str, most: float, least: float = 0.0) -> float:
+        """How long what this kind of fault does lasts; to the millisecond."""
+        return round(self._streams[kind].uniform(least, most), 3)
+
+    def one_of(self, kind: str, number: int) -> int:
+        return self._streams[kind].randrange(number)
+
+
+def stamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]

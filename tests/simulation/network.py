@@ -1,0 +1,100 @@
+"""What is between the parts: requests and hints, and what can happen to them on the way."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from moorage.core.errors import Unavailable
+from moorage.jobs.duties import Wakeups
+from moorage.wire.transports import Answer
+
+if TYPE_CHECKING:
+    from tests.simulation.part import Part
+    from tests.simulation.world import World
+
+#: How long a caller waits before it gives up.
+PATIENCE_S = 60.0
+_REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+
+
+class Line:
+    """A `moorage.wire.transports.Transport` from a part (None: from a user) to the service behind a URL."""
+
+    def __init__(self, world: "World", caller: "Part | None", url: str) -> None:
+        self.base_url = url.rstrip("/")
+        self._world = world
+        self._caller = caller
+        self._service = self.base_url.split("/")[3]
+
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
+    ) -> Answer:
+        whole = body if body is None or isinstance(body, bytes) else b"".join(body)
+        what = f"{method} /{self._service}{path}"
+        self._point(f"before {what}")
+        answer = self._carried(method, path, dict(headers), whole)
+        # The caller may have died in a call back to it.
+        self._point(f"after {what}")
+        world, who = self._world, self._caller.name if self._caller else "user"
+        world.story.tell(f"{who} {what} -> {answer.status if answer else 'nothing'}")
+        if answer is None:
+            raise Unavailable(f"{self.base_url} does not answer", url=self.base_url)
+        world.answered(who, what, answer)
+        return answer
+
+    @contextmanager
+    def stream(
+        self, method: str, path: str, headers: Mapping[str, str]
+    ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
+        answer = self.send(method, path, headers)
+        yield answer.status, answer.headers, iter((answer.body,))
+
+    def _point(self, where: str) -> None:
+        if self._caller is not None:
+            self._caller.point(where)
+
+    def _carried(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer | None:
+        world = self._world
+        dice, callee = world.dice, world.serving[self._service]
+
+        def serve() -> Answer | None:
+            return callee.serve(self.base_url, method, path, headers, body)
+
+        if dice.strikes("lost"):
+            world.clock.sleep(PATIENCE_S)
+            return None
+        if dice.strikes("late"):
+            world.clock.sleep(PATIENCE_S)
+            world.later(dice.seconds("late", 60.0), f"late {method} /{self._service}{path}", serve)
+            return None
+        if dice.strikes("delayed"):
+            world.clock.sleep(dice.seconds("delayed", 30.0))
+        answer = serve()
+        if method in _REPEATABLE and dice.strikes("doubled"):
+            answer = serve()
+        if dice.strikes("unanswered"):
+            world.clock.sleep(PATIENCE_S)
+            return None
+        return answer
+
+
+class Hub:
+    """`moorage.jobs.hints.Hints` between the parts, as a broker: own waiters at once, others unless the hint is lost."""
+
+    def __init__(self, world: "World", part: "Part", wakeups: Wakeups) -> None:
+        self._world = world
+        self._part = part
+        self._wakeups = wakeups
+
+    def send(self, queue: str) -> None:
+        self._part.point(f"hint to {queue}")
+        self._wakeups.wake(queue)
+        for other in self._world.parts.values():
+            wakeups = other.wakeups
+            if other is self._part or wakeups is None or queue not in wakeups.queues():
+                continue
+            if not self._world.dice.strikes("hint"):
+                wakeups.wake(queue)
+
+    def close(self) -> None:
+        return

@@ -1,0 +1,165 @@
+"""A part of the plane as a process would be: its memory is lost when it dies, its files are found when it comes again."""
+
+import hashlib
+import sqlite3
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moorage.config import Config
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.jobs.duties import Duty, Wakeups, listens_to
+from moorage.wire.transports import Answer, InProcessTransport
+from moorage.wiring import Plane, build_plane
+from tests.simulation.network import Hub, Line
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Killed(BaseException):
+    """A part dies here. Whatever its code does on the way out reaches nothing: the part is dead."""
+
+    def __init__(self, part: "Part", where: str) -> None:
+        super().__init__(f"{part.name} {where}")
+        self.part = part
+
+
+class PartClock:
+    """The world's time as one machine has it: wrong by an offset, and by what it has drifted since."""
+
+    def __init__(self, world: VirtualClock) -> None:
+        self._world = world
+        self._offset = timedelta(0)
+        self._rate = 0.0
+        self._since = world.now()
+
+    def now(self) -> datetime:
+        if self._rate:
+            return self._world.now() + self._offset + (self._world.now() - self._since) * self._rate
+        return self._world.now() + self._offset
+
+    def sleep(self, seconds: float) -> None:
+        self._world.sleep(seconds)
+
+    def set_wrong(self, *, seconds: float = 0.0, rate: float = 0.0) -> None:
+        self._since, self._offset, self._rate = self._world.now(), timedelta(seconds=seconds), rate
+
+    def in_world(self, moment: datetime) -> datetime:
+        """When this clock will show `moment`, to the microsecond and not before."""
+        left = moment - self.now()
+        return self._world.now() + (left / (1 + self._rate) + timedelta(microseconds=2) if self._rate else left)
+
+
+class Part:
+    """`life` counts its incarnations; what belongs to a former one is dead."""
+
+    def __init__(self, world: "World", name: str, config: Config) -> None:
+        self.world = world
+        self.name = name
+        self.config = config
+        self.clock = PartClock(world.clock)
+        self.state: Path = config.state
+        self.life = 0
+        self.alive = False
+        self.plane: Plane | None = None
+        self.connections: list[sqlite3.Connection] = []
+        #: Until when its database, or its disk, is of no use.
+        self.away_until = self.full_until = world.clock.now()
+        self._rows: list[tuple[Duty, threading.Event]] = []
+        self._due: dict[str, datetime | None] = {}
+
+    # ---------------------------------------------------------------------------------------- life and death
+
+    def start(self) -> None:
+        """As its command does it. Raises `StartError` and `Killed`."""
+        self.life += 1
+        self.alive = True
+        self._rows, self._due = [], {}
+        seed = hashlib.sha256(f"{self.world.seed}/{self.name}/{self.life}".encode()).digest()
+        self.plane = build_plane(
+            self.config,
+            clock=self.clock,
+            ids=SeededIds(int.from_bytes(seed[:8])),
+            reach=lambda url: Line(self.world, self, url),
+            hints=lambda wakeups: Hub(self.world, self, wakeups),
+        )
+        self.plane.prepare()
+        duties = [*self.plane.duties, *self.plane.crowd]
+        self._rows = [(duty, self.plane.wakeups.listen(*listens_to(duty), own=(duty.name,))) for duty in duties]
+        self._due = {duty.name: self.clock.now() for duty in duties}
+
+    def die(self) -> None:
+        """From now on nothing of this incarnation reaches anybody."""
+        self.alive = False
+
+    def bury(self) -> None:
+        """What the system takes back from a dead process: connections, locks."""
+        for connection in self.connections:
+            connection.close()
+        self.connections.clear()
+        if self.plane is not None:
+            for stop in self.plane.stops:
+                if getattr(stop, "__qualname__", "") == "AcceleratorAgent.close":
+                    stop()
+        self.plane = None
+        self._rows, self._due = [], {}
+
+    def refuse(self, where: str) -> None:
+        """Somebody of a former life is still at it."""
+        raise Killed(self, where)
+
+    def point(self, where: str) -> None:
+        """Something reaches out of the part here: a dead one does not get through, and a living one may die."""
+        if not self.alive:
+            raise Killed(self, where)
+        if self.world.dice.strikes("crash"):
+            self.world.died(self, where)
+            raise Killed(self, where)
+
+    # ---------------------------------------------------------------------------------------- what it does
+
+    @property
+    def wakeups(self) -> Wakeups | None:
+        return self.plane.wakeups if self.alive and self.plane is not None else None
+
+    def ready(self) -> list[Duty]:
+        now = self.clock.now()
+        return [
+            duty
+            for duty, woken in self._rows
+            if woken.is_set() or ((due := self._due[duty.name]) is not None and due <= now)
+        ]
+
+    def upcoming(self) -> datetime | None:
+        """In the world's time."""
+        first = min((due for due in self._due.values() if due is not None), default=None)
+        return None if first is None else self.clock.in_world(first)
+
+    def tick(self, duty: Duty, run: Callable[[Duty], tuple[datetime | None, bool]]) -> bool:
+        """One round of the duty. Whether it did not fail."""
+        for row, woken in self._rows:
+            if row is duty:
+                woken.clear()
+        self._due[duty.name], succeeded = run(duty)
+        return succeeded
+
+    def serve(self, url: str, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer | None:
+        """What it answers; None: it is dead, or dies of it."""
+        if not self.alive or self.plane is None:
+            return None
+        try:
+            answer = InProcessTransport(self.plane.app, url).send(method, path, headers, body)
+        except Killed as killed:
+            if killed.part is not self:
+                raise
+            return None
+        return answer if self.alive else None
+
+    def reload(self) -> None:
+        """As SIGHUP: what was read at the start is read again."""
+        if self.alive and self.plane is not None:
+            self.plane.reload()

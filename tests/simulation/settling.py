@@ -1,0 +1,130 @@
+"""When nothing goes wrong any more, everything comes to rest, and all services agree."""
+
+import json
+from collections import defaultdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from moorage.accelerator.client import AcceleratorClient
+from moorage.audit import findings
+from moorage.audit.reading import Services, read
+from moorage.compute.client import ComputeClient
+from moorage.placement.client import PlacementClient
+from moorage.reservation.client import ReservationClient
+from moorage.wire.client import NoCredentials, ServiceClient
+from tests.simulation.invariants import holdings_of
+from tests.simulation.network import Line
+
+if TYPE_CHECKING:
+    from tests.simulation.users import Users
+    from tests.simulation.world import World
+
+#: Longer than any period of the parts, and than a host is silent before it counts as down.
+REST = timedelta(days=3)
+_STABLE = frozenset({"PENDING", "ACTIVE", "TERMINATED", "ERROR"})
+
+
+def settle(world: "World", users: "Users") -> None:
+    """Faults end, `REST` passes, and then it is looked at. Goes on with faults afterwards where there were some."""
+    users.stop()
+    world.calm()
+    users.tidy()
+    world.run_for(REST)
+    for check in (_parts, _servers, _jobs, _leases, _agreement, _allocations, _devices):
+        check(world, users)
+    world.counts["settled"] += 1
+
+
+def _parts(world: "World", _: "Users") -> None:
+    if dead := [name for name, part in world.parts.items() if not part.alive]:
+        world.wrong(f"{dead} do not come back")
+
+
+def _servers(world: "World", users: "Users") -> None:
+    for server in users.clients.compute.get("/servers/detail")["servers"]:
+        if server["OS-EXT-STS:task_state"] is not None or server["status"] == "BUILD":
+            state = {key: value for key, value in server.items() if key.startswith("OS-EXT-STS") or key == "status"}
+            world.wrong(f"server {server['id']} is stuck: {state}")
+
+
+def _jobs(world: "World", _: "Users") -> None:
+    for name in ("compute", "accelerator"):
+        connection = world.invariants.database(name)
+        rows = connection.execute("SELECT id, queue, kind, state, attempt, payload FROM jobs").fetchall()
+        # The next audit is always one of them: it is for later.
+        if stuck := [row for row in rows if row[3].lower() in ("ready", "claimed") and row[1] != "audit"]:
+            world.wrong(f"jobs of {name} are stuck: {stuck[:3]}")
+
+
+def _leases(world: "World", users: "Users") -> None:
+    for lease in users.clients.reservation.get("/v1/leases")["leases"]:
+        if lease["status"] not in _STABLE:
+            world.wrong(f"lease {lease['id']} is stuck: {lease['status']}, {lease['events']}")
+
+
+def _agreement(world: "World", _: "Users") -> None:
+    def client(service: str) -> ServiceClient:
+        line = Line(world, None, f"http://127.0.0.1:8778/{service}")
+        return ServiceClient(line, service_type=service, credentials=NoCredentials(), clock=world.clock)
+
+    services = Services(
+        PlacementClient(client("placement")),
+        ComputeClient(client("compute")),
+        AcceleratorClient(client("accelerator")),
+        ReservationClient(client("reservation")),
+    )
+    picture = read(services, world.clock, lambda *_: None)
+    found = [one for one in findings.decide(picture, timedelta(minutes=30)) if one.kind != findings.Kind.OVER_CAPACITY]
+    if found:
+        one = found[0]
+        world.wrong(f"audit: {len(found)} findings, the first: {one.kind}, {one.where} ({one.subject}): {one.why}")
+
+
+def _allocations(world: "World", users: "Users") -> None:
+    """Every server that is on a host holds something there and nowhere else; what is on none holds nothing."""
+    where = defaultdict(set)
+    rows = world.invariants.database("placement").execute(
+        "SELECT c.uuid, r.name FROM allocations a JOIN consumers c ON c.id = a.consumer_id "
+        "JOIN providers p ON p.id = a.provider_id JOIN providers r ON r.id = p.root_id"
+    )
+    for consumer, root in rows:
+        where[_dashed(consumer)].add(root.removeprefix("blazar_"))
+    for server in users.clients.compute.get("/servers/detail")["servers"]:
+        host, held = server["OS-EXT-SRV-ATTR:host"], where.pop(server["id"], set())
+        if server["status"] == "VERIFY_RESIZE":
+            continue
+        if (host is None and held) or (host is not None and server["status"] != "ERROR" and held != {host}):
+            world.wrong(f"server {server['id']} ({server['status']}) is on {host} and holds something on {held}")
+
+
+def _devices(world: "World", users: "Users") -> None:
+    """What is plugged belongs to a server that is there, and a server's domain is on its host only."""
+    servers = {server["id"]: server for server in users.clients.compute.get("/servers/detail")["servers"]}
+    for host in world.hosts:
+        state = world.parts[host].state
+        for uuid in holdings_of(state / "accelerators" / "checkpoint.json").attachments:
+            if uuid not in servers:
+                world.wrong(f"{host} has devices plugged for {uuid}, which is no server")
+        for path in sorted((state / "host" / "domains").glob("*.xml")):
+            server = servers.get(path.stem)
+            if server is None:
+                world.wrong(f"{host} has domain {path.stem}, which is no server")
+            elif server["OS-EXT-SRV-ATTR:host"] != host and server["status"] not in ("VERIFY_RESIZE", "ERROR"):
+                world.wrong(f"{host} has domain {path.stem}, whose server ({server['status']}) is elsewhere")
+
+
+def _dashed(uuid: Any) -> str:
+    text = uuid.hex() if isinstance(uuid, bytes) else str(uuid).replace("-", "")
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def state_of(world: "World", users: "Users") -> str:
+    """What there is to see, for comparing two runs."""
+    clients = users.clients
+    providers = clients.placement.get("/resource_providers")["resource_providers"]
+    seen = [
+        sorted((row["name"], row["uuid"], row["generation"]) for row in providers),
+        clients.reservation.get("/v1/leases")["leases"],
+        clients.compute.get("/servers/detail")["servers"],
+    ]
+    return json.dumps(seen, sort_keys=True)

@@ -1,0 +1,45 @@
+"""What happened, line by line, and its digest: two runs of one seed tell the same story.
+
+A line names who did what and what came of it. Ids that are drawn are in it, so a run that draws one more differs.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+
+from tests.simulation.dice import stamp
+
+
+class Story:
+    """The last `kept` lines are there to be read; `shown` is given each of them as it is told.
+
+    `left_out`: the directory that the world is in.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], datetime],
+        shown: Callable[[str], None] | None = None,
+        *,
+        left_out: str,
+        kept: int = 400,
+    ) -> None:
+        self._now = now
+        self._shown = shown
+        self._left_out = left_out
+        self._digest = hashlib.sha256()
+        self.last: deque[str] = deque(maxlen=kept)
+        self.lines = 0
+
+    def tell(self, line: str) -> None:
+        told = f"{stamp(self._now())} {line.replace(self._left_out, '')}"
+        self._digest.update(told.encode())
+        self.lines += 1
+        self.last.append(told)
+        if self._shown is not None:
+            self._shown(told)
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
