@@ -96,6 +96,20 @@ def test_every_action_of_the_peer_is_here_or_on_the_page():
     assert not server_actions.ACTIONS.keys() & (server_actions.NOT_BUILT | server_actions.GONE)
 
 
+def test_every_path_of_the_peer_is_here_or_on_the_page():
+    """None is just not found; which of both it is the other tests hold."""
+    patterns = {}
+    for route in API.routes:
+        pattern = re.sub(r"\{[^}]*\}", "[^/]+", route.path.removeprefix("/v2.1"))
+        patterns.setdefault(route.method, []).append(re.compile(pattern))
+    lines = Path(__file__).with_name("nova_routes.txt").read_text().splitlines()
+    assert len(lines) > 100
+    for line in lines[1:]:
+        path, *methods = line.split()
+        for method in methods:
+            assert any(pattern.fullmatch(path) for pattern in patterns[method]), f"{method} {path}"
+
+
 def test_paths_that_answer_are_on_the_page():
     """By their first step, and of servers' parts by their second."""
     section = PAGE.partition("## What answers")[2].partition("\n## ")[0]

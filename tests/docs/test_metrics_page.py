@@ -1,55 +1,102 @@
-"""The page for operators names every metric that a process shows, with its labels, and none besides."""
+"""The page for operators names every metric that a process shows, with its labels, and none besides; and what is made
+for Prometheus and Grafana asks for nothing that there is not.
+"""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-from moorage.core.clock import SystemClock
-from moorage.core.ids import SeededIds
-from moorage.db.migrations import upgrade
-from moorage.placement.service import PlacementService
-from moorage.telemetry.metrics import Metrics
+from tests.docs.shown import ADDED, metrics, series, unknown
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "metrics.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "guides" / "metrics.md").read_text()
 ROW = re.compile(r"^\| `(moorage_\w+)` \| (\w+) \|([\w, ]*)\| .+ \|$", re.MULTILINE)
+ALERTS = [
+    rule
+    for group in yaml.safe_load((ROOT / "packaging" / "prometheus" / "moorage-alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]
+]
+DASHBOARD = json.loads((ROOT / "packaging" / "grafana" / "moorage.json").read_text())
+PARTS = ("What it means", "How to see", "What to do", "How it was provoked")
 
 
-@pytest.fixture
-def families(sqlite_engine):
-    """{name: family} of a process that has done a little of everything."""
-    upgrade(sqlite_engine, "placement")
-    metrics = Metrics()
-    metrics.watch_engine("placement", sqlite_engine)
-    service = PlacementService(sqlite_engine, SystemClock(), SeededIds(1), registry=metrics.registry)
-    service.start()
-    service.providers.create("host", None, None)
-    meter = metrics.requests_of("placement")
-    meter.end(meter.begin(), "GET", "/", 200)
-    metrics.ticked("duty", 1.0)
-    metrics.ticked("duty", None)
-    with pytest.raises(Exception, match="no such table"), sqlite_engine.connect() as connection:
-        connection.exec_driver_sql("SELECT * FROM nowhere")
-    return {family.name: family for family in metrics.registry.collect() if family.name.startswith("moorage_")}
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    return metrics(tmp_path_factory.mktemp("plane"))
 
 
-def shown(family):
-    """(name, kind, labels) as the page has them."""
-    name = f"{family.name}_total" if family.type == "counter" else family.name
-    labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-    return name, family.type, labels
-
-
-def test_every_metric_is_on_the_page_with_its_kind_and_labels(families):
+def test_every_metric_is_on_the_page_with_its_kind_and_labels(known):
     documented = {
-        name: (kind, set(filter(None, labels.replace(" ", "").split(",")))) for name, kind, labels in ROW.findall(PAGE)
+        name: (kind, frozenset(filter(None, labels.replace(" ", "").split(","))))
+        for name, kind, labels in ROW.findall(PAGE)
     }
-    assert documented == {name: (kind, labels) for name, kind, labels in map(shown, families.values())}
+    ours = {name: (one.kind, one.labels) for name, one in known.items() if name.startswith("moorage_")}
+    assert documented == ours
 
 
-def test_alerts_name_metrics_that_there_are(families):
-    names = {shown(family)[0] for family in families.values()}
-    known = names | {f"{name}_{part}" for name in names for part in ("bucket", "count", "sum")}
-    known |= {"moorage_placement"}
-    used = set(re.findall(r"moorage_(?:http|placement|database|duty)_\w+", PAGE))
-    assert used - known == set()
+def test_the_page_speaks_of_metrics_that_there_are(known):
+    there = series(known).keys() | known.keys()
+    assert set(re.findall(r"moorage_(?:http|placement|compute|database|duty)_\w+", PAGE)) - there == set()
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_an_alert_asks_for_what_there_is_and_names_its_runbook(known, rule):
+    assert unknown(rule["expr"], series(known)) == []
+    assert rule["labels"]["severity"] in ("page", "ticket")
+    assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{rule['alert']}.md"
+    book = (ROOT / rule["annotations"]["runbook_url"]).read_text()
+    assert book.startswith(f"# {rule['alert']}\n")
+    assert re.findall(r"^## (.+)$", book, re.MULTILINE) == list(PARTS)
+    test, path = re.search(r"`(test_\w+)`\s+in\s+`([\w/.]+)`", book.partition("## How it was provoked")[2]).groups()
+    source = (ROOT / path).read_text()
+    assert f"def {test}(" in source
+    assert f'"{rule["alert"]}"' in source
+    assert (
+        unknown(" ".join(re.findall(r"`([^`]*moorage_[^`]*)`", book)), series(known) | _whole_histograms(known)) == []
+    )
+
+
+def _whole_histograms(known):
+    """A page for people may speak of one by its name alone."""
+    return {name: one.labels | ADDED | {"le"} for name, one in known.items()}
+
+
+def test_every_runbook_has_its_alert():
+    books = {path.stem for path in (ROOT / "docs" / "runbooks").glob("*.md")} - {"README"}
+    assert books == {rule["alert"] for rule in ALERTS}
+
+
+def panels():
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
+def test_a_panel_asks_for_what_there_is(known, panel):
+    for target in panel["targets"]:
+        assert unknown(target["expr"], series(known)) == []
+        shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+        grouped = set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", target["expr"]))))
+        assert shown <= grouped | ADDED | {label for one in known.values() for label in one.labels}
+
+
+def test_the_dashboard_can_be_imported():
+    """By what Grafana 10 and later need: a version of the schema, and panels with numbers and places of their own."""
+    assert DASHBOARD["schemaVersion"] >= 38
+    assert "id" not in DASHBOARD, "a number of its own belongs to one Grafana"
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    variables = {one["name"] for one in DASHBOARD["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)\}?", json.dumps(DASHBOARD["panels"])))
+    assert used <= variables
+    places = [tuple(panel["gridPos"][key] for key in "xywh") for panel in DASHBOARD["panels"]]
+    assert not [
+        (one, other)
+        for number, one in enumerate(places)
+        for other in places[number + 1 :]
+        if one[0] < other[0] + other[2]
+        and other[0] < one[0] + one[2]
+        and one[1] < other[1] + other[3]
+        and other[1] < one[1] + one[3]
+    ]

@@ -1,9 +1,10 @@
 """The pages for people: each is found from `docs/README.md`, and no link leads nowhere."""
 
-import re
 from pathlib import Path
 
 import pytest
+
+from tests.docs import named
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -16,17 +17,21 @@ PAGES = [
 
 def links(page: Path) -> list[Path]:
     """Those into the repository."""
-    targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text())
-    return [(page.parent / target).resolve() for target in targets if "://" not in target]
+    return [(page.parent / target).resolve() for target in named.links(page)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    assert [str(target) for target in links(page) if not target.exists()] == []
+    assert named.missing_links(page) == []
 
 
 def test_every_page_or_its_directory_is_linked_from_the_index():
-    linked = {DOCS / "README.md", DOCS / "decisions", *links(DOCS / "README.md")}
+    linked = {
+        DOCS / "README.md",
+        DOCS / "decisions",
+        *links(DOCS / "README.md"),
+        *links(DOCS / "runbooks" / "README.md"),
+    }
     assert [page for page in PAGES if page.is_relative_to(DOCS) and not linked & {page, page.parent}] == []
 
 

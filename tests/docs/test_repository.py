@@ -117,9 +117,22 @@ def test_package_and_lock_name_the_same_dependencies():
         | wanted(ROOT / "requirements/libvirt.in")
         | wanted(ROOT / "requirements/nvidia.in")
         | wanted(ROOT / "requirements/signatures.in")
+        | wanted(ROOT / "requirements/otel.in")
     )
     build_only = {"setuptools"}
     assert {canonical(re.split(r"[\[=<>~!]", line)[0]) for line in declared} == set(locked) - build_only
+
+
+def test_the_page_about_installing_names_every_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (ROOT / "docs/guides/installing.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\| `(requirements/[\w.]+)` \| (.*) \|$", page, re.MULTILINE)
+    assert {extra for extra, _, _ in rows} == set(extras)
+    for extra, lock, brings in rows:
+        for requirement in extras[extra]:
+            name = re.split(r"[\[=<>~!]", requirement)[0]
+            assert brings == name
+            assert canonical(name) in pinned(ROOT / lock)
 
 
 # ------------------------------------------------------------------------------------------------ commands

@@ -7,7 +7,7 @@ import pytest
 from moorage.core.errors import Invalid
 from moorage.reservation import query
 from moorage.reservation.model import HOST_PROPERTIES, TYPES_NOT_BUILT
-from moorage.reservation.schemas.lease import decode_affinity
+from moorage.reservation.schemas.reservation import decode_affinity
 from moorage.reservation.service import PLACEMENT_VERSION
 from tests.docs.named import ROOT
 

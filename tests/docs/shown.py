@@ -1,0 +1,63 @@
+"""Every metric that a process with all services and an agent shows: name, kind, labels. And what PromQL names."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from moorage.wiring import build_plane
+from tests.system.planes import write_config
+
+#: What Prometheus adds to each series by itself.
+ADDED = frozenset({"instance", "job"})
+
+
+@dataclass(frozen=True)
+class Metric:
+    kind: str
+    labels: frozenset[str]
+
+
+def metrics(directory: Path) -> dict[str, Metric]:
+    """{name as a person writes it: the metric}; of a process' own (`process_*`, `python_*`) too."""
+    plane = build_plane(write_config(directory))
+    plane.prepare()
+    try:
+        registry = plane.metrics.registry
+        found = {}
+        for collector in registry._collector_to_names:
+            for one in [collector] if isinstance(collector, MetricWrapperBase) else collector.collect():
+                name, kind = (one._name, one._type) if isinstance(one, MetricWrapperBase) else (one.name, one.type)
+                found[f"{name}_total" if kind == "counter" else name] = Metric(kind, frozenset(one._labelnames))
+    finally:
+        plane.stop()
+    return found
+
+
+def series(known: dict[str, Metric]) -> dict[str, frozenset[str]]:
+    """{name of a series: its labels}: a histogram has three."""
+    found = {"up": ADDED}
+    for name, metric in known.items():
+        labels = metric.labels | ADDED
+        if metric.kind == "histogram":
+            found |= {f"{name}_bucket": labels | {"le"}, f"{name}_count": labels, f"{name}_sum": labels}
+        else:
+            found[name] = labels
+    return found
+
+
+def unknown(expression: str, known: dict[str, frozenset[str]]) -> list[str]:
+    """What an expression names that there is not: series, labels of a selector, labels that it groups by."""
+    text = re.sub(r'"(?:[^"\\]|\\.)*"', '""', expression)
+    wrong = []
+    there = set(ADDED)
+    for name, matchers in re.findall(r"\b((?:moorage|process|python)_\w+|up)\b\s*(?:\{([^}]*)\})?", text):
+        if name not in known:
+            wrong.append(name)
+            continue
+        there |= known[name]
+        wrong += [f"{name}{{{label}}}" for label in re.findall(r"(\w+)\s*[=!]", matchers) if label not in known[name]]
+    for grouped in re.findall(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)", text):
+        wrong += [f"by ({label})" for label in re.findall(r"\w+", grouped) if label not in there]
+    return wrong

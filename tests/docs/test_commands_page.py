@@ -1,0 +1,43 @@
+"""The page of commands and exit codes is that of the commands."""
+
+import re
+
+import click
+import pytest
+
+from moorage.cli import exit_codes
+from moorage.cli.main import cli
+from tools import commands_page
+
+#: `clock advance` has that of `clock`.
+WITHOUT_A_PLANE = {"clock advance", "completion", "provider-config sample", "provider-config schema"}
+COMMANDS = dict(commands_page.commands(cli))
+
+
+def test_the_page_is_written_from_the_commands():
+    assert commands_page.PAGE.read_text() == commands_page.page(), "run tools/commands_page.py"
+
+
+def test_every_command_that_gives_a_code_a_meaning_of_its_own_is_there_and_says_so():
+    for name in exit_codes.MEANINGS:
+        command = COMMANDS.get(name) or cli.get_command(click.Context(cli), name)
+        assert command is not None, name
+        assert re.search(r"[Ee]xit status", command.help or ""), name
+
+
+#: What does something and shows nothing of it, or whose answer is a file of another format.
+NOTHING_TO_READ = {"up", "clock advance", "completion", "provider-config sample", "reservation finish-upgrade"}
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - NOTHING_TO_READ - {"provider-config schema"}))
+def test_every_command_that_shows_something_shows_it_to_programs_too(name):
+    (option,) = (one for one in COMMANDS[name].params if "--json" in one.opts)
+    assert option.is_flag
+    assert option.name == "as_json"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_options_have_the_same_names_everywhere(name):
+    options = {option: one for one in COMMANDS[name].params if isinstance(one, click.Option) for option in one.opts}
+    assert ("--config" in options) or name in WITHOUT_A_PLANE, name
+    assert all(one.help for one in options.values()), "each option says what it does"

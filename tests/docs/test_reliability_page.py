@@ -1,0 +1,44 @@
+"""docs/reliability.md: each promise and each fault names a test that is there."""
+
+import re
+
+from tests.docs.named import ROOT, missing_tests
+
+PAGE = ROOT / "docs" / "reliability.md"
+TEXT = PAGE.read_text()
+
+
+def rows_below(heading):
+    section = TEXT.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return [line for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def named_in(text):
+    return re.findall(r"`(tests/[^`]+::[^`]+)`", text)
+
+
+def test_every_test_that_is_named_is_there():
+    assert named_in(TEXT)
+    assert missing_tests(named_in(TEXT)) == []
+
+
+def test_every_promise_has_a_test():
+    promises = rows_below("What is promised, and how it is tested")
+    assert len(promises) >= 8
+    assert [row for row in promises if not named_in(row)] == []
+
+
+def test_every_fault_has_a_test_that_brings_it_back_and_says_what_was_done():
+    faults = rows_below("Faults found")
+    assert len(faults) >= 9
+    for row in faults:
+        what, found_by, again, mended = (cell.strip() for cell in row.strip("|").split(" | "))
+        assert what, row
+        assert found_by, row
+        assert named_in(again), row
+        assert mended, row
+
+
+def test_commands_are_targets_of_the_makefile():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make ([a-z]+)", TEXT, re.MULTILINE)) <= targets

@@ -1,0 +1,99 @@
+"""The commands that a page shows, and what its source says about running them.
+
+A block of commands is fenced as ``console`` (lines that begin with ``$``, and what they print) or ``sh`` (a script). A page
+whose source has
+
+    <!-- page: run on a plane -->             or: on a plane of 3 hosts; or: without a plane
+
+is run: all its blocks in their order, in one shell (`runner`). A comment in the lines above a block says what is
+different about that one:
+
+    <!-- not run: WHY -->                     it cannot be run here; WHY is for who reads the source, and is counted
+    <!-- run by: tests/a.py::test_b -->       that test runs it
+    <!-- refused -->                          the last command must fail
+    <!-- in another terminal -->              it is started, and goes on while the others run
+    <!-- until it is so -->                   each command is repeated until it prints what is shown (and succeeds)
+    <!-- beforehand: COMMANDS -->             run before it, unseen by the reader: what he has and a test has not
+
+In a page that is not run every block needs one of the first two (`tests/docs/test_commands_in_pages.py`).
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+_FENCE = re.compile(
+    r"(?P<marks>(?:^[ ]*<!--(?:(?!-->)[\s\S])*-->[ ]*\n)*)(?:^[ ]*\n)?^(?P<indent>[ ]*)```(?P<kind>console|sh)[ ]*\n(?P<text>[\s\S]*?)^[ ]*```[ ]*$",
+    re.MULTILINE,
+)
+_MARK = re.compile(r"<!--\s*([\w ]+?)\s*(?::\s*([\s\S]*?))?\s*-->")
+_PAGE = re.compile(r"^<!-- page: run (?:without a plane|on a plane(?: of (\d+) hosts)?) -->$", re.MULTILINE)
+MARKS = {"not run", "run by", "refused", "in another terminal", "until it is so", "beforehand"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command, with its continuation lines, and what the page says that it prints ("" where it says nothing)."""
+
+    command: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int  #: of its fence
+    steps: tuple[Step, ...]
+    marks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """All that people read."""
+    tops = [*ROOT.glob("*.md"), *ROOT.glob("requirements/*.md")]
+    return sorted(
+        [*tops, *(page for top in ("docs", "tests", "bench", "tools") for page in (ROOT / top).rglob("*.md"))]
+    )
+
+
+def hosts_of(page: Path) -> int | None:
+    """Of the plane that the page is run on; 0: it is run without one, None: it is not run."""
+    found = _PAGE.search(page.read_text(encoding="utf-8"))
+    if found is None:
+        return None
+    return 0 if "without" in found[0] else int(found[1] or 1)
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for fence in _FENCE.finditer(text):
+        lines = [line.removeprefix(fence["indent"]) for line in fence["text"].splitlines()]
+        steps = tuple(_steps(lines)) if fence["kind"] == "console" else (Step("\n".join(lines), ""),)
+        marks = {name: value or "" for name, value in _MARK.findall(fence["marks"])}
+        unknown = set(marks) - MARKS - {"page"}
+        assert not unknown, f"{page}: {unknown} is no mark of a block; there are {sorted(MARKS)}"
+        found.append(Block(page, text.count("\n", 0, fence.start("indent")) + 1, steps, marks))
+    return found
+
+
+def _steps(lines: list[str]) -> list[Step]:
+    """Commands go on over lines that end with a backslash, and over lines that begin with ``>``, as shells show them."""
+    found: list[Step] = []
+    command: list[str] = []
+    output: list[str] = []
+    for line in lines:
+        if line.startswith("$ "):
+            if command:
+                found.append(Step("\n".join(command), "\n".join(output).rstrip()))
+            command, output = [line[2:]], []
+        elif not output and command and (command[-1].endswith("\\") or line.startswith("> ")):
+            command.append(line.removeprefix("> "))
+        else:
+            output.append(line)
+    return [*found, Step("\n".join(command), "\n".join(output).rstrip())] if command else found

@@ -1,0 +1,223 @@
+"""Runs the blocks of a page in their order, in one shell, on a plane in a directory of its own.
+
+    python -m tests.pages.runner docs/guides/explain.md       # shows what each command prints
+
+What a command prints is compared loosely with what the page shows: ids, times, ports and the width of columns may
+differ (`alike`); a line of three dots stands for any lines, and dots in a line for anything. Dates that a page names are
+moved, all by the same number of days, so that the first of them is tomorrow.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from tests.pages.blocks import ROOT, Block, Step, blocks, hosts_of
+from tests.pages.clients import Clients
+from tests.processes import free_port
+from tests.system.planes import MOORAGE, PlaneProcess, write_config
+
+COMMAND_TIMEOUT_S = 180
+UNTIL_S = 90
+_END = "--end-of-a-command-of-a-page--"
+
+_VARYING = [
+    # python-blazarclient 4.6.0 names a command that it has not; every openstack command says so.
+    (re.compile(r"^.*reservation_host_unset.*$\n?", re.MULTILINE), ""),
+    (re.compile(r"[0-9a-fA-F]{8}([-_])[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}"), "<id>"),
+    (re.compile(r"\b(?:[0-9a-f]{32}|[0-9a-f]{16}\.\.\.)(?![0-9a-f])"), "<id>"),
+    (re.compile(r"\d{8}T\d{6}Z"), "<time>"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00)?"), "<time>"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:<port>"),
+    (re.compile(r"\b\d+\.\d+ s\b"), "<seconds> s"),
+    (re.compile(r"[-+=]{3,}"), "--"),
+    (re.compile(r"[ \t]+"), " "),
+]
+_DATE = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)\b")
+
+
+def alike(text: str) -> list[str]:
+    """Lines without what differs from run to run."""
+    for pattern, instead in _VARYING:
+        text = pattern.sub(instead, text)
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def agrees(shown: str, printed: str) -> bool:
+    """Whether a command prints what the page shows; a page that shows nothing agrees with all."""
+    if not shown.strip():
+        return True
+    pattern = "".join(
+        r"(?:.*\n)*?" if line in {"...", "…"} else re.sub(r"(?:\\\.){3}|…", ".*", re.escape(line)) + r"\n"
+        for line in alike(shown)
+    )
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in alike(printed))) is not None
+
+
+class Shell:
+    """One bash; variables, functions and the directory last from command to command."""
+
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            ["bash", "--noprofile", "--norc"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=directory, env=environment, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, command: str) -> tuple[int, str]:
+        """(exit code, what it printed on both streams)."""
+        assert self._process.stdin
+        assert self._process.stdout
+        # In braces, so that what it sets lasts; a command that reads does not eat the next ones.
+        self._process.stdin.write(f"{{ {command}\n}} < /dev/null\n__code=$?; echo; echo {_END} $__code\n")
+        self._process.stdin.flush()
+        lines: list[str] = []
+        deadline = time.monotonic() + COMMAND_TIMEOUT_S
+        for line in self._process.stdout:
+            if line.startswith(_END):
+                return int(line.split()[1]), "".join(lines).rstrip()
+            lines.append(line)
+            assert time.monotonic() < deadline, f"{command}\nstill prints:\n{''.join(lines)[-2000:]}"
+        raise AssertionError(f"the shell ended in\n{command}\n{''.join(lines)[-2000:]}")
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@dataclass
+class World:
+    """Where a page is run: its shell, its home, the program that answers for `moorage`."""
+
+    shell: Shell
+    home: Path
+    planes: list[PlaneProcess]
+    shift_days: int
+
+    def there(self, command: str) -> str:
+        """As it is run here: with dates to come."""
+
+        def moved(found: re.Match[str]) -> str:
+            return str(date(*map(int, found.groups())) + timedelta(days=self.shift_days))
+
+        return _DATE.sub(moved, command)
+
+
+@contextlib.contextmanager
+def world(page: Path, directory: Path, clients: Clients) -> Iterator[World]:
+    home, work = directory / "home", directory / "work"
+    (home / ".local" / "state").mkdir(parents=True)
+    work.mkdir()
+    planes: list[PlaneProcess] = []
+    shell = Shell(work, environment(home, clients))
+    try:
+        there = World(shell, home, planes, shift_of(page))
+        if hosts := hosts_of(page):
+            state = home / ".local" / "state" / "moorage"
+            if hosts > 1:
+                write_config(state, agent={"simulated_hosts": hosts})
+            up(there, "--adjustable-clock")
+            assert shell.run('eval "$(moorage env)"')[0] == 0
+        yield there
+    finally:
+        shell.close()
+        for plane in planes:
+            plane.kill()
+
+
+def environment(home: Path, clients: Clients) -> dict[str, str]:
+    """What a person has who works in this checkout, and nothing of the person who runs the tests."""
+    return {
+        "HOME": str(home),
+        "PATH": f"{clients.directory}:{MOORAGE.parent}:{os.environ['PATH']}",
+        "LC_ALL": "C.UTF-8",
+        "NO_COLOR": "1",
+        "COLUMNS": "100",
+        "PYTHONWARNINGS": "ignore",
+        "CHECKOUT": str(ROOT),
+    }
+
+
+def up(there: World, *options: str) -> None:
+    config = there.home / ".local" / "state" / "moorage" / "moorage.conf"
+    plane = PlaneProcess(config, "--port", str(free_port()), *options, home=there.home)
+    there.planes.append(plane)
+    plane.start()
+
+
+def shift_of(page: Path) -> int:
+    """Days until tomorrow from the first date in the commands of the page; 0 without any."""
+    dates = [
+        date(*map(int, found))
+        for block in blocks(page)
+        for step in block.steps
+        for found in _DATE.findall(step.command)
+    ]
+    return (datetime.now(UTC).date() + timedelta(days=1) - min(dates)).days if dates else 0
+
+
+class Failed(AssertionError):
+    pass
+
+
+def run(page: Path, directory: Path, clients: Clients, *, aloud: bool = False) -> int:
+    """How many commands of the page were run. Raises `Failed` with page, line, command and both texts."""
+    count = 0
+    with world(page, directory, clients) as there:
+        for block in blocks(page):
+            if {"not run", "run by"} & set(block.marks):
+                continue
+            if before := block.marks.get("beforehand"):
+                # None of them may fail, not the last one only.
+                code, printed = there.shell.run(
+                    f"__bad=0; trap '__bad=1' ERR\n{there.there(before)}\ntrap - ERR; [ $__bad = 0 ]"
+                )
+                if code != 0:
+                    raise Failed(f"{block.where}: beforehand: {before}\nexit code {code}\n{printed}")
+            for step in block.steps:
+                follow(there, block, step, aloud=aloud)
+                count += 1
+    return count
+
+
+def follow(there: World, block: Block, step: Step, *, aloud: bool) -> None:
+    if "in another terminal" in block.marks:
+        if step.command.startswith("moorage up"):
+            up(there, *step.command.split()[2:])
+        else:
+            there.shell.run(f"{there.there(step.command)} > /dev/null 2>&1 &")
+        return
+    refused = "refused" in block.marks and step is block.steps[-1]
+    deadline = time.monotonic() + (UNTIL_S if "until it is so" in block.marks else 0)
+    while True:
+        code, printed = there.shell.run(there.there(step.command))
+        good = (code != 0) == refused and agrees(step.output, printed)
+        if good or time.monotonic() > deadline:
+            break
+        time.sleep(0.3)
+    if aloud:
+        print(f"$ {step.command}\n{printed}", flush=True)
+    if not good:
+        shown = f"\nthe page shows:\n{step.output}" if step.output else ""
+        raise Failed(f"{block.where}: {step.command}\nexit code {code}; it prints:\n{printed}{shown}")
+
+
+def main() -> None:
+    import tempfile
+
+    with Clients() as clients:
+        for name in sys.argv[1:]:
+            with tempfile.TemporaryDirectory() as directory:
+                print(f"{name}: {run(Path(name).resolve(), Path(directory), clients, aloud=True)} commands")
+
+
+if __name__ == "__main__":
+    main()
