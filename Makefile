@@ -5,7 +5,7 @@ PYTHON ?= python3
 MAKEFLAGS += --no-print-directory
 INSTALL := .venv/bin/python tools/install.py
 # What `make test` installs, two at a time.
-EVERYTHING := .venv/.dev .venv/.libvirt .venv-clients/.done .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done .venv-tempest/.done
+EVERYTHING := .venv/.dev .venv/.libvirt .venv/.browser .venv-clients/.done .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done .venv-tempest/.done .venv-blazar/.done .venv-docs/.done .venv-audit/.done
 PYTEST := .venv/bin/pytest
 
 .PHONY: help
@@ -46,6 +46,14 @@ tempest: .venv/.dev .venv-tempest/.done ## Tempest's tests of the Compute API th
 crash: .venv/.dev ## Kill the server and its database 1,000 times each, under load, and look at what is left; 20 minutes
 	@.venv/bin/python -m tests.crash $(ARGS)
 
+.PHONY: simulate
+simulate: .venv/.dev ## The whole plane in virtual time with seeded faults, checked at each step; ARGS="--minutes 5", --seed N
+	@.venv/bin/python -m tests.simulation $(ARGS)
+
+.PHONY: reliability
+reliability: .venv/.dev ## The simulation and the crash campaign in turn, for as long as you like; ARGS="--minutes 30"
+	@.venv/bin/python -m tests.simulation.reliability $(ARGS)
+
 .PHONY: differential
 differential: .venv/.dev .venv-conformance/.done ## Random requests to upstream Placement and to ours, until something differs; ARGS="--help" says more
 	@.venv/bin/python -m tests.differential $(ARGS)
@@ -80,13 +88,40 @@ format: .venv/.dev ## Format the code and mend what lint can mend
 	.venv/bin/ruff check --fix --quiet --exit-zero
 	.venv/bin/ruff format
 
+.PHONY: reference
+reference: .venv/.dev ## Write the pages of docs/reference from the code
+	@.venv/bin/python tools/reference_pages.py
+	@.venv/bin/python tools/pictures.py
+	@.venv/bin/python tools/commands_page.py
+
 .PHONY: specs
 specs: .venv/.dev ## Fill the tables of docs/specs from the docstrings of the tests
 	.venv/bin/python tools/spec_rows.py
 
+.PHONY: docs
+docs: .venv-docs/.done ## Build the documents into build/docs; a warning (a link that leads nowhere) is an error
+	@.venv-docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/sphinx --doctree-dir build/doctrees . build/docs
+	@echo "open build/docs/index.html"
+
+.PHONY: sbom
+sbom: .venv/.dev ## The bill of materials of the locked packages (CycloneDX) into dist/
+	@.venv/bin/python tools/packages.py sbom
+
+.PHONY: licences
+licences: .venv/.dev ## Write docs/reference/licences.md from the metadata of the locked packages
+	@.venv/bin/python tools/packages.py licences
+
+.PHONY: pip-audit
+pip-audit: .venv/.dev .venv-audit/.done ## Ask for known vulnerabilities of the locked packages; OSV=DIRECTORY asks an export instead
+	@.venv/bin/python tools/packages.py vulnerabilities $(if $(OSV),--osv $(OSV))
+
+.PHONY: wheel
+wheel: .venv/.runtime ## Build the wheel into dist/, from what is committed or would be
+	@.venv/bin/python tools/wheel.py
+
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures clients cyborgclient keystone glance nova conformance tempest bench; do \
+	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova conformance tempest blazar bench docs audit; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -94,7 +129,7 @@ lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 
 .PHONY: clean
 clean: ## Remove virtual environments, caches and build output (state of a plane stays)
-	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-conformance .venv-tempest .venv-bench build dist src/*.egg-info
+	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-conformance .venv-tempest .venv-blazar .venv-bench .venv-docs .venv-audit build dist src/*.egg-info
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -113,13 +148,16 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 	@$(INSTALL) --into .venv --name Moorage --checkout $<
 	@touch $@
 
-.venv/.dev: requirements/dev.txt requirements/keystonemiddleware.txt requirements/nvidia.txt requirements/signatures.txt .venv/.runtime
+.venv/.dev: requirements/dev.txt requirements/keystonemiddleware.txt requirements/nvidia.txt requirements/signatures.txt requirements/otel.txt .venv/.runtime
 	@$(INSTALL) --into .venv --name "test and lint tools" $(filter %.txt,$^)
 	@touch $@
 
 .venv/.libvirt: requirements/libvirt.txt | .venv/.dev
 	@# Without them their tests are skipped: no reason to stop here.
 	@tools/libvirt_host $< && touch $@ || true
+
+.venv/.browser: tools/browser_host | .venv/.libvirt
+	@tools/browser_host && touch $@ || true
 
 .venv-clients/.done: requirements/clients.txt | .venv/.uv
 	@$(INSTALL) --into .venv-clients --name "the OpenStack clients" $<
@@ -147,6 +185,18 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 
 .venv-tempest/.done: requirements/tempest.txt | .venv/.uv
 	@$(INSTALL) --into .venv-tempest --name "Tempest's tests" $<
+	@touch $@
+
+.venv-blazar/.done: requirements/blazar.txt | .venv/.uv
+	@$(INSTALL) --into .venv-blazar --name "a Blazar to import from" $<
+	@touch $@
+
+.venv-audit/.done: requirements/audit.txt | .venv/.uv
+	@$(INSTALL) --into .venv-audit --name "bandit and pip-audit" $<
+	@touch $@
+
+.venv-docs/.done: requirements/docs.txt | .venv/.uv
+	@$(INSTALL) --into .venv-docs --name "what builds the documents" $<
 	@touch $@
 
 .venv-bench/.done: requirements/bench.txt | .venv/.uv

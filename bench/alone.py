@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import agents, arqs, floor, index, report, scale, scheduler
+from bench import agents, arqs, floor, index, report, reservations, scale, scheduler
 from bench.databases import KINDS
 from bench.table import Figure, line, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "bench" / "scale.md"
 #: Of those that have one of their own.
-PAGES = {name: PAGE.with_name(f"{name}.md") for name in ("agents", "arqs", "scheduler")}
+PAGES = {name: PAGE.with_name(f"{name}.md") for name in ("agents", "arqs", "scheduler", "reservations")}
+PAGES["lease-events"] = PAGES["calendar-pages"] = PAGES["reservations"]
 PAGES["floor"] = PAGE.with_name("placement.md")
 
 #: In the order in which `scale` runs them: the quick ones first.
@@ -45,6 +46,13 @@ def main(arguments: list[str]) -> int:
         "agents": lambda: agents.figures(asked.database, say, hosts=asked.agents, seconds=asked.window),
         "arqs": lambda: arqs.figures(asked.database, say, present=asked.arqs, seconds=asked.seconds),
         "scheduler": lambda: scheduler.figures(asked.database, say, hosts=asked.scheduler_hosts, seconds=asked.seconds),
+        "reservations": lambda: reservations.figures(
+            asked.database, say, hosts=asked.reserved_hosts, leases=asked.leases, seconds=asked.seconds, patience_s=90.0
+        ),
+        "calendar-pages": lambda: reservations.pages(
+            asked.database, say, hosts=asked.reserved_hosts, leases=asked.leases, seconds=asked.seconds
+        ),
+        "lease-events": lambda: reservations.events(asked.database, say, number=asked.events, starts=asked.starts),
         "million": lambda: scale.million(asked.database, say, claims=asked.claims, hosts=5000, clients=asked.clients),
     }
     try:
@@ -82,7 +90,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "command",
         choices=(*COMMANDS, "scale", *PAGES),
-        help="what a durable write costs at least; hosts chosen and claimed; accelerator requests; what a thousand agents cost the services; a million claims; a million allocations; up to 100,000 hosts; "
+        help="what a durable write costs at least; hosts chosen and claimed; accelerator requests; leases beside many others, and many events in one minute; what a thousand agents cost the services; a million claims; a million allocations; up to 100,000 hosts; "
         "several processes; a million hosts in the "
         "index alone; explanations beside the queries that they explain; or all of these",
     )
@@ -97,6 +105,10 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--window", type=float, default=60.0, help="seconds that `agents` measures each thing")
     parser.add_argument("--arqs", type=_numbers, default=[0, 1000, 10_000, 100_000], help="requests there, of `arqs`")
     parser.add_argument("--scheduler-hosts", type=int, default=10_000, help="hosts of `scheduler`")
+    parser.add_argument("--reserved-hosts", type=int, default=10_000, help="of `reservations` and `calendar-pages`")
+    parser.add_argument("--leases", type=int, default=100_000, help="of `reservations` and `calendar-pages`")
+    parser.add_argument("--events", type=int, default=10_000, help="of `lease-events`, due in one minute")
+    parser.add_argument("--starts", type=int, default=10_000, help="of `lease-events`, due in one minute")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each row of `explain`, `growth`, `floor`, ...")
     parser.add_argument("--write", action="store_true", help="put the figures into their page of docs/bench")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from socket import create_server
 from typing import Any
 
-from moorage.config import ServerOptions
+from moorage.options import ServerOptions
 from moorage.wire.server import Server
 from moorage.wire.serving import Signals
 

@@ -38,16 +38,18 @@ def state(server: Server) -> Path:
 
 
 def client(services: Server, name: str) -> ServiceClient:
-    return ServiceClient(SocketTransport(f"{services.url}/{name}"), service_type=name, credentials=_tokens(services))
+    return ServiceClient(
+        SocketTransport(f"{services.url}/{name}"), service_type=name, credentials=credentials_of(services)
+    )
 
 
 def connection(services: Server, name: str, version: str) -> Connection:
     """For as long as a token is good: an hour."""
-    token = _tokens(services).headers()["x-auth-token"]
+    token = credentials_of(services).headers()["x-auth-token"]
     return Connection(f"{services.url}/{name}", token=token, version=f"{name} {version}")
 
 
-def _tokens(services: Server) -> PasswordTokens:
+def credentials_of(services: Server) -> PasswordTokens:
     password, project = credentials(state(services), "admin")
     return PasswordTokens(
         SocketTransport(f"{services.url}/identity"), username="admin", password=password, project=project,

@@ -5,6 +5,7 @@ begins when the builder takes it; those of a batch are claimed for together, at 
 use case of ``POST /servers``, without HTTP, and the builder, from the job to the host's job.
 """
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -64,6 +65,8 @@ def _compute(database: DatabaseServer, placement: ServerProcess, hosts: int) -> 
     try:
         migrations.upgrade(engine, "compute")
         _fill(engine, hosts)
+        gc.collect()
+        gc.freeze()  # as a server does with what its start made
         yield _Bench(engine, database, placement, hosts)
     finally:
         engine.dispose()

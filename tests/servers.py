@@ -147,6 +147,14 @@ def install(kind: str) -> None:
         _install(SERVERS[kind])
 
 
+def promtool() -> str:
+    """Path of Prometheus' own checker of rules, installed where need be. Raises `ServerMissing`."""
+    STATE.mkdir(mode=0o711, exist_ok=True)
+    with _locked(STATE / "prometheus.starting"):
+        _install_package("promtool", "prometheus", "promtool", "install it (Debian: apt-get install prometheus)")
+    return str(program("promtool"))
+
+
 # ------------------------------------------------------------------------------- the shared private instance
 
 
@@ -259,20 +267,25 @@ def _answers(server: Server, url: str) -> bool:
 
 
 def _install(server: Server) -> None:
-    if program(server.program):
-        return
     remedy = f"install it (Debian: apt-get install {server.package}) or set {_variable(server.kind)} to a URL"
+    _install_package(server.label, server.package, server.program, remedy)
+
+
+def _install_package(label: str, package: str, wanted: str, remedy: str) -> None:
+    """The Debian `package` that has the program `wanted`. `remedy`: what to do where that cannot be."""
+    if program(wanted):
+        return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise ServerMissing(f"{server.label} is not here and only root can install it: {remedy}")
-    say(f"{server.label}: installing the package {server.package} ...")
+        raise ServerMissing(f"{label} is not here and only root can install it: {remedy}")
+    say(f"{label}: installing the package {package} ...")
     # RUNLEVEL=1 keeps the package from starting a server of its own, which nobody would stop.
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     with _locked(STATE / "apt"):
         subprocess.run(["apt-get", "update", "-qq"], env=env, check=False, stdout=subprocess.DEVNULL)
         command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
-        done = subprocess.run([*command, server.package], env=env, check=False, capture_output=True, text=True)
-    if not program(server.program):
-        raise ServerMissing(f"{server.label} could not be installed; {remedy}\n{done.stdout}{done.stderr}")
+        done = subprocess.run([*command, package], env=env, check=False, capture_output=True, text=True)
+    if not program(wanted):
+        raise ServerMissing(f"{label} could not be installed; {remedy}\n{done.stdout}{done.stderr}")
 
 
 def program(name: str) -> str | None:

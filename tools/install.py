@@ -44,12 +44,15 @@ def main() -> None:
     print(f"installed {asked.name}: {packages} packages, {time.monotonic() - started:.1f} s", flush=True)
 
 
-def install(python: Path, what: list[str]) -> None:
-    """Exits with the installers' own words if none of them succeeds."""
+def install(python: Path, what: list[str], *, compiled: bool = True) -> None:
+    """Exits with the installers' own words if none of them succeeds.
+
+    `compiled`: now and not at the first import. PYTHONDONTWRITEBYTECODE, which many machines set, would make every run
+    of the openstack command pay for it again (2.4 s instead of 0.6 s); for a single run it costs more than it saves.
+    """
     failures = []
-    # Compiled here and not at the first import: PYTHONDONTWRITEBYTECODE, which many machines set, would make every
-    # run of the openstack command pay for it again (2.4 s instead of 0.6 s).
-    for command in ([UV, "pip", "install", "--quiet", "--compile-bytecode", "--python", python], pip(python)):
+    quick = [UV, "pip", "install", "--quiet", *(["--compile-bytecode"] if compiled else []), "--python", python]
+    for command in (quick, pip(python)):
         try:
             done = subprocess.run([*command, *what], env=environment(), capture_output=True, text=True, check=False)
         except OSError as error:  # no uv for this platform

@@ -1,21 +1,56 @@
-"""Write the table of docs/guides/server-operations.md from `moorage.compute.lifecycle`.
+"""Write the tables of docs/guides/server-operations.md from `moorage.compute.lifecycle` and `moorage.compute.moves`.
 
 usage: .venv/bin/python tools/operations_page.py
 """
 
 from pathlib import Path
 
-from moorage.compute import lifecycle
+from moorage.compute import lifecycle, moves
 from moorage.compute.lifecycle import Operation
 from moorage.compute.model import VmState
+from moorage.compute.moves import MoveKind, Step, Where
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "server-operations.md"
 BEGIN, END = "<!-- table: tools/operations_page.py -->\n", "<!-- end of the table -->\n"
-HEAD = "| action | allowed in | answer | meanwhile | afterwards | accelerators |\n|---|---|---|---|---|---|\n"
+HEAD = "| action | allowed in | answer | meanwhile | afterwards | accelerators | its host dies |\n|---|---|---|---|---|---|---|\n"
+STEPS_BEGIN, STEPS_END = "<!-- steps: tools/operations_page.py -->\n", "<!-- end of the steps -->\n"
+STEPS_HEAD = "| move | step | whose host | then | a failure | that host dies |\n|---|---|---|---|---|---|\n"
+#: Moves that have the same steps.
+KINDS = {
+    "resize, migration": MoveKind.RESIZE, "live migration": MoveKind.LIVE, "evacuation": MoveKind.EVACUATION,
+    "unshelve": MoveKind.UNSHELVE,
+}  # fmt: skip
 
 
 def table() -> str:
     return HEAD + "".join(row(operation) for operation in lifecycle.OPERATIONS)
+
+
+def steps() -> str:
+    rows = [
+        step_row(name, step)
+        for name, kind in KINDS.items()
+        for step in moves.STEPS[kind].values()
+        if step.where is not Where.HERE
+    ]
+    return STEPS_HEAD + "".join(rows)
+
+
+def step_row(kind: str, step: Step) -> str:
+    dies = "the server is there: it waits, or is evacuated"
+    if step.without is not None:
+        dies = f"`{step.without}`"
+    if step.name == "build-again":
+        dies += ", and to another one, unless it was told where"
+    elif step.name in moves.UNTIL_DONE and step.without is None:
+        dies = "it waits, nothing else does"
+    elif step.name == "take-over":
+        dies = "ERROR there: evacuate it, or reboot it hard"
+    elif step.name in moves.HOMEWARD:
+        dies = "ERROR there: evacuate it, or it goes on when that is back"
+    then, otherwise = (f"`{name}`" if name else "" for name in (step.then, step.otherwise))
+    cells = kind, f"`{step.name}`", step.where.value, then or "the end", otherwise or "ERROR", dies
+    return f"| {' | '.join(cells)} |\n"
 
 
 def row(operation: Operation) -> str:
@@ -32,13 +67,16 @@ def row(operation: Operation) -> str:
     cells = (
         f"`{operation.key}`", "any" if is_any else ", ".join(allowed), str(operation.code),
         operation.task.value if operation.task else "none", after, operation.accelerators.value,
+        operation.host_dies.value,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |\n"
 
 
 def filled(text: str) -> str:
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + table() + END + rest.partition(END)[2]
+    for begin, end, rows in ((BEGIN, END, table()), (STEPS_BEGIN, STEPS_END, steps())):
+        before, _, rest = text.partition(begin)
+        text = before + begin + rows + end + rest.partition(end)[2]
+    return text
 
 
 if __name__ == "__main__":

@@ -117,8 +117,9 @@ class Tour:
         self.say(f"   ready after {time.monotonic() - began:.1f} s")
         answer = self.run("moorage env", shown=False)
         for line in answer.splitlines():
-            name, _, value = line.removeprefix("export ").partition("=")
-            self.environment[name] = shlex.split(value)[0]
+            if line.startswith("export "):  # the others are comments
+                name, _, value = line.removeprefix("export ").partition("=")
+                self.environment[name] = shlex.split(value)[0]
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End the plane and all its processes; SIGKILL gives it no chance to tidy up."""

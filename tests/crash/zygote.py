@@ -2,8 +2,9 @@
 
 What follows the fork is the command itself, with its configuration file, supervisor and worker.
 
-Read from standard input, one JSON document per line: ``{"config": FILE, "log": FILE, "alive": FIFO, "plan": {...} or
-null, "bounds": {...}}``, the last in place of constants of `moorage.db.bounds`. Each is answered with the pid of the new process, which leads a group of its own. It and its children hold
+``zygote PACKAGE ...``: of those packages. Read from standard input, one JSON document per line: ``{"config": FILE, "log":
+FILE, "alive": FIFO, "plan": {...} or null, "bounds": {...}, "effects": DIRECTORY or null}``; `bounds` in place of constants
+of `moorage.db.bounds`, `plan` and `effects` are ways to die: `faults`, `effects`. Each is answered with the pid of the new process, which leads a group of its own. It and its children hold
 `alive` open: whoever reads from it sees its end when the last of them is dead, and before it the point they died at.
 """
 
@@ -14,8 +15,10 @@ import os
 import pkgutil
 import signal
 import sys
+from pathlib import Path
 
 from moorage.db import bounds
+from tests.crash import effects
 from tests.crash.faults import Plan, install
 
 _PR_SET_PDEATHSIG = 1
@@ -33,12 +36,9 @@ def main() -> None:
 
 
 def _import_all() -> None:
-    import moorage.cli
-    import moorage.placement
-
-    for package in (moorage.cli, moorage.placement):
+    for package in map(importlib.import_module, sys.argv[1:]):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if ".migrations" not in module.name:
+            if ".migrations" not in module.name and "libvirt" not in module.name:
                 importlib.import_module(module.name)
     for name in ("moorage.wiring", "psycopg", "sqlalchemy.dialects.sqlite.pysqlite",
                  "sqlalchemy.dialects.postgresql.psycopg"):  # fmt: skip
@@ -58,6 +58,8 @@ def _become(order: dict) -> None:
         setattr(bounds, name, value)
     if order["plan"]:
         install(Plan(**order["plan"]), alive)
+    if order["effects"]:
+        effects.install(Path(order["effects"]), alive)
     status = 1
     try:
         from moorage.cli.main import main as moorage

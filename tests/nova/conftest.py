@@ -3,7 +3,9 @@
 Opt-in, `make test-nova`: it takes minutes, most of them Nova's own.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from moorage.identity.client import PasswordTokens
 from moorage.wire.transports import SocketTransport
 from tests.nova.real import Around, real_nova
 from tests.processes import free_port, openstack, python_of, running
+from tests.servers import temporary_database
 from tests.system.keystone.real import PASSWORD, real_keystone
 from tests.system.planes import PlaneClients, PlaneProcess, write_config
 
@@ -60,43 +63,55 @@ class Cloud:
 
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("cloud")
-    with real_keystone(directory) as keystone:
+    with a_cloud(tmp_path_factory.mktemp("cloud")) as cloud:
+        yield cloud
+
+
+@contextlib.contextmanager
+def a_cloud(directory: Path, *, real_placement: bool = False) -> Iterator[Cloud]:
+    """`real_placement`: then reservations are all that is Moorage's."""
+    with contextlib.ExitStack() as stack:
+        keystone = stack.enter_context(real_keystone(directory))
         keystone.user("glance", "service", "service")
-        ports = {name: free_port() for name in ("compute", "plane", "image", "network")}
+        ports = {name: free_port() for name in ("compute", "plane", "image", "network", "placement")}
         at = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+        placement = at["placement"] if real_placement else f"{at['plane']}/placement"
         keystone.offer("compute", f"{at['compute']}/v2.1")
-        keystone.offer("placement", f"{at['plane']}/placement")
+        keystone.offer("placement", placement)
         keystone.offer("accelerator", f"{at['plane']}/accelerator/v2")
         keystone.offer("reservation", f"{at['plane']}/reservation/v1")
         keystone.offer("image", at["image"])
         keystone.offer("network", at["network"])
+        services = "reservation" if real_placement else "placement,accelerator,reservation,accelerator-agent"
+        elsewhere = {"placement": placement} if real_placement else {}
         write_config(
             directory / "plane",
-            plane={"services": "placement,accelerator,reservation,accelerator-agent", "log_file": "moorage.log"},
+            plane={"services": services, "log_file": "moorage.log"},
             agent={"host": HOSTS[0], "update_period_s": 2.0, "poll_period_s": 1.0},
             server={"port": ports["plane"]},
             identity={"mode": "keystone", "keystone_url": f"{keystone.url}/v3", "password": PASSWORD},
-            endpoints={"image": at["image"], "compute": at["compute"]},
+            endpoints={"image": at["image"], "compute": at["compute"], **elsewhere},
+            reservation={"watch_period_s": 2.0},
         )
+        if real_placement:
+            database = stack.enter_context(temporary_database("postgresql"))
+            (directory / "placement").mkdir()
+            rig = [python_of(".venv-conformance"), "-W", "ignore", "-m", "tests.nova.placement_rig"]
+            rig += [str(ports["placement"]), directory / "placement", database, f"{keystone.url}/v3", PASSWORD]
+            stack.enter_context(running(rig, placement, directory / "placement.log"))
         glance = [python_of(".venv-glance"), "-W", "ignore", "tests/system/images/glance_rig.py", directory / "glance"]
         glance += [str(ports["image"]), f"{keystone.url}/v3", "glance", PASSWORD, "service"]
         around = Around(f"{keystone.url}/v3", PASSWORD, at["image"], ports["compute"], ports["network"])
-        with (
-            running(glance, f"{at['image']}/versions", directory / "glance.log"),
-            PlaneProcess(directory / "plane" / "moorage.conf") as plane,
-            real_nova(directory, around, {HOSTS[0]: CUSTOM_X, HOSTS[1]: ""}) as logs,
-        ):
-            outside = {"/compute/v2.1": f"{at['compute']}/v2.1", "/image": at["image"]}
+        stack.enter_context(running(glance, f"{at['image']}/versions", directory / "glance.log"))
+        plane = stack.enter_context(PlaneProcess(directory / "plane" / "moorage.conf"))
+        logs = stack.enter_context(real_nova(directory, around, {HOSTS[0]: CUSTOM_X, HOSTS[1]: ""}))
+        outside = {"/compute/v2.1": f"{at['compute']}/v2.1", "/image": at["image"]}
+        outside |= {f"/{name}": url for name, url in elsewhere.items()}
 
-            def transport(path):
-                return SocketTransport(outside[path]) if path in outside else plane.transport(path)
+        def transport(path):
+            return SocketTransport(outside[path]) if path in outside else plane.transport(path)
 
-            tokens = PasswordTokens(
-                SocketTransport(keystone.url),
-                username="admin",
-                password=PASSWORD,
-                project="admin",
-                clock=SystemClock(),
-            )
-            yield Cloud(keystone.url, PlaneClients(transport, tokens, SystemClock()), logs)
+        tokens = PasswordTokens(
+            SocketTransport(keystone.url), username="admin", password=PASSWORD, project="admin", clock=SystemClock()
+        )
+        yield Cloud(keystone.url, PlaneClients(transport, tokens, SystemClock()), logs)

@@ -1,0 +1,89 @@
+"""A process that kills itself, and its group, before or after something that it does to the outside.
+
+What counts: a request that changes something (also to another service in the same process), a call to the hypervisor, a
+hint to whoever has a new job. Signs of life, polls and logins are left out: they come at any time, and change nothing.
+
+While there is a file ``fault`` in the directory that is named, each is written into ``passed``, a line each; where the line
+is the one that ``fault`` has, the process dies there. So a process is told where to die long after its start.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+#: Calls to a hypervisor that change something, or take something.
+DRIVER_CALLS = (
+    "spawn", "destroy", "rebuild", "power", "rescue", "unrescue", "set_password", "crash_dump", "snapshot", "receive",
+    "hand_over", "take_over",
+)  # fmt: skip
+_LEFT_OUT = re.compile(r"/auth/tokens|/hosts/[^/]+(/jobs|/domains|/devices|/attachments|/history)?$")
+_VARIES = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}(:[a-z0-9]+)?|compute-\d+")
+
+
+class _Death:
+    def __init__(self, directory: Path, last_words: int) -> None:
+        self._fault, self._passed = directory / "fault", directory / "passed"
+        self._last_words = last_words
+
+    def around(self, label: str, call: Callable[[], Any]) -> Any:
+        self._reached(f"before {label}")
+        result = call()
+        self._reached(f"after {label}")
+        return result
+
+    def _reached(self, label: str) -> None:
+        try:
+            wanted = self._fault.read_text()
+        except FileNotFoundError:
+            return
+        with self._passed.open("a") as passed:
+            passed.write(f"{label}\n")
+        if label == wanted:
+            self._fault.unlink(missing_ok=True)
+            os.write(self._last_words, label[:100].encode())
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+            signal.pause()  # the signal is for all threads; this one goes no further
+
+
+def install(directory: Path, last_words: int) -> None:
+    """From now on, in this process and those it forks."""
+    from moorage.agent.virt.simulated import SimulatedDriver
+    from moorage.jobs.hints import InProcessHints
+    from moorage.wire.transports import InProcessTransport, SocketTransport
+
+    death = _Death(directory, last_words)
+    for call in DRIVER_CALLS:
+        _watch(SimulatedDriver, call, death, lambda *_, call=call: call)
+    _watch(InProcessHints, "send", death, lambda queue: f"hint to {_named(queue)}")
+    for transport in (SocketTransport, InProcessTransport):
+        _watch(transport, "send", death, _request)
+
+
+def _request(method: str, path: str, *_: object) -> str | None:
+    path = path.partition("?")[0]
+    return None if method == "GET" or _LEFT_OUT.search(path) else f"{method} {_named(path)}"
+
+
+def _named(text: str) -> str:
+    return _VARIES.sub("*", text)
+
+
+def _watch(owner: type, name: str, death: _Death, label_of: Callable[..., str | None]) -> None:
+    inner = getattr(owner, name)
+
+    def watched(self: object, *arguments: Any, **named: Any) -> Any:
+        label = label_of(*arguments)
+        call = partial(inner, self, *arguments, **named)
+        return call() if label is None else death.around(label, call)
+
+    setattr(owner, name, watched)
+
+
+def passed(directory: Path) -> Iterator[str]:
+    """What was passed since the file was removed last, each once."""
+    path = directory / "passed"
+    yield from dict.fromkeys(path.read_text().splitlines()) if path.exists() else ()

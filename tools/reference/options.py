@@ -1,0 +1,41 @@
+"""docs/reference/options.md from `moorage.config`."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from moorage.config import Config
+from tools.reference.tables import code, heading, table
+
+WORDS = """
+Options stand in an INI file, `moorage.conf` in the state directory unless `--config` or `MOORAGE_CONFIG` name another
+one. `moorage config show` prints all of them with the values in force, `--defaults` a file to begin with. An option that
+there is not is an error at the start. Lists are comma separated, times are in seconds (`_s`) unless the name says
+otherwise.
+"""
+
+
+def page() -> str:
+    defaults = Config()
+    sections = [
+        field.name for field in dataclasses.fields(Config) if dataclasses.is_dataclass(getattr(defaults, field.name))
+    ]
+    return heading("Options", WORDS) + "".join(section(name, getattr(defaults, name)) for name in sections)
+
+
+def section(name: str, defaults: object) -> str:
+    return f"\n## [{name}]\n" + table(["option", "default", "what"], rows(defaults))
+
+
+def rows(defaults: object) -> Iterator[list[str]]:
+    for field in dataclasses.fields(defaults):  # type: ignore[arg-type] # an instance of a section's class
+        choices = field.metadata.get("choices", ())
+        allowed = f" One of {', '.join(map(code, choices))}." if choices else ""
+        yield [
+            code(field.name),
+            code(shown(getattr(defaults, field.name))),
+            f"{field.metadata['help'].replace('*', chr(92) + '*')}{allowed}",
+        ]
+
+
+def shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

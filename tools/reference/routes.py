@@ -1,0 +1,48 @@
+"""docs/reference/routes.md from the route tables of the services."""
+
+from collections.abc import Iterator
+
+from moorage.accelerator import routes as accelerator
+from moorage.compute import routes as compute
+from moorage.identity import routes as identity
+from moorage.images import routes as images
+from moorage.placement import routes as placement
+from moorage.reservation import routes as reservation
+from moorage.wire.app import ServiceApi
+from moorage.wire.call import Route
+from tools.reference.tables import code, heading, table
+
+WORDS = """
+Every path that is answered, with the microversions that have it and the policy rule that is asked (none: everybody may).
+Where answers differ from the peers' is in [Placement](../wire/differences.md), [Compute](../wire/compute.md) and
+[Reservations](../wire/reservation.md). `moorage:absent` are paths of the peer that answer, honestly, that this service
+has nothing there.
+"""
+SERVICES: list[ServiceApi] = [placement.API, compute.API, accelerator.API, reservation.API, images.API, identity.API]
+
+
+def page() -> str:
+    return heading("Routes", WORDS) + "".join(section(api) for api in SERVICES)
+
+
+def section(api: ServiceApi) -> str:
+    versions = "" if api.versions is None else f"\nMicroversions {api.versions.minimum} to {api.versions.maximum}.\n"
+    return f"\n## {api.name}\n{versions}" + table(["path", "methods", "microversions", "rule"], rows(api))
+
+
+def rows(api: ServiceApi) -> Iterator[list[str]]:
+    """One for each path, span of microversions and rule, in the order of the service's own table."""
+    merged: dict[tuple[str, str, str], list[str]] = {}
+    for route in api.routes:
+        merged.setdefault((route.path, span(route, api), route.rule or "none"), []).append(route.method)
+    for (path, versions, rule), methods in merged.items():
+        yield [code(path), " ".join(methods), versions, code(rule) if rule != "none" else rule]
+
+
+def span(route: Route, api: ServiceApi) -> str:
+    since, until = route.since, route.until
+    if api.versions is not None and since == api.versions.minimum:
+        since = None
+    if since and until:
+        return f"{since} to {until}"
+    return f"from {since}" if since else f"to {until}" if until else "all"
