@@ -184,6 +184,11 @@ class SchedulerOptions:
     weight_multipliers: str = option(
         "", "Weighers that count more, less or the other way round: ram=-1.0, soft_affinity=10. See the guide."
     )
+    filters: str = option(
+        "",
+        "Filters of other packages that a host must pass too, comma separated: names of entry points in the group "
+        "moorage.scheduler.filters. See the guide.",
+    )
     limit_tenants_to_placement_aggregate: bool = option(
         False, "Servers of a project go into the aggregates that name it as filter_tenant_id, where there are some."
     )

@@ -148,7 +148,8 @@ def environment(home: Path, clients: Clients) -> dict[str, str]:
 
 def up(there: World, *options: str) -> None:
     config = there.home / ".local" / "state" / "moorage" / "moorage.conf"
-    plane = PlaneProcess(config, "--port", str(free_port()), *options, home=there.home)
+    packages = there.shell.run('echo "$PYTHONPATH"')[1].strip()
+    plane = PlaneProcess(config, "--port", str(free_port()), *options, home=there.home, python_path=packages)
     there.planes.append(plane)
     plane.start()
 

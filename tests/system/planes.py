@@ -252,10 +252,14 @@ class VirtualPlane(PlaneClients):
 class PlaneProcess:
     """`moorage up` with the configuration file `config`, which the first start makes where it is not there."""
 
-    def __init__(self, config: Path, *options: str, program: Path = MOORAGE, home: Path | None = None) -> None:
-        """`program`: that of another installation. `home`: of another user than ours."""
+    def __init__(
+        self, config: Path, *options: str, program: Path = MOORAGE, home: Path | None = None, python_path: str = ""
+    ) -> None:
+        """`program`: that of another installation. `home`: of another user than ours. `python_path`: of more packages."""
         self.config = config
         self._own = {} if home is None else {"HOME": str(home)}
+        if python_path:
+            self._own["PYTHONPATH"] = python_path
         self._program = program
         self.state = config.parent
         self._options = options

@@ -106,6 +106,7 @@ class Asking:
             server.id, server.wanted_zone, host, not_hosts, found.beside, group,
             architecture(image_properties), hypervisor_type(image_properties),
             wanted_functions(flavor.extra_specs) or wanted_functions(_hints(image_properties)),
+            server.project_id, server.scheduler_hints, flavor.extra_specs,
         )  # fmt: skip
         devices = any(is_accelerator(name) for one in request.groups.values() for name in one.resources)
         meanings = _meanings(found.members)

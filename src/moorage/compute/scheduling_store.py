@@ -1,7 +1,7 @@
 """What the scheduler asks of the compute database: about few hosts, or about all by aggregates and by open jobs only."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -76,13 +76,21 @@ def views_of(
     found: dict[str, HostView] = {}
     for some in _chunks(roots):
         for row in connection.execute(_BY_ROOTS, {"roots": some}):
-            zone = (row.of_aggregate or {}).get(ZONE_KEY)
-            if zone or row.provider_uuid not in found:
-                found[row.provider_uuid] = host_view(
-                    row.name, row.provider_uuid, zone or DEFAULT_ZONE, row.hypervisor_type, row.cpu_info,
+            known, metadata = found.get(row.provider_uuid), row.of_aggregate or {}
+            if known is None:
+                known = found[row.provider_uuid] = host_view(
+                    row.name, row.provider_uuid, DEFAULT_ZONE, row.hypervisor_type, row.cpu_info,
                     is_up=is_up(row.forced_down, row.heartbeat_at), is_enabled=row.is_enabled,
                 )  # fmt: skip
+            if metadata:
+                found[row.provider_uuid] = _in_aggregate(known, metadata)
     return found
+
+
+def _in_aggregate(host: HostView, metadata: Mapping[str, str]) -> HostView:
+    """A host is in several aggregates, and what each of them says holds."""
+    values = {key: host.metadata.get(key, frozenset()) | {value} for key, value in metadata.items()}
+    return replace(host, zone=metadata.get(ZONE_KEY) or host.zone, metadata={**host.metadata, **values})
 
 
 def host_view(

@@ -176,7 +176,7 @@ class Searcher:
                 view = offers.views[root]
                 if view is None:
                     rejected[root] = ("is_known", UNKNOWN_HOST)
-                elif reason := rejects(view, wanted):
+                elif reason := rejects(view, wanted, self._options.filters):
                     rejected[view.name] = reason
                 else:
                     yield view, offers.of_host(root)
@@ -202,7 +202,7 @@ class Searcher:
         return [
             (number, one)
             for number, one in enumerate(alternates)
-            if (view := views[one.root_uuid]) and not rejects(view, wanted)
+            if (view := views[one.root_uuid]) and not rejects(view, wanted, self._options.filters)
         ]
 
     # ------------------------------------------------------------------------------------------ reasons

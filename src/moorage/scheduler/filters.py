@@ -1,9 +1,11 @@
 """What Placement cannot know of a host. A filter answers a reason against it, or None.
 
-Reasons name no host: they are counted, and the counts are shown to users.
+Reasons name no host: they are counted, and the counts are shown to users. Filters of other packages are found by
+`moorage.wiring.filters`; docs/guides/adding-a-filter.md tells how to write one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from moorage.scheduler.hosts import HostView, Wanted
 from moorage.scheduler.server_groups import objection
@@ -66,9 +68,14 @@ FILTERS: tuple[Filter, ...] = (
 )
 
 
-def rejects(host: HostView, wanted: Wanted, filters: Sequence[Filter] = FILTERS) -> tuple[str, str] | None:
-    """The first reason against `host`, and the name of the filter that gives it."""
-    for passes in filters:
+def rejects(
+    host: HostView, wanted: Wanted, more: Mapping[str, Filter] = MappingProxyType({})
+) -> tuple[str, str] | None:
+    """The first reason against `host`, and the name of the filter that gives it. `more`: other packages', asked last."""
+    for passes in FILTERS:
         if reason := passes(host, wanted):
             return passes.__name__, reason
+    for name, passes in more.items():
+        if reason := passes(host, wanted):
+            return name, reason
     return None

@@ -17,6 +17,7 @@ class HostView:
     is_enabled: bool
     hypervisor_type: str = ""
     architecture: str | None = None  #: of its processors, where it says
+    metadata: Mapping[str, frozenset[str]] = field(default_factory=dict)  #: {key: its values in the host's aggregates}
 
 
 @dataclass(frozen=True)
@@ -32,3 +33,7 @@ class Wanted:
     architecture: str | None = None  #: of the image
     hypervisor_type: str | None = None  #: that the image is made for
     functions: frozenset[str] = frozenset()  #: of accelerators, as `weighers.wanted_functions` finds them
+    #: For filters of other packages; ours go by what was made of them above.
+    project_id: str = ""
+    hints: Mapping[str, object] = field(default_factory=dict)
+    extra_specs: Mapping[str, str] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from moorage.scheduler.filters import Filter
 from moorage.scheduler.prefilters import AggregateRules
 
 
@@ -15,3 +16,4 @@ class SchedulerOptions:
     host_subset_size: int = 1  #: of so many best hosts one is taken at random
     multipliers: Mapping[str, float] = field(default_factory=dict)  #: {weigher: number}, where not the usual
     aggregates: AggregateRules = field(default_factory=AggregateRules)
+    filters: Mapping[str, Filter] = field(default_factory=dict)  #: {name: filter}, of other packages

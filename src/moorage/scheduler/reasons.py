@@ -71,7 +71,8 @@ class Reasons:
     def filter_counts(self) -> Sequence[tuple[str, int, int]]:
         """(filter, hosts before it, hosts after it) of those that took some away."""
         left, found = len(self.rejected) + len(self.refused_claims), []
-        for name in ("is_known", *(passes.__name__ for passes in FILTERS)):
+        ours, given = (passes.__name__ for passes in FILTERS), (by for by, _ in self.rejected.values())
+        for name in dict.fromkeys(("is_known", *ours, *sorted(given))):
             removed = sum(1 for by, _ in self.rejected.values() if by == name)
             if removed:
                 found.append((name, left, left - removed))

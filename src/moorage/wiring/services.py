@@ -208,10 +208,11 @@ def _compute_duties(
 
 
 def _scheduler(config: Config) -> "SchedulerOptions":
-    """Raises `StartError` for a multiplier that is none."""
+    """Raises `StartError` for a multiplier or a filter that is none."""
     from moorage.scheduler.options import SchedulerOptions
     from moorage.scheduler.prefilters import AggregateRules
     from moorage.scheduler.weighers import WEIGHERS
+    from moorage.wiring.filters import foreign_filters
 
     options = config.scheduler
     multipliers: dict[str, float] = {}
@@ -237,6 +238,7 @@ def _scheduler(config: Config) -> "SchedulerOptions":
             options.placement_aggregate_required_for_tenants,
             options.enable_isolated_aggregate_filtering,
         ),
+        filters=foreign_filters(config),
     )
 
 

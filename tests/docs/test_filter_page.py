@@ -1,0 +1,36 @@
+"""The page on adding a filter: its weigher is run as it stands there, and what it names of values is there.
+
+Its filter, its test and its package are installed and run by `tests/pages`.
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+
+from moorage.scheduler.hosts import HostView, Wanted
+from moorage.wiring.filters import GROUP
+
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "adding-a-filter.md"
+TEXT = PAGE.read_text()
+
+
+def named(kind):
+    """The fields that the table of `kind` has."""
+    rows = TEXT.partition(f"`moorage.scheduler.hosts.{kind.__name__}` |")[2].partition("\n\n")[0].splitlines()
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")}
+
+
+def test_the_tables_have_every_field():
+    for kind in (HostView, Wanted):
+        assert named(kind) == {field.name for field in dataclasses.fields(kind)}
+
+
+def test_the_group_of_entry_points_is_named():
+    assert f'[project.entry-points."{GROUP}"]' in TEXT
+
+
+def test_the_weigher_of_the_page_weighs(monkeypatch):
+    (code,) = re.findall(r"^```python weigher\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    names: dict = {}
+    exec(compile(code, f"{PAGE.name}: weigher", "exec"), names)
+    names["test_the_host_with_fewest_is_first"](monkeypatch)
