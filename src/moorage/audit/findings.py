@@ -18,6 +18,8 @@ from moorage.audit.model import (
     Picture,
     Provider,
 )
+from moorage.audit.places import listed, names_of, roots
+from moorage.audit.servers import disagreements
 from moorage.core.inventories import Inventory, faults_of
 from moorage.core.names import is_reservation_class, reservation_class, reservation_provider
 
@@ -59,6 +61,7 @@ def decide(picture: Picture, grace: timedelta) -> list[Finding]:
         ),
         *_incomplete_consumers(picture),
         *_lost_inventories(picture),
+        *disagreements(picture, grace),
     ]
     return sorted(found, key=lambda one: list(Kind).index(one.kind))
 
@@ -72,18 +75,6 @@ def _in_order(picture: Picture) -> list[Provider]:
 
 
 # --- providers --------------------------------------------------------------------------------------------------
-
-
-def roots(providers: Mapping[str, Provider]) -> dict[str, str]:
-    """{provider: the root that its parents lead to}; one in a loop, or below one, is its own."""
-    found: dict[str, str] = {}
-    for uuid in providers:
-        path, here = [uuid], uuid
-        while (parent := providers[here].parent_uuid) is not None and parent in providers and parent not in path:
-            path.append(parent)
-            here = parent
-        found[uuid] = uuid if parent in path else here
-    return found
 
 
 def _wrong_roots(picture: Picture) -> Iterator[Finding]:
@@ -169,7 +160,7 @@ def _inventory_findings(picture: Picture, provider: Provider) -> Iterator[Findin
             Kind.MISSING_INVENTORY,
             provider.uuid,
             provider.name,
-            f"{used[name]} {name} in use by {_listed(holders)}, and it offers none",
+            f"{used[name]} {name} in use by {listed(holders)}, and it offers none",
             f"nothing: offer {name} again, or move those servers",
             resource_class=name,
         )
@@ -271,7 +262,7 @@ def _unknown_consumer(picture: Picture, consumer: Consumer) -> Finding:
     return Finding(
         Kind.UNKNOWN_CONSUMER,
         consumer.uuid,
-        _where(picture, consumer),
+        names_of(picture, consumer.allocations),
         why,
         advice,
         None if has_device else Action.RELEASE,
@@ -288,20 +279,10 @@ def _incomplete_consumers(picture: Picture) -> Iterator[Finding]:
         yield Finding(
             Kind.INCOMPLETE_CONSUMER,
             uuid,
-            _where(picture, consumer),
+            names_of(picture, consumer.allocations),
             "nobody said whose it is",
             "nothing: compute did not say" if owner is None else f"gives it to project {owner.project_id}",
             None if owner is None else Action.SET_OWNER,
             is_safe=owner is not None,
             owner=owner,
         )
-
-
-def _where(picture: Picture, consumer: Consumer) -> str:
-    names = sorted(picture.providers[uuid].name if uuid in picture.providers else uuid for uuid in consumer.allocations)
-    return _listed(names)
-
-
-def _listed(names: list[str], shown: int = 3) -> str:
-    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + rest

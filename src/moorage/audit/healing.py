@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
-from moorage.audit.model import Action, Consumer, Finding, Picture
-from moorage.audit.reading import Services, consumer_of, slots_of
+from moorage.audit.model import SERVER_TYPE, Action, Consumer, Finding, Picture
+from moorage.audit.reading import Services, consumer_of, server_of, slots_of
 from moorage.audit.receipt import Receipt
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
@@ -62,6 +62,7 @@ class Healer:
             Action.DROP_INVENTORY: self._drop_inventory,
             Action.MAKE_INVENTORY: self._make_inventory,
             Action.DELETE_PROVIDER: self._delete_provider,
+            Action.SET_HOLDING: self._set_holding,
         }[finding.action or Action.RELEASE]
         step = plan(picture, finding)
         if isinstance(step, str):
@@ -117,6 +118,28 @@ class Healer:
         owned = dataclasses.replace(seen, project_id=owner[0], user_id=owner[1])
         undo = _put(seen, generation=None if seen.generation is None else seen.generation + 1)
         return _Step(_holder(seen), (undo,), lambda: self._services.placement.hold(owned))
+
+    def _set_holding(self, picture: Picture, finding: Finding) -> _Step | str:
+        """What the server holds is what the finding says, if it, its host and its flavor are as they were."""
+        uuid, compute = finding.subject, self._services.compute
+        audited, holder = picture.consumers.get(uuid), self._services.placement.holder(uuid)
+        if (None if holder is None else consumer_of(holder)) != audited:
+            return "it changed meanwhile"
+        if compute is None or picture.compute is None or finding.holding is None:
+            return "compute is not there"
+        state, owner = server_of(compute.server_state(uuid)), compute.server_owner(uuid)
+        if owner is None or state is None or state != picture.compute.states[uuid]:
+            return "the server changed meanwhile"
+        if self._services.accelerators is not None and self._services.accelerators.requests(uuid):
+            return "an accelerator is attached to it now"
+        if holder is None:
+            holder = Holder(uuid, None, *owner, SERVER_TYPE, {}, self._clock.now())
+            undo = _request("DELETE", f"/allocations/{uuid}")
+        else:
+            gone = not finding.holding
+            undo = _put(holder, generation=None if gone or holder.generation is None else holder.generation + 1)
+        right = dataclasses.replace(holder, allocations=finding.holding)
+        return _Step(_holder(holder), (undo,), lambda: self._services.placement.hold(right))
 
     def _as_seen(self, audited: Consumer) -> Holder | str:
         """The consumer as it is, if it is as it was."""

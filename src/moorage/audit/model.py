@@ -64,6 +64,20 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """One that nothing is being done to, as far as its holdings go.
+
+    `wanted`: {class: units} of its flavor; without those of its device profile and of what else its host adds. None: it
+    cannot be read. `is_plain`: all of it, and each class from one provider.
+    """
+
+    node: str | None  #: hypervisor hostname
+    updated_at: datetime
+    wanted: Resources | None
+    is_plain: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Compute:
     """What compute knows. All that was there when Placement was read is in it, for it was asked afterwards."""
 
@@ -71,6 +85,10 @@ class Compute:
     migrations: frozenset[str]
     hypervisors: frozenset[str]  #: uuids, which are those of their providers
     owners: Mapping[str, Owner] = field(default_factory=dict)  # {server: whose it is}, where that was asked for
+    states: Mapping[str, Server] = field(default_factory=dict)  # {server: of those that can be judged}
+    nodes: Mapping[str, str] = field(default_factory=dict)  # {hypervisor hostname: uuid}
+    #: {server: hypervisor hostnames that it was evacuated from}: Nova takes its holdings there away when they are back
+    evacuated: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +108,7 @@ class Reservations:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`consumers` are those that need a closer look. A service that is None is not there: nothing is said about it."""
+    """`consumers` are those that need a closer look, and hold something. A service that is None is not there: nothing is said about it."""
 
     now: datetime
     providers: Mapping[str, Provider]
@@ -110,6 +128,10 @@ class Kind(StrEnum):
     OWNERLESS_INVENTORY = "inventory without lease"
     LOST_INVENTORY = "lease without inventory"
     WRONG_ROOT = "wrong root"
+    SERVER_WITHOUT_HOST = "server without host"
+    SERVER_WITHOUT_ALLOCATION = "server without allocation"
+    ALLOCATION_ELSEWHERE = "allocation elsewhere"
+    WRONG_AMOUNTS = "allocation other than flavor"
 
 
 class Action(StrEnum):
@@ -120,6 +142,7 @@ class Action(StrEnum):
     DROP_INVENTORY = "drop inventory"
     MAKE_INVENTORY = "make inventory"
     DELETE_PROVIDER = "delete provider"
+    SET_HOLDING = "set holding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +150,7 @@ class Finding:
     """`is_safe`: `--fix` does `action`; else only when the operator names `subject`, or, without an action, never."""
 
     kind: Kind
-    subject: str  #: uuid of the consumer or provider, or of the reservation that lost its own
+    subject: str  #: uuid of the consumer, server or provider, or of the reservation that lost its own
     where: str  #: for people
     why: str
     advice: str  #: what --fix does, or what the operator can do
@@ -136,3 +159,4 @@ class Finding:
     resource_class: str | None = None
     owner: Owner | None = None
     host: str | None = None  #: hypervisor hostname
+    holding: Mapping[str, Resources] | None = None  #: {provider uuid: what the server is to hold there}

@@ -6,22 +6,45 @@ had written it down in its own service before that, so it is there when that ser
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.audit import findings
-from moorage.audit.model import INCOMPLETE, Accelerators, Compute, Consumer, Owner, Picture, Provider, Reservations
-from moorage.compute.client import ComputeClient
+from moorage.audit import findings, servers
+from moorage.audit.model import (
+    INCOMPLETE,
+    Accelerators,
+    Compute,
+    Consumer,
+    Owner,
+    Picture,
+    Provider,
+    Reservations,
+    Server,
+)
+from moorage.compute.client import ComputeClient, ServerState
 from moorage.core.clock import Clock
-from moorage.core.errors import ConcurrentUpdate, NotFound
+from moorage.core.errors import ConcurrentUpdate, Invalid, NotFound
 from moorage.core.names import reservation_class, reservation_provider
 from moorage.placement.client import Holder, PlacementClient, ProviderState
 from moorage.placement.client import Provider as PlacementProvider
 from moorage.reservation.client import ReservationClient, ReservationView
+from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields, request_for
+
+#: Whatever a server's age, it is looked at again: how old is old enough is decided later.
+NO_TIME = timedelta(0)
 
 SHARING_TRAIT, DEVICE_TRAIT = "MISC_SHARES_VIA_AGGREGATE", "OWNER_CYBORG"
 
 #: Types of reservations whose slots are inventories while they run.
 _WITH_SLOTS = ("virtual:instance", "flavor:instance", "resource:any")
+
+#: Statuses of servers that hold, with nothing done to them, what they are to hold. Not those that are being made, are
+#: waiting for somebody's word after a move, or of which the cell says nothing.
+_AT_REST = frozenset({"ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "RESCUE", "SHELVED"})
+#: And those that hold nothing, if they are on no host.
+_WITHOUT_HOST = frozenset({"ERROR", "SHELVED_OFFLOADED"})
+#: After one of these Nova's host has nothing of the servers that were evacuated from it.
+_EVACUATED_AND_CLEAN = frozenset({"completed", "error", "failed", "cancelled"})
 
 #: How often a provider is read again that changed between two of its readings.
 ATTEMPTS = 5
@@ -60,7 +83,8 @@ def read(services: Services, clock: Clock, progress: Progress, *, by_tree: bool 
         else _reservations(services.reservations, services.placement),
     )
     providers |= _looked_at_again(services.placement, picture)
-    wanted = findings.suspects(picture)
+    picture = replace(picture, providers=providers)
+    wanted = findings.suspects(picture) | servers.doubtful(picture, NO_TIME)
     if may_be_incomplete:
         wanted = frozenset(consumer for provider in providers.values() for consumer in provider.held)
     consumers: dict[str, Consumer] = {}
@@ -71,7 +95,6 @@ def read(services: Services, clock: Clock, progress: Progress, *, by_tree: bool 
         progress("consumers", done, len(wanted))
     return replace(
         picture,
-        providers=providers,
         consumers=consumers,
         compute=_with_owners(picture.compute, services.compute, consumers),
     )
@@ -167,9 +190,48 @@ def _provider(placement: PlacementClient, provider: PlacementProvider) -> Provid
 
 
 def _compute(compute: ComputeClient) -> Compute:
+    # A server that appears on a host later is too young to be judged; one that is gone with its host is not listed.
+    nodes = compute.hypervisor_ids()
     # A migration that ends gives its allocations back to the server: asked for first, it is in one of the two.
-    migrations = compute.migration_ids()
-    return Compute(frozenset(compute.server_ids()), frozenset(migrations), frozenset(compute.hypervisor_ids()))
+    migrations = compute.migrations()
+    found = compute.server_states()
+    evacuated: dict[str, frozenset[str]] = {}
+    for one in migrations:
+        if one.type == "evacuation" and one.status not in _EVACUATED_AND_CLEAN and one.source_node is not None:
+            evacuated[one.server_id] = evacuated.get(one.server_id, frozenset()) | {one.source_node}
+    states = {uuid: server_of(state) for uuid, state in found.items()}
+    return Compute(
+        frozenset(found),
+        frozenset(one.uuid for one in migrations),
+        frozenset(nodes.values()),
+        states={uuid: server for uuid, server in states.items() if server is not None},
+        nodes=nodes,
+        evacuated=evacuated,
+    )
+
+
+def server_of(state: ServerState | None) -> Server | None:
+    """None for one that cannot be judged now."""
+    if state is None or state.task is not None:
+        return None
+    if state.status not in (_WITHOUT_HOST if state.node is None else _AT_REST):
+        return None
+    flavor = state.flavor
+    fields = FlavorFields(
+        flavor.vcpus, flavor.ram_mb, flavor.disk_gb, flavor.ephemeral_gb, flavor.swap_mb, flavor.extra_specs
+    )
+    try:
+        request = request_for(fields)
+    except Invalid:
+        return Server(state.node, state.updated_at, None, is_plain=False)
+    wanted: dict[str, int] = {}
+    for group in request.groups.values():
+        for name, units in group.resources.items():
+            wanted[name] = wanted.get(name, 0) + units
+    if not state.has_image:  # its disk may be a volume, which no host holds
+        wanted.pop("DISK_GB", None)
+    is_plain = set(request.groups) == {""} and PROFILE_KEY not in flavor.extra_specs and state.has_image
+    return Server(state.node, state.updated_at, wanted, is_plain)
 
 
 def _with_owners(

@@ -6,6 +6,7 @@ addresses the root of the service: paths begin with ``/v2.1``.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ _EVENTS = "2.82"
 #: From here on a group has one policy.
 _GROUPS = "2.64"
 _PAGE = 500
+_NODE = "OS-EXT-SRV-ATTR:hypervisor_hostname"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,28 @@ class Server:
     flavor_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a server is, where, and of what flavor. `flavor` is what it was when the server got it (its id is not told)."""
+
+    id: str
+    status: str
+    task: str | None
+    node: str | None  #: hypervisor hostname
+    updated_at: datetime
+    flavor: Flavor
+    has_image: bool  #: False: it may boot from a volume
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    uuid: str
+    server_id: str
+    type: str
+    status: str
+    source_node: str | None
+
+
 @dataclass(frozen=True)
 class Aggregate:
     id: int
@@ -96,9 +120,10 @@ class ComputeClient(HostJobsClient):
             return None
         return next((_hypervisor(row) for row in found if row["hypervisor_hostname"] == name), None)
 
-    def hypervisor_ids(self) -> set[str]:
-        """Of all: uuids, which are those of their resource providers."""
-        return {str(row["id"]) for row in self._rows("/v2.1/os-hypervisors", "hypervisors")}
+    def hypervisor_ids(self) -> dict[str, str]:
+        """{hypervisor hostname: uuid} of all; the uuids are those of their resource providers."""
+        rows = self._rows("/v2.1/os-hypervisors", "hypervisors")
+        return {row["hypervisor_hostname"]: str(row["id"]) for row in rows}
 
     def hosts_up(self) -> dict[str, bool]:
         """{name of a compute service's host: it lives and takes servers}"""
@@ -187,9 +212,15 @@ class ComputeClient(HostJobsClient):
         wanted = {"host": host, "all_tenants": "true"}
         return [_server(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)]
 
-    def server_ids(self) -> set[str]:
-        """Of all projects."""
-        return {row["id"] for row in self._rows("/v2.1/servers", "servers", {"all_tenants": "true"})}
+    def server_states(self) -> dict[str, ServerState | None]:
+        """{server: its state} of all projects; None where its cell does not answer, or of who may not see its host."""
+        rows = self._rows("/v2.1/servers/detail", "servers", {"all_tenants": "true"})
+        return {row["id"]: _server_state(row) for row in rows}
+
+    def server_state(self, server_id: str) -> ServerState | None:
+        """None also where there is no such server."""
+        answer = self._http.answer("GET", f"/v2.1/servers/{_quoted(server_id)}", version=_EVERYWHERE, accept=(404,))
+        return None if answer.status == 404 else _server_state(decode(answer)["server"])
 
     def server_owner(self, server_id: str) -> tuple[str, str] | None:
         """(project, user); None where there is no such server."""
@@ -206,12 +237,12 @@ class ComputeClient(HostJobsClient):
         answer = self._http.answer("GET", path, version=_EVERYWHERE, accept=(404,))
         return None if answer.status == 404 else str(decode(answer)["server"]["name"])
 
-    def migration_ids(self) -> set[str]:
+    def migrations(self) -> list[Migration]:
         """Migrations are consumers while they last; a compute service that does not migrate has none."""
         try:
-            return {str(row["uuid"]) for row in self._rows("/v2.1/os-migrations", "migrations")}
+            return [_migration(row) for row in self._rows("/v2.1/os-migrations", "migrations")]
         except NotFound:
-            return set()
+            return []
 
     def _rows(
         self, path: str, key: str, wanted: Mapping[str, str] | None = None, version: str = _EVERYWHERE
@@ -386,6 +417,28 @@ def _flavor(row: Mapping[str, Any]) -> Flavor:
 def _server(row: Mapping[str, Any]) -> Server:
     return Server(
         row["id"], row["name"], row["tenant_id"], row["status"], row.get("OS-EXT-SRV-ATTR:host"), row["flavor"]["id"]
+    )
+
+
+def _server_state(row: Mapping[str, Any]) -> ServerState | None:
+    if "flavor" not in row or _NODE not in row:
+        return None
+    # Embedded in its server a flavor has no id, and no word of its access.
+    flavor = {"id": "", "name": row["flavor"]["original_name"], "OS-FLV-EXT-DATA:ephemeral": row["flavor"]["ephemeral"]}
+    return ServerState(
+        row["id"],
+        row["status"],
+        row["OS-EXT-STS:task_state"],
+        row[_NODE],
+        datetime.fromisoformat(row["updated"] or row["created"]),
+        _flavor({"extra_specs": {}, "os-flavor-access:is_public": True, **row["flavor"], **flavor}),
+        bool(row["image"]),
+    )
+
+
+def _migration(row: Mapping[str, Any]) -> Migration:
+    return Migration(
+        str(row["uuid"]), row["instance_uuid"], row["migration_type"], row["status"], row.get("source_node")
     )
 
 

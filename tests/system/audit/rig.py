@@ -1,5 +1,6 @@
 """A whole plane under a virtual clock, the audit's way into it, and the faults that are put into it."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -130,16 +131,35 @@ class AuditedPlane(VirtualPlane):
         assert self.server(server)["status"] == "ACTIVE"
         return server
 
+    def running_lease(self, amount: int) -> tuple[str, str]:
+        """(the lease, its reservation), on compute-1."""
+        self.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+        lease = self.create_lease(start=self.clock.now() + GRACE, end=self.clock.now() + 99 * GRACE, amount=amount)
+        self.run_until(self.clock.now() + 2 * GRACE)
+        assert self.lease(lease)["status"] == "ACTIVE"
+        return lease, self.reservation_id(lease)
+
     @contextmanager
-    def broken(self, *statements: str):
+    def broken(self, *statements: str, service: str = "placement"):
         """What no API does: rows changed by hand, as after a restored backup or a fault of ours."""
-        engine = open_engine(f"sqlite:///{self.directory}/plane/placement.db")
+        engine = open_engine(f"sqlite:///{self.directory}/plane/{service}.db")
         try:
             with write(engine) as connection:
-                log = changes.Log(connection, self.clock.now())
+                log = changes.Log(connection, self.clock.now()) if service == "placement" else None
                 for statement in statements:
                     connection.execute(text(statement))
-                log.add([documents.EVERYTHING])
+                if log is not None:
+                    log.add([documents.EVERYTHING])
             yield
         finally:
             engine.dispose()
+
+
+def undo(plane: AuditedPlane, receipt: str) -> None:
+    """As the guide says: the requests of the receipt, the newest step first."""
+    steps = [entry for line in receipt.splitlines() if "undo" in (entry := json.loads(line))]
+    for step in reversed(steps):
+        for request in step["undo"]:
+            plane.placement.request(
+                request["method"], request["path"], json=request["body"], version=request["microversion"]
+            )

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.findings import capacity, decide, roots, suspects, too_young
+from moorage.audit.findings import capacity, decide, suspects, too_young
 from moorage.audit.model import (
     INCOMPLETE,
     Accelerators,
@@ -18,6 +18,7 @@ from moorage.audit.model import (
     Provider,
     Reservations,
 )
+from moorage.audit.places import roots
 from moorage.placement.client import Inventory
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)

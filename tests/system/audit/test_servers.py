@@ -1,0 +1,167 @@
+"""Servers, their hosts and what they hold, on a whole plane: made to disagree, found, mended, and undone by the receipt."""
+
+import json
+from uuid import uuid4
+
+import pytest
+
+from moorage.audit.model import Kind
+from moorage.core.names import reservation_class
+from tests.system.audit.rig import AuditedPlane, undo
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def plane(tmp_path):
+    with AuditedPlane(tmp_path) as plane:
+        yield plane
+
+
+def second_host(plane) -> str:
+    """A hypervisor whose agent said once that it is there; its provider."""
+    uuid = plane.provider("compute-2", str(uuid4()))
+    for name, total in (("VCPU", 8), ("MEMORY_MB", 4096), ("DISK_GB", 100)):
+        plane.offer(uuid, name, total)
+    plane.services.compute.register_host(
+        "compute-2", provider_uuid=uuid, hypervisor_type="QEMU", hypervisor_version=1, host_ip="192.0.2.2", vcpus=8,
+        memory_mb=4096, local_gb=100, devices=0,
+    )  # fmt: skip
+    return uuid
+
+
+def hold(plane, server: str, allocations: dict[str, dict[str, int]]) -> None:
+    """What no program of ours writes."""
+    body = plane.placement.get(f"/allocations/{server}")
+    rows = {provider: {"resources": resources} for provider, resources in allocations.items()}
+    plane.placement.request("PUT", f"/allocations/{server}", json=body | {"allocations": rows})
+
+
+def holding(plane, server: str) -> dict[str, dict[str, int]]:
+    return {provider: row["resources"] for provider, row in plane.held(server).items()}
+
+
+def test_a_server_without_allocation_gets_what_its_flavor_says(plane):
+    server = plane.new_server()
+    right = holding(plane, server)
+    assert right
+    plane.placement.request("DELETE", f"/allocations/{server}")
+    assert plane.audit() == [], "it may just be moving"
+    plane.pass_grace()
+    (found,) = plane.audit()
+    assert (found.kind, found.subject, found.where) == (Kind.SERVER_WITHOUT_ALLOCATION, server, "compute-1")
+    (outcome,) = plane.fix([found])
+    assert outcome.is_done
+    assert holding(plane, server) == right
+    assert plane.placement.get(f"/allocations/{server}")["project_id"] == plane.server(server)["tenant_id"]
+    assert plane.audit() == []
+    undo(plane, plane.receipt_path.read_text())
+    assert holding(plane, server) == {}
+
+
+def test_a_server_of_a_reservation_gets_a_slot_of_it_again(plane):
+    reservation = plane.running_lease(2)[1]
+    server = plane.create_server(flavor=reservation)
+    plane.settle()
+    right = holding(plane, server)
+    plane.placement.request("DELETE", f"/allocations/{server}")
+    plane.pass_grace()
+    (outcome,) = plane.fix(plane.audit())
+    assert outcome.is_done
+    assert holding(plane, server) == right
+    assert right[plane.services.placement.provider_by_name("blazar_compute-1").uuid] == {
+        reservation_class(reservation): 1
+    }
+
+
+def test_an_allocation_on_another_host_comes_to_the_servers_own_only_by_name(plane):
+    server, other = plane.new_server(), second_host(plane)
+    right = holding(plane, server)
+    hold(plane, server, {other: {"VCPU": 1, "MEMORY_MB": 64}})
+    plane.pass_grace()
+    found = plane.audit()
+    assert [(one.kind, one.subject) for one in found] == [(Kind.ALLOCATION_ELSEWHERE, server)]
+    assert found[0].why == "it is on compute-1, and holds something on compute-2"
+    assert plane.fix(found) == []
+    plane.receipt_path.unlink()
+    (outcome,) = plane.fix(found, server)
+    assert outcome.is_done
+    assert holding(plane, server) == right
+    assert plane.audit() == []
+    undo(plane, plane.receipt_path.read_text())
+    assert holding(plane, server) == {other: {"VCPU": 1, "MEMORY_MB": 64}}
+
+
+def test_other_amounts_than_the_flavors_are_set_right_only_by_name(plane):
+    server = plane.new_server()
+    right = holding(plane, server)
+    hold(plane, server, {plane.host: {"VCPU": 2, "MEMORY_MB": 64}})
+    plane.pass_grace()
+    (found,) = plane.audit()
+    assert (found.kind, found.why) == (
+        Kind.WRONG_AMOUNTS, "it holds 0 DISK_GB in place of 1, 2 VCPU in place of 1",
+    )  # fmt: skip
+    (outcome,) = plane.fix([found], server)
+    assert outcome.is_done
+    assert holding(plane, server) == right
+    assert plane.audit() == []
+
+
+def test_a_server_that_holds_something_and_is_on_no_host_is_released_only_by_name(plane):
+    server = plane.create_server(flavor=plane.create_flavor("big", **{"resources:CUSTOM_ACCELERATOR_FPGA": "99"}))
+    plane.settle()
+    assert plane.server(server)["status"] == "ERROR"
+    plane.take(server, plane.host, {"VCPU": 1})
+    plane.pass_grace()
+    found = plane.audit()
+    assert [(one.kind, one.subject) for one in found] == [(Kind.ALLOCATION_ELSEWHERE, server)]
+    (outcome,) = plane.fix(found, server)
+    assert outcome.is_done
+    assert plane.held(server) == {}
+    undo(plane, plane.receipt_path.read_text())
+    assert holding(plane, server) == {plane.host: {"VCPU": 1}}
+
+
+def test_a_server_on_a_host_that_is_not_there_is_told(plane):
+    server = plane.new_server()
+    plane.pass_grace()
+    with plane.broken("UPDATE servers SET host = 'compute-9'", service="compute"):
+        found = plane.audit()
+    assert [(one.kind, one.subject, one.where, one.action) for one in found] == [
+        (Kind.SERVER_WITHOUT_HOST, server, "compute-9", None)
+    ]
+
+
+@pytest.mark.parametrize("moment", ["server", "holding"])
+def test_what_changes_while_it_is_mended_is_left_alone(plane, moment):
+    server = plane.new_server()
+    plane.placement.request("DELETE", f"/allocations/{server}")
+    plane.pass_grace()
+    found = plane.audit()
+
+    def stop() -> None:
+        plane.compute.request("POST", f"/servers/{server}/action", json={"os-stop": None})
+
+    if moment == "server":
+        stop()
+        expected = "left alone: the server changed meanwhile"
+    else:
+        plane.before["PUT", "placement", f"/allocations/{server}"] = lambda: plane.take(server, plane.host, {"VCPU": 3})
+        expected = "left alone: it changed meanwhile"
+    (outcome,) = plane.fix(found)
+    assert outcome.text.startswith(expected)
+    assert holding(plane, server) == ({} if moment == "server" else {plane.host: {"VCPU": 3}})
+    ended = [
+        entry["done"] for line in plane.receipt_path.read_text().splitlines() if "done" in (entry := json.loads(line))
+    ]
+    assert ended == [False]
+
+
+def test_a_server_that_is_being_moved_is_not_judged(plane):
+    server, other = plane.new_server(), second_host(plane)
+    hold(plane, server, {plane.host: {"VCPU": 1}, other: {"VCPU": 1}})
+    plane.pass_grace()
+    with plane.broken("UPDATE servers SET task_state = 'migrating'", service="compute"):
+        assert plane.audit() == []
+    with plane.broken("UPDATE servers SET task_state = NULL", service="compute"):
+        assert [one.kind for one in plane.audit()] == [Kind.ALLOCATION_ELSEWHERE]
