@@ -75,7 +75,7 @@ def test_operators_see_hosts_and_projects_over_time(booked, tab, look, what):
 
 def test_a_quarter_is_accessible(booked, tab, look):
     tab.goto("/ui/calendar?days=90")
-    look(tab, "calendar-90", themes=("light",))
+    look(tab, "calendar-90")
 
 
 def test_a_pool_is_the_hosts_that_answer_a_query_and_a_bad_query_is_said(booked, tab):
@@ -163,6 +163,64 @@ def test_the_next_time_is_found_and_taken(booked, tab):
     tab.wait_for_url("**/ui/leases/*-*")
 
 
+def test_a_found_time_is_held_and_made_a_lease(booked, tab, look):
+    tab.goto(f"/ui/leases/new?name=held&start_date={field(at(60))}&end_date={field(at(60, 4))}&memory_mb=64&disk_gb=1")
+    tab.get_by_role("button", name="Find the next time").click()
+    look(tab, "lease-offers")
+    tab.get_by_role("button", name="Hold it").first.click()
+    tab.wait_for_url("**/ui/leases/holds/*")
+    tab.get_by_text("Before the end").click()
+    tab.get_by_label("Snapshots of its servers").check()
+    look(tab, "hold")
+    tab.get_by_role("link", name="Holds").click()
+    expect(tab.get_by_role("button", name="Let it go")).to_have_count(1)
+    look(tab, "holds")
+    tab.get_by_role("link", name=f"{at(60):%Y-%m-%d}").click()
+    tab.get_by_label("Name").fill("from a hold")
+    tab.get_by_text("Before the end").click()
+    tab.get_by_label("Snapshots of its servers").check()
+    tab.get_by_role("button", name="Make it a lease").click()
+    expect(tab.get_by_role("heading", name="from a hold")).to_be_visible()
+    expect(tab.get_by_text("Snapshot of its servers")).to_be_visible()
+    look(tab, "lease-before-end")
+    tab.get_by_role("link", name="Change or extend").click()
+    expect(tab.get_by_label("Snapshots of its servers")).to_be_checked()
+
+
+def test_a_lease_is_made_again_and_again(booked, tab, look):
+    tab.goto(f"/ui/leases/new?name=lab&start_date={field(at(65))}&end_date={field(at(65, 4))}&memory_mb=64&disk_gb=1")
+    tab.get_by_text("Again and again").click()
+    tab.get_by_label("Times", exact=True).fill("3")
+    tab.get_by_role("button", name="Check without reserving").click()
+    expect(tab.get_by_role("status")).to_contain_text("That is the first of 3")
+    look(tab, "lease-series")
+    tab.get_by_role("button", name="Reserve").click()
+    expect(tab.get_by_role("status")).to_contain_text("3 leases are made")
+    expect(tab.get_by_role("link", name="lab 3/3")).to_be_visible()
+    look(tab, "leases-made")
+
+
+def test_a_maintenance_names_who_is_in_the_way(booked, tab, look):
+    make(booked, "in the way of repairs", at(70), at(71), user="demo")
+    tab.goto("/ui/leases")
+    tab.get_by_role("link", name="Maintenance").click()
+    tab.get_by_label("Name").fill("new disks")
+    tab.get_by_label("Start, UTC").fill(field(at(70, 6)))
+    tab.get_by_label("End, UTC").fill(field(at(70, 9)))
+    tab.get_by_label("Hosts").fill("compute-1")
+    tab.get_by_role("button", name="Who would be touched?").click()
+    expect(tab.get_by_role("link", name="in the way of repairs")).to_be_visible()
+    look(tab, "maintenance")
+    tab.get_by_label("Start, UTC").fill(field(at(72, 6)))
+    tab.get_by_label("End, UTC").fill(field(at(72, 9)))
+    tab.get_by_role("button", name="Take the hosts").click()
+    expect(tab.get_by_role("heading", name="new disks")).to_be_visible()
+    tab.get_by_text("Cancel", exact=True).click()
+    tab.get_by_role("button", name="Cancel it: it will not begin").click()
+    tab.wait_for_url("**/ui/leases")
+    expect(tab.get_by_role("link", name="new disks")).to_have_count(0)
+
+
 def lease_free(booked) -> int:
     """CPUs of the host."""
     return booked.plane.reservation.get("/v1/os-hosts")["hosts"][0]["vcpus"]
@@ -197,18 +255,22 @@ def drag(tab, source, target):
         step()
 
 
-def test_dragging_the_end_of_a_bar_changes_the_lease_after_a_look(booked, tab):
+@pytest.mark.parametrize("days", [1, -1], ids=["longer", "shorter"])
+def test_dragging_the_end_of_a_bar_changes_the_lease_after_a_look(booked, tab, days):
     lease = make(booked, "dragged", at(20, 0), at(22, 0))
     booked.plane.settle()
     tab.goto(f"/ui/calendar?start={at(19):%Y-%m-%d}&days=7")
-    pull(tab, lease, days=1, edge=True)
+    pull(tab, lease, days=days, edge=True)
     tab.wait_for_url("**/change?*")
     expect(tab.get_by_role("status")).to_contain_text("It would fit")
-    expect(tab.get_by_label("End, UTC")).to_have_value(field(at(23)))
+    expect(tab.get_by_label("Start, UTC")).to_have_value(field(at(20)))
+    expect(tab.get_by_label("End, UTC")).to_have_value(field(at(22 + days)))
     assert lease_of(booked, lease)["end_date"].startswith(f"{at(22):%Y-%m-%d}"), "a drag alone changes nothing"
     tab.get_by_role("button", name="Change it").click()
     tab.wait_for_url(f"**/ui/leases/{lease}")
-    assert lease_of(booked, lease)["end_date"].startswith(f"{at(23):%Y-%m-%d}")
+    changed = lease_of(booked, lease)
+    assert (changed["start_date"][:10], changed["end_date"][:10]) == (f"{at(20):%Y-%m-%d}", f"{at(22 + days):%Y-%m-%d}")
+    booked.client("admin", "reservation").request("DELETE", f"/v1/leases/{lease}")
 
 
 def test_dragging_a_bar_moves_a_lease_that_has_not_begun(booked, tab):
@@ -239,7 +301,7 @@ def test_changing_says_how_far_it_can_be_prolonged_and_what_is_in_the_way(booked
     booked.plane.settle()
     tab.goto(f"/ui/leases/{lease}/change")
     expect(tab.get_by_text(f"It can last until {at(43):%Y-%m-%d} 00:00")).to_be_visible()
-    look(tab, "lease-change", themes=("light",))
+    look(tab, "lease-change")
     tab.get_by_label("End, UTC").fill(field(at(43, 1)))
     tab.get_by_role("button", name="Change it").click()
     expect(tab.get_by_role("alert")).to_contain_text("0 fit")
@@ -254,6 +316,8 @@ def test_the_page_of_a_lease_follows_what_happens_and_ends_it(lab, booked, open_
     booked.plane.settle()
     tab.goto(f"/ui/leases/{lease}")
     expect(tab.locator("h1")).to_contain_text("PENDING")
+    expect(tab.locator("summary", has_text="Cancel")).to_be_visible()
+    expect(tab.get_by_role("button", name="End now")).to_have_count(0)
     booked.plane.run_until(at(0, 10))
     expect(tab.locator("h1")).to_contain_text("ACTIVE", timeout=60_000)
     expect(tab.get_by_role("listitem").filter(has_text="Start").first).to_contain_text("done")
@@ -264,9 +328,9 @@ def test_the_page_of_a_lease_follows_what_happens_and_ends_it(lab, booked, open_
     booked.plane.settle()
     expect(tab.locator("h1")).to_contain_text("TERMINATED", timeout=60_000)
     tab.get_by_text("Delete", exact=True).click()
-    tab.get_by_role("button", name="Delete it and what runs on it").click()
+    tab.get_by_role("button", name="Delete it from the list").click()
     tab.wait_for_url("**/ui/leases")
-    look(tab, "leases", themes=("light",))
+    look(tab, "leases")
 
 
 def test_a_lease_of_others_is_refused_with_a_page(booked, open_tab):

@@ -1,6 +1,6 @@
 """The form of a reservation: what was typed becomes the body of a request, and stays typed. Values only."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,6 +26,7 @@ DEFAULTS: Mapping[str, str] = {
     "resource_type": "virtual:instance", "amount": "1", "affinity": "", "vcpus": "2", "memory_mb": "4096", "disk_gb": "20",
     "min": "1", "max": "1", "resources": "VCPU=1\nMEMORY_MB=1024", "traits": "", "bitstream_id": "", "flavor_id": "",
     "resource_properties": "", "hypervisor_properties": "", "name": "", "start_date": "", "end_date": "",
+    "times": "1", "every_days": "7", "before_end_date": "", "snapshot": "", "emails": "", "webhooks": "",
 }  # fmt: skip
 
 _SHAPES = ("%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
@@ -33,21 +34,30 @@ _SHAPES = ("%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A lease that somebody wants. Without a start: now."""
+    """A lease that somebody wants. Without a start: now. More than one of `times` is a series."""
 
     name: str
     start: datetime | None
     end: datetime
     reservation: Mapping[str, Any]
+    before_end: Mapping[str, Any]  #: its keys of the body
+    times: int
+    every_days: int
 
     @property
     def body(self) -> dict[str, Any]:
+        """Of one lease: of a series the first."""
         return {
             "name": self.name,
             "start_date": "now" if self.start is None else api_date(self.start),
             "end_date": api_date(self.end),
             "reservations": [self.reservation],
+            **self.before_end,
         }
+
+    @property
+    def series_body(self) -> dict[str, Any]:
+        return {**self.body, "count": self.times, "every_days": self.every_days}
 
     def search(self, now: datetime, limit: int) -> dict[str, Any]:
         """The body of a search for offers: as long, not before its start."""
@@ -59,17 +69,75 @@ class Wish:
         }
         return body if self.start is None or self.start <= now else body | {"earliest_start": api_date(self.start)}
 
+    def hold_body(self, now: datetime) -> dict[str, Any]:
+        """Of a hold on an offer: at its start and no other. One of now is still one a minute later."""
+        body = self.search(now, 1)
+        del body["limit"]
+        return body | {"latest_start": body.get("earliest_start", api_date(now + timedelta(minutes=1)))}
+
 
 def wish(typed: Mapping[str, str], now: datetime) -> Wish:
     """Raises `Invalid` naming the field."""
+    start, end = period(typed, now)
+    name = typed.get("name", "") or "lease"
+    times, every_days = number(typed, "times", "Times"), number(typed, "every_days", "Every so many days")
+    if not times:
+        raise Invalid("Times: at least once")
+    return Wish(name, start, end, reservation(typed), before_end(typed), times, every_days)
+
+
+def period(typed: Mapping[str, str], now: datetime) -> tuple[datetime | None, datetime]:
+    """Raises `Invalid`."""
     start = date_of(typed.get("start_date", ""), "Start")
     end = date_of(typed.get("end_date", ""), "End")
     if end is None:
         raise Invalid("End: say when the lease ends")
     if end <= (start or now):
         raise Invalid("End: it must be after the start")
-    name = typed.get("name", "") or "lease"
-    return Wish(name, start, end, reservation(typed))
+    return start, end
+
+
+def before_end(typed: Mapping[str, str]) -> dict[str, Any]:
+    """``before_end_date`` and ``before_end_actions``, without what was left out. Raises `Invalid`."""
+    body: dict[str, Any] = {}
+    moment = date_of(typed.get("before_end_date", ""), "Before the end, when")
+    if moment is not None:
+        body["before_end_date"] = api_date(moment)
+    if wanted := actions(typed):
+        body["before_end_actions"] = wanted
+    return body
+
+
+def actions(typed: Mapping[str, str]) -> list[dict[str, str]]:
+    """As the API takes them."""
+    wanted = [{"action": "snapshot"}] if typed.get("snapshot") else []
+    wanted += [{"action": "email", "to": address} for address in typed.get("emails", "").split()]
+    wanted += [{"action": "webhook", "url": url} for url in typed.get("webhooks", "").split()]
+    return wanted
+
+
+def typed_actions(wanted: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """What the form shows of actions that a lease has."""
+    found = list(wanted)
+    return {
+        "snapshot": "1" if any(each["action"] == "snapshot" for each in found) else "",
+        "emails": "\n".join(each["to"] for each in found if each["action"] == "email"),
+        "webhooks": "\n".join(each["url"] for each in found if each["action"] == "webhook"),
+    }
+
+
+def maintenance(typed: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    """The body of a maintenance. Raises `Invalid`."""
+    start, end = period(typed, now)
+    hosts = list(dict.fromkeys(typed.get("hosts", "").replace(",", " ").split()))
+    if not hosts:
+        raise Invalid("Hosts: name at least one")
+    return {
+        "name": typed.get("name", "") or "maintenance",
+        "start_date": "now" if start is None else api_date(start),
+        "end_date": api_date(end),
+        "hosts": hosts,
+    }
 
 
 def reservation(typed: Mapping[str, str]) -> dict[str, Any]:

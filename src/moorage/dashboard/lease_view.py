@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from moorage.dashboard.calendar_view import moment
-from moorage.dashboard.lease_form import TYPES
+from moorage.dashboard.lease_form import TYPES, typed_actions
 
 #: {status: colour}
 COLOURS: Mapping[str, str] = {
     "ACTIVE": "good", "STARTING": "warn", "CREATING": "warn", "UPDATING": "warn", "TERMINATING": "warn",
-    "DELETING": "warn", "ERROR": "bad", "DONE": "good", "IN_PROGRESS": "warn",
+    "DELETING": "warn", "ERROR": "bad", "DONE": "good", "IN_PROGRESS": "warn", "trying": "warn", "done": "good", "failed": "bad",
 }  # fmt: skip
 
 _EVENTS = {
@@ -19,9 +19,19 @@ _EVENTS = {
     "update_lease": "Changed", "delete_lease": "Deleted",
 }  # fmt: skip
 _STATES = {"UNDONE": "to come", "IN_PROGRESS": "under way", "DONE": "done", "ERROR": "failed"}
+_ACTIONS = {"snapshot": "Snapshot of its servers", "email": "E-mail to", "webhook": "Webhook to"}
 _AFFINITIES = {None: "none", True: "affinity", False: "anti-affinity"}
 _MOVABLE = frozenset({"PENDING"})
-_ENDABLE = frozenset({"PENDING", "ACTIVE", "ERROR"})
+_CHANGEABLE = frozenset({"PENDING", "ACTIVE", "ERROR"})
+_ENDABLE = frozenset({"ACTIVE"})
+
+#: {status: (what taking the lease away is called, what the button says)}; of all others something may run.
+_REMOVALS: Mapping[str, tuple[str, str]] = {
+    "CREATING": ("Cancel", "Cancel it: it will not begin"),
+    "PENDING": ("Cancel", "Cancel it: it will not begin"),
+    "TERMINATED": ("Delete", "Delete it from the list"),
+}
+_REMOVAL = ("Delete", "Delete it and what runs on it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,18 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class EndAction:
+    """Something that is done before the end, and what has become of it."""
+
+    words: str
+    target: str
+    status: str
+    colour: str
+    attempts: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
     id: str
     name: str
@@ -46,8 +68,13 @@ class Shown:
     project_id: str
     degraded: bool
     reservations: Sequence[Held]
+    before_end: datetime | None
+    before_end_actions: Sequence[EndAction]
+    typed_actions: Mapping[str, str]  #: as the form has them
     can_move: bool  #: its start, too
     can_change: bool
+    can_end: bool
+    removal: tuple[str, str]
 
 
 def shown(lease: Mapping[str, Any]) -> Shown:
@@ -62,19 +89,42 @@ def shown(lease: Mapping[str, Any]) -> Shown:
         project_id=lease["project_id"],
         degraded=lease["degraded"],
         reservations=[_held(each) for each in lease["reservations"]],
+        before_end=next(
+            (moment(each["time"]) for each in lease["events"] if each["event_type"] == "before_end_lease"), None
+        ),
+        before_end_actions=[_action(each) for each in lease["before_end_actions"]],
+        typed_actions=typed_actions(lease["before_end_actions"]),
         can_move=status in _MOVABLE,
-        can_change=status in _ENDABLE,
+        can_change=status in _CHANGEABLE,
+        can_end=status in _ENDABLE,
+        removal=_REMOVALS.get(status, _REMOVAL),
+    )
+
+
+def _action(action: Mapping[str, Any]) -> EndAction:
+    kind, status = action["action"], action["status"]
+    target = action.get("to") or action.get("url") or ""
+    return EndAction(
+        _ACTIONS.get(kind, kind), target, status, COLOURS.get(status, ""), action["attempts"], action["error"]
     )
 
 
 def _held(reservation: Mapping[str, Any]) -> Held:
+    return Held(
+        reservation["id"], TYPES.get(reservation["resource_type"], reservation["resource_type"]), facts_of(reservation),
+        reservation["status"], reservation.get("amount") if reservation["resource_type"] != "physical:host" else None,
+    )  # fmt: skip
+
+
+def facts_of(reservation: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name, value) of what is asked for: of a reservation, or of a request for one, which may leave things out."""
     kind = reservation["resource_type"]
     facts: list[tuple[str, str]] = []
     if kind == "physical:host":
         facts.append(("Hosts", f"{reservation['min']} to {reservation['max']}"))
     else:
         facts.append(("Amount", str(reservation["amount"])))
-        facts.append(("Affinity", _AFFINITIES[reservation["affinity"]]))
+        facts.append(("Affinity", _AFFINITIES.get(reservation.get("affinity"), str(reservation.get("affinity")))))
     if kind == "virtual:instance":
         size = f"{reservation['vcpus']} VCPU, {reservation['memory_mb']} MB, {reservation['disk_gb']} GB disk"
         facts.append(("Each", size))
@@ -86,8 +136,25 @@ def _held(reservation: Mapping[str, Any]) -> Held:
             facts.append((words, str(reservation[key])))
     if reservation.get("missing_resources"):
         facts.append(("Missing", "hosts failed and there is no room elsewhere yet"))
-    amount = reservation.get("amount") if kind != "physical:host" else None
-    return Held(reservation["id"], TYPES.get(kind, kind), facts, reservation["status"], amount)
+    return facts
+
+
+@dataclass(frozen=True, slots=True)
+class HoldShown:
+    """Room that is kept for a while. `what`: (type in words, facts) of each reservation."""
+
+    id: str
+    start: datetime
+    end: datetime
+    expires_at: datetime
+    what: Sequence[tuple[str, Sequence[tuple[str, str]]]]
+
+
+def hold(document: Mapping[str, Any]) -> HoldShown:
+    return HoldShown(
+        document["id"], moment(document["start_date"]), moment(document["end_date"]), moment(document["expires_at"]),
+        [(TYPES.get(each["resource_type"], each["resource_type"]), facts_of(each)) for each in document["reservations"]],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,12 +37,15 @@ class Page:
 
 
 def error_page(error: MoorageError) -> Page:
-    """What, where, what to do. A refusal of a service keeps its status and its words."""
-    status = status_of(error)
-    message = words_of(error)
-    if isinstance(error, RemoteError):
-        status = error.status if 400 <= error.status < 500 else status
-    return trouble_page(status, message, error.error_code)
+    """What, where, what to do."""
+    return trouble_page(status_shown(error), words_of(error), error.error_code)
+
+
+def status_shown(error: MoorageError) -> int:
+    """A refusal of a service keeps its status."""
+    if isinstance(error, RemoteError) and 400 <= error.status < 500:
+        return error.status
+    return status_of(error)
 
 
 def words_of(error: MoorageError) -> str:

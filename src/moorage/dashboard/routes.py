@@ -2,7 +2,17 @@
 
 from collections.abc import Callable, Sequence
 
-from moorage.dashboard.handlers import calendar, explain, leases, provider_config, servers, session
+from moorage.dashboard.handlers import (
+    calendar,
+    explain,
+    holds,
+    leases,
+    maintenance,
+    provider_config,
+    reserving,
+    servers,
+    session,
+)
 from moorage.dashboard.handlers import map as map_pages
 from moorage.dashboard.service import Dashboard
 from moorage.dashboard.visit import Handler, page, plain_error
@@ -40,8 +50,14 @@ ROUTES: Sequence[Route[Dashboard]] = (
     _does("/theme", session.theme, is_public=True),
     _shows("/calendar", calendar.show),
     _shows("/leases", leases.index),
-    _shows("/leases/new", leases.ask_new),
-    _does("/leases/new", leases.new),
+    _shows("/leases/new", reserving.ask),
+    _does("/leases/new", reserving.answer),
+    _shows("/leases/holds", holds.index),
+    _shows("/leases/holds/{hold_id}", holds.show),
+    _does("/leases/holds/{hold_id}/lease", holds.lease),
+    _does("/leases/holds/{hold_id}/release", holds.release),
+    _shows("/leases/maintenance", maintenance.ask),
+    _does("/leases/maintenance", maintenance.answer),
     _shows("/leases/{lease_id}", leases.show),
     _shows("/leases/{lease_id}/change", leases.ask_change),
     _does("/leases/{lease_id}/change", leases.change),

@@ -84,3 +84,42 @@ def test_no_start_is_now():
 def test_what_makes_no_sense_is_named(typed, field):
     with pytest.raises(Invalid, match=f"^{field}"):
         body(**typed)
+
+
+def test_what_is_done_before_the_end_is_left_out_or_sent():
+    assert not {"before_end_date", "before_end_actions"} & body().keys()
+    asked = body(
+        before_end_date="2026-03-02T11:00", snapshot="1", emails=" a@b.test\nc@d.test ", webhooks="https://x.test/y"
+    )
+    assert (asked["before_end_date"], asked["before_end_actions"]) == (
+        "2026-03-02 11:00",
+        [{"action": "snapshot"}, {"action": "email", "to": "a@b.test"}, {"action": "email", "to": "c@d.test"},
+         {"action": "webhook", "url": "https://x.test/y"}],
+    )  # fmt: skip
+
+
+def test_actions_that_a_lease_has_come_back_as_they_were():
+    typed = {"snapshot": "1", "emails": "a@b.test\nc@d.test", "webhooks": "https://x.test/y"}
+    assert form.typed_actions(form.actions(typed)) == typed
+    assert form.typed_actions([]) == {"snapshot": "", "emails": "", "webhooks": ""}
+
+
+def test_a_series_is_the_first_lease_so_many_times():
+    wish = form.wish({**TYPED, "times": "3", "every_days": "14"}, NOW)
+    assert wish.series_body == {**body(), "count": 3, "every_days": 14}
+
+
+def test_a_hold_is_on_the_offer_and_nothing_else():
+    later = form.wish(TYPED, NOW).hold_body(NOW)
+    assert later == {"duration_minutes": 240, "reservations": [reservation()], "earliest_start": "2026-03-02 08:00",
+                     "latest_start": "2026-03-02 08:00"}  # fmt: skip
+    now = form.wish({**TYPED, "start_date": "2026-03-01T09:30"}, NOW).hold_body(NOW)
+    assert (now["latest_start"], "earliest_start" in now) == ("2026-03-01 09:31", False)
+
+
+def test_a_maintenance_is_of_hosts_by_name():
+    typed = {"name": "", "start_date": "", "end_date": "2026-03-02 12:00", "hosts": "b, a\n\nb"}
+    assert form.maintenance(typed, NOW) == {"name": "maintenance", "start_date": "now", "end_date": "2026-03-02 12:00",
+                                            "hosts": ["b", "a"]}  # fmt: skip
+    with pytest.raises(Invalid, match=r"^Hosts"):
+        form.maintenance({**typed, "hosts": "\n"}, NOW)

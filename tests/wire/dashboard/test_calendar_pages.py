@@ -134,3 +134,23 @@ def test_a_day_that_is_no_date_is_today(sign_in):
     site = sign_in("demo")
     for query in ("start=x&days=y&show=z", "start=9999-12-31&days=90", "start=0001-01-01"):
         assert site.get(f"/calendar?{query}").status_code == 200
+
+
+def test_a_lease_that_has_not_begun_is_cancelled_and_not_ended(sign_in):
+    site = sign_in("demo")
+    lease = make(site, "to come")
+    page = site.get(f"/leases/{lease}").text
+    assert "Cancel it: it will not begin" in page
+    assert "End now" not in page
+    assert "what runs on it" not in page
+    assert site.post(f"/leases/{lease}/delete").status_code == 303
+    assert site.get(f"/leases/{lease}").status_code == 404
+
+
+@pytest.mark.parametrize("tail", ["%3Fx=1", "%23x", "%252Ftimeline", "%2F%2E%2E"])
+def test_what_stands_for_an_id_in_an_address_leads_nowhere_else(sign_in, tail):
+    site = sign_in("demo")
+    lease = make(site, "one")
+    assert site.get(f"/leases/{lease}{tail}").status_code == 404
+    assert site.post(f"/leases/{lease}{tail}/delete").status_code == 404
+    assert site.get(f"/leases/{lease}").status_code == 200

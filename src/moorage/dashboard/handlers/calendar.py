@@ -6,7 +6,7 @@ from typing import Any
 from moorage.core.errors import MoorageError, NotFound, RemoteError, Unavailable
 from moorage.dashboard import calendar_view as view
 from moorage.dashboard.lease_form import api_date, field_date
-from moorage.dashboard.pages import Page
+from moorage.dashboard.pages import Page, words_of
 from moorage.dashboard.visit import Visit
 
 #: Hosts of one page, and leases that are looked at where they are shown by project.
@@ -42,7 +42,7 @@ def _room(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, Any]:
     except MoorageError as error:
         if not hosts_with:
             raise
-        trouble = _words(error)
+        trouble = words_of(error)
         calendar = {"capacity": {}, "busy": [], "leases": []}
     rows, more_classes = view.heat(calendar, shown)
     leases = [view.of_lease(lease) for lease in calendar["leases"]]
@@ -60,7 +60,7 @@ def _hosts(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, Any]:
     except MoorageError as error:
         if not hosts_with:
             raise
-        return {"tracks": [], "next_marker": None, "trouble": _words(error)}
+        return {"tracks": [], "next_marker": None, "trouble": words_of(error)}
     is_more = bool(hosts.get("hosts_links"))
     return {
         "tracks": view.of_hosts(hosts["hosts"], allocations, shown),

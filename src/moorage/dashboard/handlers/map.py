@@ -6,10 +6,9 @@ from urllib.parse import quote, urlencode
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
 from moorage.dashboard import map_view as view
 from moorage.dashboard.handlers.operators import only_admins
-from moorage.dashboard.pages import Page, words_of
+from moorage.dashboard.pages import Page, status_shown, words_of
 from moorage.dashboard.visit import Visit
 from moorage.wire.client import with_query
-from moorage.wire.errors import status_of
 
 #: Hosts on a page.
 LIMIT = 50
@@ -68,9 +67,8 @@ def tree(visit: Visit, uuid: str) -> Page:
     except (Invalid, NotFound, RemoteError) as error:
         if not typed:
             raise
-        status = error.status if isinstance(error, RemoteError) else status_of(error)
         values["trouble"] = words_of(error)
-        return Page("map_tree.html", "Map", values, status)
+        return Page("map_tree.html", "Map", values, status_shown(error))
     around = view.Around() if at else _around(visit, str(document["providers"][0]["name"]))
     root = view.tree(document, around)
     values |= {"at": at, "tree": root, "is_cut": document["is_cut"]}

@@ -1,0 +1,206 @@
+"""Series, holds, maintenance windows and what is done before the end, as a browser without scripts makes them."""
+
+import re
+from datetime import timedelta
+
+import pytest
+
+from tests.system.planes import VirtualPlane
+from tests.wire.dashboard.site import Site
+from tests.wire.dashboard.test_calendar_pages import SIZE
+
+PERIOD = {"start_date": "2026-03-09T08:00", "end_date": "2026-03-09T12:00"}
+TYPED = {**PERIOD, **SIZE, "resource_type": "virtual:instance"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def host(plane: VirtualPlane):
+    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+
+
+@pytest.fixture
+def leases(plane):
+    """{start: name} of the leases with such a word in their name."""
+
+    def found(word):
+        every = plane.reservation.get("/v1/leases")["leases"]
+        return {lease["start_date"][:16]: lease["name"] for lease in every if word in lease["name"]}
+
+    return found
+
+
+def the_id(answer, after: str) -> str:
+    assert answer.status_code == 303, answer.text
+    return re.fullmatch(rf"/ui{after}([0-9a-f-]{{36}})(\?.*)?", answer.headers["location"])[1]
+
+
+def actions(plane, lease_id):
+    lease = plane.reservation.get(f"/v1/leases/{lease_id}", version="1.1")["lease"]
+    when = next(event["time"] for event in lease["events"] if event["event_type"] == "before_end_lease")
+    return when[:16], [each["action"] for each in lease["before_end_actions"]]
+
+
+def test_a_series_is_made_by_the_form(sign_in, leases):
+    site = sign_in("demo")
+    checked = site.post("/leases/new", **TYPED, action="check", name="weekly", times="3", every_days="7").text
+    assert "That is the first of 3" in checked
+    assert leases("weekly") == {}
+    done = site.post("/leases/new", **TYPED, action="make", name="weekly", times="3", every_days="7")
+    assert (done.status_code, done.headers["location"]) == (303, "/ui/leases?made=3")
+    assert "3 leases are made" in site.get("/leases?made=3").text
+    assert leases("weekly") == {
+        "2026-03-09T08:00": "weekly 1/3", "2026-03-16T08:00": "weekly 2/3", "2026-03-23T08:00": "weekly 3/3"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"), [({"times": "101"}, "count must be"), ({"times": "0"}, "Times: at least once"),
+                        ({"times": "2", "every_days": "0"}, "every_days must be"), ({"every_days": "x"}, "Every so many days")],
+)  # fmt: skip
+def test_a_series_that_cannot_be_keeps_what_was_typed(sign_in, leases, typed, said):
+    answer = sign_in("demo").post("/leases/new", **{**TYPED, "name": "never", "action": "make", **typed})
+    assert answer.status_code == 400
+    assert said in answer.text
+    assert f'value="{typed.get("times", "1")}"' in answer.text
+    assert leases("never") == {}
+
+
+def test_a_number_of_leases_that_nobody_made_is_not_said(sign_in):
+    assert "are made" not in sign_in("demo").get("/leases?made=%3Cb%3E").text
+
+
+def hold(site, name="held"):
+    found = site.post("/leases/new", **TYPED, action="find", name=name).text
+    offer = re.search(r'name="hold" value="([^"]+)"', found)[1]
+    return offer, site.post("/leases/new", **TYPED, hold=offer, name=name)
+
+
+def test_a_found_time_is_held_and_becomes_a_lease(sign_in, plane):
+    site = sign_in("demo")
+    offer, answer = hold(site)
+    held = the_id(answer, "/leases/holds/")
+    assert offer == "2026-03-09T08:00|2026-03-09T12:00"
+    page = site.get(answer.headers["location"].removeprefix("/ui")).text
+    assert "It is yours until" in page
+    assert 'name="name" value="held"' in page
+    assert f"/ui/leases/holds/{held}" in site.get("/leases/holds").text
+    made = the_id(
+        site.post(f"/leases/holds/{held}/lease", name="from hold", before_end_date="2026-03-09T11:30", snapshot="1"),
+        "/leases/",
+    )
+    lease = plane.lease(made)
+    assert (lease["name"], lease["start_date"][:16], lease["end_date"][:16]) == (
+        "from hold", "2026-03-09T08:00", "2026-03-09T12:00"
+    )  # fmt: skip
+    assert actions(plane, made) == ("2026-03-09T11:30", ["snapshot"])
+    assert site.get(f"/leases/holds/{held}").status_code == 404
+    assert site.post(f"/leases/holds/{held}/lease", name="again").status_code == 404
+
+
+def test_a_time_of_now_is_held(sign_in):
+    site = sign_in("demo")
+    typed = {**TYPED, "start_date": "", "end_date": "2026-03-01T12:00"}
+    found = site.post("/leases/new", **typed, action="find").text
+    offer = re.search(r'name="hold" value="([^"]+)"', found)[1]
+    held = the_id(site.post("/leases/new", **typed, hold=offer), "/leases/holds/")
+    assert site.post(f"/leases/holds/{held}/release").status_code == 303
+
+
+def test_a_hold_is_let_go(sign_in):
+    site = sign_in("demo")
+    held = the_id(hold(site)[1], "/leases/holds/")
+    assert site.post(f"/leases/holds/{held}/release").headers["location"] == "/ui/leases/holds"
+    assert "Nothing is held" in site.get("/leases/holds").text
+
+
+def test_a_series_is_not_held(sign_in):
+    answer = sign_in("demo").post("/leases/new", **TYPED, hold="2026-03-09T08:00|2026-03-09T12:00", times="2")
+    assert answer.status_code == 400
+    assert "not a series" in answer.text
+
+
+def test_a_hold_of_others_is_none(sign_in):
+    admin = sign_in("admin")
+    held = the_id(hold(admin, "<b>secret</b>")[1], "/leases/holds/")
+    member = sign_in("demo")
+    assert "Nothing is held" in member.get("/leases/holds").text
+    assert member.get(f"/leases/holds/{held}").status_code == 404
+    for action in ("lease", "release"):
+        assert member.post(f"/leases/holds/{held}/{action}", name="mine").status_code == 404
+        assert member.post(f"/leases/holds/{held}/{action}", origin="https://evil.test").status_code == 403
+        assert member.post(f"/leases/holds/{held}/{action}", token="0" * 64).status_code == 403
+    assert "<b>secret" not in admin.get(f"/leases/holds/{held}?name=%3Cb%3Esecret").text
+    admin.post(f"/leases/holds/{held}/release")
+
+
+def test_a_hold_that_is_over_is_said(sign_in, plane):
+    site = sign_in("demo")
+    held = the_id(hold(site)[1], "/leases/holds/")
+    plane.clock.advance_to(plane.clock.now() + timedelta(minutes=11))
+    answer = site.post(f"/leases/holds/{held}/lease", name="late")
+    assert (answer.status_code, "It may have ended" in answer.text) == (404, True)
+
+
+def test_what_is_done_before_the_end_is_asked_for_shown_and_changed(sign_in, plane):
+    site = sign_in("demo")
+    made = the_id(
+        site.post("/leases/new", **TYPED, action="make", snapshot="1", before_end_date="2026-03-09T11:00"), "/leases/"
+    )
+    assert actions(plane, made) == ("2026-03-09T11:00", ["snapshot"])
+    page = site.get(f"/leases/{made}").text
+    assert "Snapshot of its servers" in page
+    assert "planned" in page
+    form = site.get(f"/leases/{made}/change").text
+    assert 'name="snapshot" value="1" checked' in form
+    assert 'name="before_end_date" type="datetime-local" value="2026-03-09T11:00"' in form
+    longer = {**PERIOD, "end_date": "2026-03-09T13:00", "snapshot": "1", "before_end_date": "2026-03-09T11:00"}
+    assert site.post(f"/leases/{made}/change", action="change", **longer).status_code == 303
+    assert actions(plane, made) == ("2026-03-09T12:00", ["snapshot"]), "it goes with the end"
+    off = {**PERIOD, "end_date": "2026-03-09T13:00", "snapshot": "", "before_end_date": "2026-03-09T12:30"}
+    assert site.post(f"/leases/{made}/change", action="change", **off).status_code == 303
+    assert actions(plane, made) == ("2026-03-09T12:30", [])
+
+
+def test_a_place_that_the_operator_does_not_allow_is_said_and_stays_typed(sign_in):
+    answer = sign_in("demo").post(
+        "/leases/new", **TYPED, action="make", webhooks="https://evil.test/<x>\nhttps://b.test"
+    )
+    assert answer.status_code == 400
+    assert "Webhooks may not go to https://evil.test" in answer.text
+    assert "https://evil.test/&lt;x&gt;\nhttps://b.test</textarea>" in answer.text.replace("\r", "")
+    answer = sign_in("demo").post("/leases/new", **TYPED, action="check", webhooks="https://hooks.test/")
+    assert "Webhooks may not go to https://hooks.test" in answer.text
+    answer = sign_in("demo").post("/leases/new", **TYPED, action="check", emails="a@b.test")
+    assert "sends no mail" in answer.text
+
+
+def test_a_maintenance_is_looked_at_refused_and_made(sign_in, plane):
+    site = sign_in("admin")
+    assert ">compute-1</textarea>" in site.get("/leases/maintenance?hosts=compute-1").text
+    in_the_way = the_id(sign_in("demo").post("/leases/new", **TYPED, action="make", name="<i>way</i>"), "/leases/")
+    typed = {"name": "disks", "start_date": "2026-03-09T06:00", "end_date": "2026-03-09T10:00", "hosts": "compute-1"}
+    seen = site.post("/leases/maintenance", **typed, action="check").text
+    assert f'<a href="/ui/leases/{in_the_way}">&lt;i&gt;way&lt;/i&gt;</a>' in seen
+    refused = site.post("/leases/maintenance", **typed, action="make")
+    assert (refused.status_code, in_the_way in refused.text) == (409, True)
+    free = {**typed, "start_date": "2026-04-09T06:00", "end_date": "2026-04-09T10:00"}
+    assert "Nobody: the hosts are free" in site.post("/leases/maintenance", **free, action="check").text
+    made = the_id(site.post("/leases/maintenance", **free, action="make"), "/leases/")
+    assert plane.lease(made)["reservations"][0]["resource_type"] == "physical:host"
+    unknown = site.post("/leases/maintenance", **{**free, "hosts": "no-such\n<b>"}, action="check")
+    assert (unknown.status_code, "no-such" in unknown.text, "<b>" in unknown.text) == (404, True, False)
+    assert "Hosts: name at least one" in site.post("/leases/maintenance", **{**free, "hosts": " "}, action="make").text
+
+
+def test_only_administrators_maintain(sign_in):
+    member = sign_in("demo")
+    typed = {**PERIOD, "hosts": "compute-1", "action": "make"}
+    assert member.get("/leases/maintenance").status_code == 403
+    assert member.post("/leases/maintenance", **typed).status_code == 403
+    assert "Maintenance" not in member.get("/leases").text
+    assert sign_in("admin").post("/leases/maintenance", **typed, origin="https://evil.test").status_code == 403
+
+
+def test_a_page_without_a_session_leads_to_the_sign_in(site: Site):
+    for path in ("/leases/holds", "/leases/maintenance"):
+        assert site.get(path).headers["location"].startswith("/ui/sign-in")
