@@ -321,6 +321,7 @@ def test_the_page_of_a_lease_follows_what_happens_and_ends_it(lab, booked, open_
     booked.plane.run_until(at(0, 10))
     expect(tab.locator("h1")).to_contain_text("ACTIVE", timeout=60_000)
     expect(tab.get_by_role("listitem").filter(has_text="Start").first).to_contain_text("done")
+    expect(tab.get_by_role("contentinfo")).to_contain_text(f"Now: {at(0, 10):%Y-%m-%d %H:%M}")
     tab.get_by_text("steps").nth(1).click()
     look(tab, "lease")
     booked.plane.run_until(at(0, 11))

@@ -14,6 +14,7 @@
       const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
       if (!answer.ok) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      document.querySelector("footer time")?.replaceWith(page.querySelector("footer time") ?? "");
       const fresh = page.getElementById(part.id);
       if (!fresh) return;
       details(part).forEach((old, number) => { const same = details(fresh)[number]; if (same && old.open) same.open = true; });
