@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from moorage.accelerator.custody import Record
 from moorage.accelerator.naming import spec_class
 from moorage.accelerator.reports import AttachmentReport, DeviceReport
 from moorage.jobs.over_http import HostJobsClient
+from moorage.wire.client import decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Deployable:
     num_accelerators: int
     rp_uuid: str | None
     bitstream_id: str | None
+    changed_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,16 @@ class AcceleratorRequest:
     hostname: str
     device_rp_uuid: str
     pci: Mapping[str, str]  #: domain, bus, device, function
+    profile: str | None  #: None: nobody asked for it here; it was plugged with its server, and its host told
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    address: str
+    state: str
+    deployable: str  #: its name
+    request_uuid: str | None
 
 
 class AcceleratorClient(HostJobsClient):
@@ -53,11 +66,25 @@ class AcceleratorClient(HostJobsClient):
 
     def deployables(self) -> list[Deployable]:
         body = self._http.get("/v2/deployables")
-        return [Deployable(**{name: row[name] for name in Deployable.__slots__}) for row in body["deployables"]]
+        return [_deployable(row) for row in body["deployables"]]
 
     def requests(self, instance_uuid: str | None = None) -> list[AcceleratorRequest]:
         body = self._http.get("/v2/accelerator_requests", params={"instance": instance_uuid})
         return [_request(row) for row in body["arqs"]]
+
+    def handles(self, host: str) -> list[Handle] | None:
+        """The attach handles of a host; None where the service is not ours and does not tell them."""
+        answer = self._http.answer("GET", "/moorage/v1/handles", params={"host": host}, accept=(404,))
+        if answer.status == 404:
+            return None
+        return [
+            Handle(row["handle"], row["state"], row["deployable"], row["request_uuid"])
+            for row in decode(answer)["handles"]
+        ]
+
+    def delete_requests_of(self, instance_uuid: str) -> None:
+        """As compute does when the server is deleted. Raises `Conflict` for those that were plugged with their server."""
+        self._http.request("DELETE", f"/v2/accelerator_requests?instance={quote(instance_uuid)}")
 
     def program(self, uuid: str, image_id: str, project_id: str) -> str | None:
         """Have a deployable carry an image that `project_id` may use; what it carries then. For administrators."""
@@ -101,6 +128,23 @@ class AcceleratorClient(HostJobsClient):
         return page
 
 
+def _deployable(row: Mapping[str, Any]) -> Deployable:
+    return Deployable(
+        uuid=row["uuid"],
+        name=row["name"],
+        device_id=row["device_id"],
+        num_accelerators=row["num_accelerators"],
+        rp_uuid=row["rp_uuid"],
+        bitstream_id=row["bitstream_id"],
+        changed_at=_changed_at(row),
+    )
+
+
+def _changed_at(row: Mapping[str, Any]) -> datetime:
+    moment = datetime.fromisoformat(row["updated_at"] or row["created_at"])
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def _request(row: Mapping[str, Any]) -> AcceleratorRequest:
     return AcceleratorRequest(
         uuid=row["uuid"],
@@ -109,6 +153,8 @@ def _request(row: Mapping[str, Any]) -> AcceleratorRequest:
         hostname=row["hostname"],
         device_rp_uuid=row["device_rp_uuid"],
         pci=row["attach_handle_info"],
+        profile=row["device_profile_name"],
+        changed_at=_changed_at(row),
     )
 
 

@@ -7,6 +7,7 @@ that service's own, and where it has been so for a while. Everything else is for
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
+from moorage.audit.devices import device_findings
 from moorage.audit.model import (
     MIGRATION_TYPE,
     SERVER_TYPE,
@@ -62,6 +63,7 @@ def decide(picture: Picture, grace: timedelta) -> list[Finding]:
         *_incomplete_consumers(picture),
         *_lost_inventories(picture),
         *disagreements(picture, grace),
+        *device_findings(picture, grace),
     ]
     return sorted(found, key=lambda one: list(Kind).index(one.kind))
 

@@ -63,6 +63,7 @@ class Healer:
             Action.MAKE_INVENTORY: self._make_inventory,
             Action.DELETE_PROVIDER: self._delete_provider,
             Action.SET_HOLDING: self._set_holding,
+            Action.FREE_DEVICES: self._free_devices,
         }[finding.action or Action.RELEASE]
         step = plan(picture, finding)
         if isinstance(step, str):
@@ -147,6 +148,20 @@ class Healer:
         if now is None:
             return "it holds nothing any more"
         return now if consumer_of(now) == audited else "it changed meanwhile"
+
+    def _free_devices(self, picture: Picture, finding: Finding) -> _Step | str:
+        """What was on them is gone then: nothing undoes it, and the receipt only says what there was."""
+        accelerators, compute = self._services.accelerators, self._services.compute
+        if accelerators is None or compute is None or compute.server_owner(finding.subject) is not None:
+            return "compute knows it now"
+        now = accelerators.requests(finding.subject)
+        known = () if picture.accelerators is None else picture.accelerators.requests
+        if {(one.uuid, one.changed_at) for one in now} != {
+            (one.uuid, one.changed_at) for one in known if one.server == finding.subject
+        }:
+            return "it changed meanwhile"
+        before = [{"uuid": one.uuid, "host": one.hostname, "provider": one.device_rp_uuid} for one in now]
+        return _Step({"requests": before}, (), lambda: accelerators.delete_requests_of(finding.subject))
 
     # --- providers ----------------------------------------------------------------------------------------------
 

@@ -75,6 +75,7 @@ class Server:
     updated_at: datetime
     wanted: Resources | None
     is_plain: bool
+    runs: bool = False  #: so it has the devices that it claimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,34 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
+class Deployable:
+    """`attached`: its handles that are attached, and no accelerator request has."""
+
+    uuid: str
+    name: str
+    provider_uuid: str | None
+    changed_at: datetime
+    attached: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorRequest:
+    """One that is bound, or is being bound. `is_made_here`: by the accelerator service, and not plugged with its server."""
+
+    uuid: str
+    server: str
+    provider_uuid: str
+    host: str
+    changed_at: datetime
+    is_made_here: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Accelerators:
     deployables: frozenset[str]  #: uuids of their providers
     instances: frozenset[str]  #: servers that an accelerator request is bound for
+    parts: tuple[Deployable, ...] = ()
+    requests: tuple[AcceleratorRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +158,10 @@ class Kind(StrEnum):
     SERVER_WITHOUT_ALLOCATION = "server without allocation"
     ALLOCATION_ELSEWHERE = "allocation elsewhere"
     WRONG_AMOUNTS = "allocation other than flavor"
+    DEVICE_WITHOUT_SERVER = "accelerator without server"
+    SERVER_WITHOUT_DEVICE = "server without accelerator"
+    HANDLE_WITHOUT_REQUEST = "handle without request"
+    DEVICE_WITHOUT_PROVIDER = "accelerator without provider"
 
 
 class Action(StrEnum):
@@ -143,6 +173,7 @@ class Action(StrEnum):
     MAKE_INVENTORY = "make inventory"
     DELETE_PROVIDER = "delete provider"
     SET_HOLDING = "set holding"
+    FREE_DEVICES = "free devices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +181,7 @@ class Finding:
     """`is_safe`: `--fix` does `action`; else only when the operator names `subject`, or, without an action, never."""
 
     kind: Kind
-    subject: str  #: uuid of the consumer, server or provider, or of the reservation that lost its own
+    subject: str  #: uuid of the consumer, server, provider or deployable, or of the reservation that lost its own
     where: str  #: for people
     why: str
     advice: str  #: what --fix does, or what the operator can do

@@ -12,9 +12,11 @@ from moorage.accelerator.client import AcceleratorClient
 from moorage.audit import findings, servers
 from moorage.audit.model import (
     INCOMPLETE,
+    AcceleratorRequest,
     Accelerators,
     Compute,
     Consumer,
+    Deployable,
     Owner,
     Picture,
     Provider,
@@ -41,10 +43,14 @@ _WITH_SLOTS = ("virtual:instance", "flavor:instance", "resource:any")
 #: Statuses of servers that hold, with nothing done to them, what they are to hold. Not those that are being made, are
 #: waiting for somebody's word after a move, or of which the cell says nothing.
 _AT_REST = frozenset({"ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "RESCUE", "SHELVED"})
+_RUNNING = frozenset({"ACTIVE", "PAUSED"})
 #: And those that hold nothing, if they are on no host.
 _WITHOUT_HOST = frozenset({"ERROR", "SHELVED_OFFLOADED"})
 #: After one of these Nova's host has nothing of the servers that were evacuated from it.
 _EVACUATED_AND_CLEAN = frozenset({"completed", "error", "failed", "cancelled"})
+
+#: A handle's state while a server has it.
+_ATTACHED = "attached"
 
 #: How often a provider is read again that changed between two of its readings.
 ATTEMPTS = 5
@@ -96,7 +102,7 @@ def read(services: Services, clock: Clock, progress: Progress, *, by_tree: bool 
     return replace(
         picture,
         consumers=consumers,
-        compute=_with_owners(picture.compute, services.compute, consumers),
+        compute=_with_owners(picture, services.compute, consumers),
     )
 
 
@@ -216,14 +222,14 @@ def server_of(state: ServerState | None) -> Server | None:
         return None
     if state.status not in (_WITHOUT_HOST if state.node is None else _AT_REST):
         return None
-    flavor = state.flavor
+    flavor, runs = state.flavor, state.status in _RUNNING
     fields = FlavorFields(
         flavor.vcpus, flavor.ram_mb, flavor.disk_gb, flavor.ephemeral_gb, flavor.swap_mb, flavor.extra_specs
     )
     try:
         request = request_for(fields)
     except Invalid:
-        return Server(state.node, state.updated_at, None, is_plain=False)
+        return Server(state.node, state.updated_at, None, is_plain=False, runs=runs)
     wanted: dict[str, int] = {}
     for group in request.groups.values():
         for name, units in group.resources.items():
@@ -231,27 +237,51 @@ def server_of(state: ServerState | None) -> Server | None:
     if not state.has_image:  # its disk may be a volume, which no host holds
         wanted.pop("DISK_GB", None)
     is_plain = set(request.groups) == {""} and PROFILE_KEY not in flavor.extra_specs and state.has_image
-    return Server(state.node, state.updated_at, wanted, is_plain)
+    return Server(state.node, state.updated_at, wanted, is_plain, runs)
 
 
-def _with_owners(
-    known: Compute | None, compute: ComputeClient | None, consumers: dict[str, Consumer]
-) -> Compute | None:
+def _with_owners(picture: Picture, compute: ComputeClient | None, consumers: Mapping[str, Consumer]) -> Compute | None:
     """Asked one by one: a list leaves out some that are there, such as servers that are deleted softly."""
+    known = picture.compute
     if known is None or compute is None:
         return known
-    owners = {}
-    for uuid, consumer in consumers.items():
-        is_suspect = uuid not in known.servers and uuid not in known.migrations
-        if (is_suspect or consumer.is_incomplete) and (owner := compute.server_owner(uuid)) is not None:
-            owners[uuid] = Owner(*owner)
+    asked = {uuid for uuid, consumer in consumers.items() if consumer.is_incomplete}
+    asked |= consumers.keys() - known.servers - known.migrations
+    if picture.accelerators is not None:
+        asked |= picture.accelerators.instances - known.servers
+    owners = {uuid: Owner(*owner) for uuid in sorted(asked) if (owner := compute.server_owner(uuid)) is not None}
     return replace(known, servers=known.servers | owners.keys(), owners=owners)
 
 
 def _accelerators(accelerators: AcceleratorClient) -> Accelerators:
+    requests = [one for one in accelerators.requests() if one.instance_uuid]
+    found = accelerators.deployables()
+    attached: dict[str, list[str]] = {}
+    for host in sorted({device.hostname for device in accelerators.devices()}):
+        handles = accelerators.handles(host)
+        if handles is None:
+            break
+        for handle in handles:
+            if handle.state == _ATTACHED and handle.request_uuid is None:
+                attached.setdefault(handle.deployable, []).append(handle.address)
     return Accelerators(
-        deployables=frozenset(one.rp_uuid for one in accelerators.deployables() if one.rp_uuid),
-        instances=frozenset(one.instance_uuid for one in accelerators.requests() if one.instance_uuid),
+        deployables=frozenset(one.rp_uuid for one in found if one.rp_uuid),
+        instances=frozenset(one.instance_uuid for one in requests),
+        parts=tuple(
+            Deployable(one.uuid, one.name, one.rp_uuid, one.changed_at, tuple(attached.get(one.name, ())))
+            for one in found
+        ),
+        requests=tuple(
+            AcceleratorRequest(
+                one.uuid,
+                one.instance_uuid,
+                one.device_rp_uuid,
+                one.hostname,
+                one.changed_at,
+                is_made_here=one.profile is not None,
+            )
+            for one in requests
+        ),
     )
 
 

@@ -143,15 +143,25 @@ def test_servers_that_something_is_done_to_are_not_judged(found):
     assert server_of(found) is None
 
 
+def test_what_is_off_does_not_run():
+    assert [server_of(state(status=one)).runs for one in ("ACTIVE", "PAUSED", "SHUTOFF", "SHELVED")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
 def test_what_a_flavor_says_is_summed_over_its_groups():
-    assert server_of(state()) == Server("one", NOW, {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 10}, is_plain=True)
+    assert server_of(state()) == Server(
+        "one", NOW, {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 10}, is_plain=True, runs=True
+    )
     in_parts = server_of(with_specs(**{"resources:VCPU": "0", "resources1:VCPU": "2", "resources:CUSTOM_A": "3"}))
     assert in_parts.wanted == {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 10, "CUSTOM_A": 3}
     assert not in_parts.is_plain
 
 
 def test_a_disk_that_may_be_a_volume_and_a_flavor_that_cannot_be_read_are_not_judged():
-    assert server_of(state(has_image=False)) == Server("one", NOW, {"VCPU": 2, "MEMORY_MB": 512}, is_plain=False)
+    assert server_of(state(has_image=False)) == Server(
+        "one", NOW, {"VCPU": 2, "MEMORY_MB": 512}, is_plain=False, runs=True
+    )
     odd = server_of(with_specs(**{"hw:cpu_policy": "nonsense"}))
     assert (odd.wanted, odd.is_plain) == (None, False)
     assert not server_of(with_specs(**{"accel:device_profile": "fpga"})).is_plain

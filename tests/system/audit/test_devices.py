@@ -1,0 +1,132 @@
+"""Accelerators, their requests and their providers, on a whole plane: made to disagree, found, and mended where it can be."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from moorage.audit.model import Kind
+from tests.system.audit.rig import AuditedPlane
+
+pytestmark = pytest.mark.slow
+
+#: Longer than an agent's periods on a virtual plane.
+DAY = timedelta(days=1, hours=1)
+GONE = "00000005-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def plane(tmp_path):
+    with AuditedPlane(tmp_path) as plane:
+        yield plane
+
+
+def kinds(found) -> list[tuple[Kind, str]]:
+    return [(one.kind, one.subject) for one in found]
+
+
+def fpga_server(plane) -> str:
+    server = plane.create_server(flavor=plane.create_fpga_flavor())
+    plane.settle()
+    assert plane.accelerators_of(server)
+    return server
+
+
+def bind(plane, instance: str) -> str:
+    """A request of a profile, bound for an instance as compute does it; its uuid."""
+    part = next(one for one in plane.services.accelerators.deployables() if "_R" in one.name)
+    trait = next(
+        name for name in plane.placement.get(f"/resource_providers/{part.rp_uuid}/traits")["traits"] if "REGION" in name
+    )
+    group = {"resources:CUSTOM_ACCELERATOR_FPGA": "1", f"trait:{trait}": "required"}
+    plane.accelerator.request("POST", "/device_profiles", json=[{"name": "p", "groups": [group]}])
+    made = plane.accelerator.request("POST", "/accelerator_requests", json={"device_profile_name": "p"})["arqs"][0]
+    where = {"hostname": "compute-1", "device_rp_uuid": part.rp_uuid, "instance_uuid": instance}
+    body = {made["uuid"]: [{"path": f"/{name}", "op": "add", "value": value} for name, value in where.items()]}
+    plane.accelerator.request("PATCH", "/accelerator_requests", json=body)
+    plane.settle()
+    assert plane.accelerator.get(f"/accelerator_requests/{made['uuid']}")["state"] == "Bound"
+    return made["uuid"]
+
+
+def test_accelerators_in_use_are_right(plane):
+    fpga_server(plane)
+    plane.pass_grace()
+    assert plane.audit() == []
+    assert plane.picture.accelerators.requests
+    assert plane.picture.accelerators.parts
+
+
+def test_devices_of_a_server_that_is_gone_are_given_back_only_by_name(plane):
+    request = bind(plane, GONE)
+    assert plane.audit() == [], "it may just be being made"
+    plane.pass_grace()
+    found = plane.audit()
+    assert kinds(found) == [(Kind.DEVICE_WITHOUT_SERVER, GONE)]
+    assert plane.fix(found) == []
+    plane.receipt_path.unlink()
+    (outcome,) = plane.fix(found, GONE)
+    assert outcome.is_done
+    about = json.loads(plane.receipt_path.read_text().splitlines()[0])
+    assert ([one["uuid"] for one in about["before"]["requests"]], about["undo"]) == ([request], [])
+    plane.settle()
+    assert plane.services.accelerators.requests() == []
+    assert {one.state for one in plane.services.accelerators.handles("compute-1")} == {"free"}
+    plane.pass_grace()
+    assert plane.audit() == []
+
+
+def test_devices_that_go_meanwhile_are_left_alone(plane):
+    bind(plane, GONE)
+    plane.pass_grace()
+    found = plane.audit()
+    plane.services.accelerators.delete_requests_of(GONE)
+    plane.settle()
+    (outcome,) = plane.fix(found, GONE)
+    assert outcome.text == "left alone: it changed meanwhile"
+
+
+def test_what_was_plugged_with_a_server_that_is_gone_is_for_people(plane):
+    server = fpga_server(plane)
+    plane.pass_grace()
+    with plane.broken(
+        "DELETE FROM actions",
+        "UPDATE servers SET deleted_at = created_at, vm_state = 'deleted'",
+        service="compute",
+    ):
+        found = plane.audit()
+    assert (Kind.DEVICE_WITHOUT_SERVER, server) in kinds(found)
+    about = {one.kind: one for one in found}
+    assert about[Kind.DEVICE_WITHOUT_SERVER].action is None
+    assert about[Kind.UNKNOWN_CONSUMER].action is None, "its device comes first"
+
+
+def test_requests_that_are_lost_show_at_the_server_and_at_the_handle(plane):
+    """As after a restored backup of the accelerator service, until hosts report again."""
+    server = fpga_server(plane)
+    plane.pass_grace()
+    with plane.broken("DELETE FROM accelerator_requests", service="accelerator"):
+        found = plane.audit()
+    part = next(one for one in plane.services.accelerators.deployables() if one.name == found[0].where)
+    assert kinds(found) == [(Kind.SERVER_WITHOUT_DEVICE, server), (Kind.HANDLE_WITHOUT_REQUEST, part.uuid)]
+    plane.run_until(plane.clock.now() + DAY)
+    assert plane.audit() == [], "as the findings say: the agent tells again"
+
+
+def test_deployables_whose_provider_is_gone(plane):
+    part = next(one for one in plane.services.accelerators.deployables() if "_R" in one.name)
+    plane.pass_grace()
+    plane.services.placement.delete_provider(part.rp_uuid)
+    found = plane.audit()
+    assert kinds(found) == [(Kind.DEVICE_WITHOUT_PROVIDER, part.uuid)]
+    assert found[0].why == f"its resource provider {part.rp_uuid} is gone"
+    plane.run_until(plane.clock.now() + DAY)
+    assert plane.audit() == [], "as the finding says: the agent makes it again"
+
+
+def test_a_service_that_tells_no_handles_is_read_without_them(plane):
+    fpga_server(plane)
+    plane.pass_grace()
+    plane.refused["accelerator"] = "/moorage/v1/handles"
+    with plane.broken("DELETE FROM accelerator_requests", service="accelerator"):
+        assert [one.kind for one in plane.audit()] == [Kind.SERVER_WITHOUT_DEVICE]

@@ -1,0 +1,88 @@
+"""Accelerators in small pictures; the same on a real plane is in tests/system/audit/test_devices.py."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.audit.findings import decide
+from moorage.audit.model import (
+    AcceleratorRequest,
+    Accelerators,
+    Action,
+    Compute,
+    Deployable,
+    Kind,
+    Picture,
+    Provider,
+    Server,
+)
+from moorage.core.inventories import Inventory
+
+NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+GRACE = timedelta(minutes=10)
+OLD = NOW - GRACE
+SERVER = Server("one", OLD, None, is_plain=False, runs=True)
+PART = Deployable("part", "one_card", "d", OLD)
+BOUND = AcceleratorRequest("arq", "s", "d", "one", OLD, is_made_here=True)
+HELD = {"s": {"CUSTOM_FPGA": 1}}
+
+
+def picture(part: Deployable = PART, request: AcceleratorRequest | None = BOUND, **more: object) -> Picture:
+    device = Provider("d", "one_card", "h", "h", {"CUSTOM_FPGA": Inventory(1)}, HELD, is_device=True)
+    requests = () if request is None else (request,)
+    instances = frozenset(one.server for one in requests)
+    return replace(
+        Picture(
+            NOW,
+            {"h": Provider("h", "one", None, "h"), "d": device},
+            {},
+            Compute(frozenset({"s"}), frozenset(), frozenset({"h"}), states={"s": SERVER}, nodes={"one": "h"}),
+            Accelerators(frozenset({"d"}), instances, (part,), requests),
+        ),
+        **more,
+    )
+
+
+def test_what_is_claimed_bound_and_attached_is_right():
+    assert decide(picture(), GRACE) == []
+
+
+@pytest.mark.parametrize(("is_made_here", "action"), [(True, Action.FREE_DEVICES), (False, None)])
+def test_devices_of_a_server_that_is_gone_are_freed_only_by_name_if_at_all(is_made_here, action):
+    gone = replace(BOUND, server="x", is_made_here=is_made_here)
+    found = next(one for one in decide(picture(request=gone), GRACE) if one.kind is Kind.DEVICE_WITHOUT_SERVER)
+    assert (found.subject, found.where, found.action, found.is_safe) == ("x", "one", action, False)
+    young = picture(request=replace(gone, changed_at=NOW - GRACE / 2))
+    assert Kind.DEVICE_WITHOUT_SERVER not in {one.kind for one in decide(young, GRACE)}
+
+
+def test_without_compute_nothing_is_said_of_servers_devices():
+    assert decide(picture(request=None, compute=None), GRACE) == []
+
+
+@pytest.mark.parametrize("request_", [None, replace(BOUND, provider_uuid="other")])
+def test_a_running_server_has_the_devices_that_it_holds(request_):
+    (found,) = decide(picture(request=request_), GRACE)
+    assert (found.kind, found.subject, found.where) == (Kind.SERVER_WITHOUT_DEVICE, "s", "one_card")
+    assert (found.action, found.why.split(",")[0]) == (None, "it runs and holds 1 CUSTOM_FPGA there")
+
+
+@pytest.mark.parametrize("server", [replace(SERVER, runs=False), replace(SERVER, updated_at=NOW - GRACE / 2)])
+def test_a_server_that_is_off_or_just_changed_may_hold_a_device_without_having_it(server):
+    whole = picture(request=None)
+    assert decide(replace(whole, compute=replace(whole.compute, states={"s": server})), GRACE) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"),
+    [
+        (replace(PART, attached=("0000:17:00.0",)), Kind.HANDLE_WITHOUT_REQUEST),
+        (replace(PART, provider_uuid="gone"), Kind.DEVICE_WITHOUT_PROVIDER),
+        (replace(PART, provider_uuid=None), Kind.DEVICE_WITHOUT_PROVIDER),
+    ],
+)
+def test_deployables(part, kind):
+    (found,) = decide(picture(part), GRACE)
+    assert (found.kind, found.subject, found.where, found.action) == (kind, "part", "one_card", None)
+    assert decide(picture(replace(part, changed_at=NOW - GRACE / 2)), GRACE) == []
