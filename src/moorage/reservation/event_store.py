@@ -73,11 +73,17 @@ _UNFINISHED = (
     select(events, leases.c.status.label("lease_status"), leases.c.start_date, leases.c.end_date)
     .join(leases, leases.c.id == events.c.lease_id)
     .where(events.c.status.in_(OPEN))
-    .order_by(events.c.time)
 )
-_DUE = _UNFINISHED.where(events.c.time <= bindparam("now"))
+# What a start waits for is at the latest of its own moment.
+_DUE = _UNFINISHED.where(events.c.time <= bindparam("now")).order_by(
+    events.c.time, case((events.c.event_type == EventType.START, 1), else_=0), events.c.id
+)
 # Nobody has begun what is still to come: of one status, so that the index has them in their order.
-_COMING = _UNFINISHED.where(events.c.status == EventStatus.UNDONE, events.c.time > bindparam("now")).limit(50)
+_COMING = (
+    _UNFINISHED.where(events.c.status == EventStatus.UNDONE, events.c.time > bindparam("now"))
+    .order_by(events.c.time)
+    .limit(50)
+)
 
 _CLAIM = (
     update(events)
@@ -161,11 +167,26 @@ def by_lease(connection: Connection, project_id: str | None = None) -> dict[str,
     return found
 
 
-def unfinished(connection: Connection, now: datetime) -> list[Unfinished]:
-    """Every event whose time has come and that is not finished, with the hosts of its lease."""
-    rows = connection.execute(_DUE, {"now": now}).all()
-    hosts = _hosts(connection, {row.lease_id for row in rows})
+def unfinished(connection: Connection, now: datetime, most: int | None = None) -> list[Unfinished]:
+    """Every event whose time has come and that is not finished, with the hosts of its lease.
+
+    `most`: the first so many, and behind them the others of their leases. Whether one of the first may run depends on
+    no other event.
+    """
+    rows = list(connection.execute(_DUE.limit(most), {"now": now}))
+    of_leases = {row.lease_id for row in rows}
+    if len(rows) == most:
+        known = {row.id for row in rows}
+        others = connection.execute(_DUE.where(events.c.lease_id.in_(of_leases)), {"now": now})
+        rows += [row for row in others if row.id not in known]
+    hosts = _hosts(connection, of_leases)
     return [_unfinished(row, hosts[row.lease_id]) for row in rows]
+
+
+def unfinished_of(connection: Connection, lease_id: str, now: datetime) -> list[Unfinished]:
+    """As `unfinished`, of one lease."""
+    rows = connection.execute(_DUE.where(events.c.lease_id == lease_id), {"now": now})
+    return [_unfinished(row, frozenset()) for row in rows]
 
 
 def coming(connection: Connection, now: datetime) -> list[Unfinished]:

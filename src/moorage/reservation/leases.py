@@ -253,7 +253,7 @@ class Leases:
     def _undo_creation(self, lease_id: str) -> None:
         """The failed creation has become a deletion; do it now if nobody else does."""
         with read(self._engine) as connection:
-            pending = [e for e in event_store.unfinished(connection, self._clock.now()) if e.lease_id == lease_id]
+            pending = event_store.unfinished_of(connection, lease_id, self._clock.now())
         for event in pending:
             if event.type is EventType.DELETE and (claim := self._operations.claim(event)):
                 self._operations.carry_out(claim)

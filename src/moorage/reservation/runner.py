@@ -28,6 +28,10 @@ RECHECK = timedelta(seconds=2)
 #: Events taken up in one tick; then the duty asks to be called again at once.
 MAX_EVENTS = 500
 
+#: Of what is due so many are read at first: a backlog of any length costs each of them as much. All are, where none of
+#: these may run.
+FIRST_READ = 2 * MAX_EVENTS
+
 
 class ReservationRunner:
     """`poll_s`: look at least so often, for events that other processes wrote without waking this one.
@@ -77,9 +81,14 @@ class ReservationRunner:
     def _turns(self, lost: Collection[str]) -> list[Unfinished]:
         """What may run now, in this order; what became of one does not bring another's turn forward."""
         now = self._clock.now()
-        with read(self._engine) as connection:
-            unfinished = event_store.unfinished(connection, now)
-        return [event for event in turn(unfinished, now).run if event.event_id not in lost]
+        for most in (FIRST_READ, None):
+            with read(self._engine) as connection:
+                unfinished = event_store.unfinished(connection, now, most)
+            mine = {event.event_id for event in unfinished[:most]}.difference(lost)
+            turns = [event for event in turn(unfinished, now).run if event.event_id in mine]
+            if turns or len(unfinished) < FIRST_READ:
+                break
+        return turns
 
     def _next_look(self) -> datetime | None:
         now = self._clock.now()

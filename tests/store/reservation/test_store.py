@@ -1,3 +1,4 @@
+import random
 from dataclasses import replace
 from datetime import timedelta
 
@@ -8,8 +9,10 @@ from moorage.db import migrations
 from moorage.db.transactions import read, write
 from moorage.reservation import event_store, host_store, property_store, store
 from moorage.reservation.event_store import Fenced, StepState
+from moorage.reservation.events import turn
 from moorage.reservation.model import (
     Allocation,
+    Event,
     EventStatus,
     EventType,
     LeaseStatus,
@@ -90,6 +93,44 @@ def test_several_slots_may_share_a_host(database, ids):
         assert host_store.usages_between(connection, [host_id], START, END, [lease.reservations[0].id]) == []
         hosts_of_start = event_store.unfinished(connection, START)[0].hosts
     assert hosts_of_start == {host_id}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_first_of_many_due_events_run_as_if_all_had_been_read(database, ids, seed):
+    """Back-to-back leases on common hosts; some are being deleted, some are claimed, some are tried again later."""
+    chance = random.Random(seed)
+    hosts = [add_host(database, f"compute-{number}") for number in (1, 2, 3)]
+    now = NOW + timedelta(hours=12)
+    with write(database) as connection:
+        for _ in range(30):
+            start = NOW + timedelta(hours=chance.randrange(8))
+            lease = new_lease(ids, start=start, end=start + timedelta(hours=chance.randint(1, 5)))
+            events = [
+                replace(
+                    each,
+                    status=chance.choice((EventStatus.UNDONE, EventStatus.IN_PROGRESS)),
+                    claim_until=chance.choice((None,) * 9 + (now + timedelta(minutes=1),)),
+                    retry_at=chance.choice((None,) * 5 + (now + timedelta(seconds=30),)),
+                )
+                for each in lease.events
+            ]
+            status = chance.choice((LeaseStatus.PENDING, LeaseStatus.ACTIVE, LeaseStatus.DELETING))
+            if status is LeaseStatus.DELETING:
+                moment = chance.choice((NOW - timedelta(days=9), lease.end_date))
+                events.append(Event(ids.uuid(), lease.id, EventType.DELETE, moment, EventStatus.UNDONE, NOW, None))
+            lease = replace(lease, status=status, events=tuple(events))
+            store.insert_lease(connection, lease)
+            host_store.insert_allocations(connection, slots(ids, lease, chance.choice(hosts), 1), NOW)
+    with read(database) as connection:
+        every = event_store.unfinished(connection, now)
+        would_run = [event.event_id for event in turn(every, now).run]
+        assert 5 < len(would_run) < len(every) / 2
+        for most in range(1, len(every) + 2):
+            found = event_store.unfinished(connection, now, most)
+            first = [event.event_id for event in found[:most]]
+            assert first == [event.event_id for event in every[:most]]
+            run = [event.event_id for event in turn(found, now).run if event.event_id in first]
+            assert run == [event_id for event_id in would_run if event_id in first]
 
 
 def test_an_event_is_claimed_once(database, ids):
