@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 
+from moorage.db.among import among
 from moorage.reservation.event_store import OPEN, Fenced, StepState
 from moorage.reservation.model import EVENT_STATES, EventStatus
 from moorage.reservation.steps import Step, StepKind
@@ -32,7 +33,7 @@ def hold(connection: Connection, held: Held, until: datetime) -> Held:
     try:
         _write(connection, held, {"claim_until": until})
     except Fenced:
-        mine = [connection.execute(select(events.c.id).where(which)).scalars() for which in _by_epoch(held)]
+        mine = [connection.execute(select(events.c.id).where(which)).scalars() for which in _by_epoch(connection, held)]
         return {event_id: held[event_id] for found in mine for event_id in found}
     return held
 
@@ -66,7 +67,7 @@ def insert_steps(connection: Connection, plans: Mapping[str, Sequence[Step]], no
 
 def steps_done(connection: Connection, held: Held, now: datetime, kind: StepKind | None = None) -> None:
     """Those of the events that were not, of one kind or of all."""
-    those = steps.c.event_id.in_(held) & (steps.c.state == StepState.UNDONE)
+    those = among(connection, steps.c.event_id, held) & (steps.c.state == StepState.UNDONE)
     if kind is not None:
         those &= steps.c.kind == kind
     connection.execute(update(steps).where(those).values(state=StepState.DONE, last_error=None, updated_at=now))
@@ -74,16 +75,17 @@ def steps_done(connection: Connection, held: Held, now: datetime, kind: StepKind
 
 def _write(connection: Connection, held: Held, values: Mapping[str, Any], *but: ColumnElement[bool]) -> None:
     written = sum(
-        connection.execute(update(events).where(which, *but).values(**values)).rowcount for which in _by_epoch(held)
+        connection.execute(update(events).where(which, *but).values(**values)).rowcount
+        for which in _by_epoch(connection, held)
     )
     if written != len(held):
         raise Fenced(f"{len(held) - written} of {len(held)} events are not held any more")
 
 
-def _by_epoch(held: Held) -> Iterator[ColumnElement[bool]]:
+def _by_epoch(connection: Connection, held: Held) -> Iterator[ColumnElement[bool]]:
     """What finds them: one condition for all that have the same epoch, as most have."""
     of_epoch: dict[int, list[str]] = defaultdict(list)
     for event_id, epoch in held.items():
         of_epoch[epoch].append(event_id)
     for epoch, ids in of_epoch.items():
-        yield and_(events.c.id.in_(ids), events.c.epoch == epoch)
+        yield and_(among(connection, events.c.id, ids), events.c.epoch == epoch)

@@ -12,9 +12,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, Update, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Update, bindparam, case, delete, func, insert, select, tuple_, update
 
 from moorage.core.errors import Conflict
+from moorage.db.among import among
+from moorage.db.types import UtcDateTime
 from moorage.reservation.events import Unfinished
 from moorage.reservation.model import EVENT_STATES, Event, EventStatus, EventType, LeaseStatus
 from moorage.reservation.steps import StepKind
@@ -75,8 +77,11 @@ _UNFINISHED = (
     .where(events.c.status.in_(OPEN))
 )
 # What a start waits for is at the latest of its own moment.
-_DUE = _UNFINISHED.where(events.c.time <= bindparam("now")).order_by(
-    events.c.time, case((events.c.event_type == EventType.START, 1), else_=0), events.c.id
+_ORDER = (events.c.time, case((events.c.event_type == EventType.START, 1), else_=0), events.c.id)
+_DUE = _UNFINISHED.where(events.c.time <= bindparam("now")).order_by(*_ORDER)
+_BEHIND = _DUE.where(
+    tuple_(*_ORDER)
+    > tuple_(bindparam("last_time", type_=UtcDateTime), bindparam("last_is_start"), bindparam("last_id"))
 )
 # Nobody has begun what is still to come: of one status, so that the index has them in their order.
 _COMING = (
@@ -153,7 +158,7 @@ def of_lease(connection: Connection, lease_id: str) -> list[Event]:
 def of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Event]]:
     """{lease id: its events}"""
     found: dict[str, list[Event]] = defaultdict(list)
-    for row in connection.execute(_ORDERED.where(events.c.lease_id.in_(ids))):
+    for row in connection.execute(_ORDERED.where(among(connection, events.c.lease_id, ids))):
         found[row.lease_id].append(_event(row))
     return found
 
@@ -176,9 +181,10 @@ def unfinished(connection: Connection, now: datetime, most: int | None = None) -
     rows = list(connection.execute(_DUE.limit(most), {"now": now}))
     of_leases = {row.lease_id for row in rows}
     if len(rows) == most:
-        known = {row.id for row in rows}
-        others = connection.execute(_DUE.where(events.c.lease_id.in_(of_leases)), {"now": now})
-        rows += [row for row in others if row.id not in known]
+        last = rows[-1]
+        behind = {"last_time": last.time, "last_is_start": int(last.event_type == EventType.START), "last_id": last.id}
+        others = _BEHIND.where(among(connection, events.c.lease_id, of_leases))
+        rows += connection.execute(others, {"now": now, **behind})
     hosts = _hosts(connection, of_leases)
     return [_unfinished(row, hosts[row.lease_id]) for row in rows]
 
@@ -384,7 +390,7 @@ def _hosts(connection: Connection, lease_ids: set[str]) -> dict[str, frozenset[i
         statement = (
             select(reservations.c.lease_id, computehost_allocations.c.compute_host_id)
             .join(computehost_allocations, computehost_allocations.c.reservation_id == reservations.c.id)
-            .where(reservations.c.lease_id.in_(lease_ids))
+            .where(among(connection, reservations.c.lease_id, lease_ids))
             .distinct()
         )
         for row in connection.execute(statement):

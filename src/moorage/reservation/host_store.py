@@ -22,6 +22,7 @@ from sqlalchemy import (
     update,
 )
 
+from moorage.db.among import among
 from moorage.db.rows import inserted_id
 from moorage.reservation import property_store
 from moorage.reservation.calendar import HostCapacity, Usage
@@ -160,7 +161,7 @@ def hostnames(connection: Connection, host_ids: Collection[int]) -> dict[int, st
     if not host_ids:
         return {}
     its = computehosts.c
-    rows = connection.execute(select(its.id, its.hypervisor_hostname).where(its.id.in_(list(host_ids))))
+    rows = connection.execute(select(its.id, its.hypervisor_hostname).where(among(connection, its.id, host_ids)))
     return {row.id: row.hypervisor_hostname for row in rows}
 
 
@@ -169,7 +170,7 @@ def services(connection: Connection, hostnames: Collection[str]) -> dict[str, st
     if not hostnames:
         return {}
     its = computehosts.c
-    wanted = its.hypervisor_hostname.in_(list(hostnames))
+    wanted = among(connection, its.hypervisor_hostname, hostnames)
     rows = connection.execute(select(its.hypervisor_hostname, its.service_name).where(wanted))
     return {row.hypervisor_hostname: row.service_name for row in rows}
 
@@ -281,7 +282,9 @@ def usages_between(
 def allocations_of(connection: Connection, reservation_ids: Collection[str]) -> list[Allocation]:
     if not reservation_ids:
         return []
-    rows = connection.execute(_ALLOCATIONS.where(computehost_allocations.c.reservation_id.in_(list(reservation_ids))))
+    rows = connection.execute(
+        _ALLOCATIONS.where(among(connection, computehost_allocations.c.reservation_id, reservation_ids))
+    )
     return [_allocation(row) for row in rows]
 
 

@@ -80,7 +80,7 @@ class ReservationRunner:
 
     def _turns(self, lost: Collection[str]) -> list[Unfinished]:
         """What may run now, in this order; what became of one does not bring another's turn forward."""
-        now = self._clock.now()
+        now, turns = self._clock.now(), list[Unfinished]()
         for most in (FIRST_READ, None):
             with read(self._engine) as connection:
                 unfinished = event_store.unfinished(connection, now, most)
