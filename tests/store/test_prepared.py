@@ -24,13 +24,14 @@ BOAT = sa.Table(
     sa.Column("afloat", sa.Boolean, nullable=False),
     sa.Column("crew", Json),
     sa.Column("launched_at", UtcDateTime),
+    sa.Column("depth_m", sa.Float),
     **TABLE_OPTIONS,
 )
 ADA = {
     "id": 1, "name": "Ada's 100% ä", "afloat": True, "crew": [["Eve", {"age": 7}], None],
-    "launched_at": datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
+    "launched_at": datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC), "depth_m": 1.5,
 }  # fmt: skip
-BOB = {"id": 2, "name": None, "afloat": False, "crew": None, "launched_at": None}
+BOB = {"id": 2, "name": None, "afloat": False, "crew": None, "launched_at": None, "depth_m": None}
 
 ALL = sa.select(BOAT).order_by(BOAT.c.id)
 SOME = ALL.where(BOAT.c.id.in_(bindparam("ids", expanding=True)), BOAT.c.id < bindparam("below"))

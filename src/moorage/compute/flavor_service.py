@@ -12,27 +12,27 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.prepared import Database
 from moorage.scheduler.flavor_resources import request_for
 from moorage.scheduler.known_specs import check_known
 
 
 class FlavorService:
     def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
-        self._engine = engine
+        self._database = Database(engine)
         self._clock = clock
         self._ids = ids
 
     def find(self, caller: Caller, is_public: bool | None) -> list[Flavor]:
         """By id. True: what the caller's project may use, as a member always gets it; None: all; False: private ones."""
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             if is_public or not _sees_all(caller):
                 return store.all_flavors(connection, visible_to=caller.project_id)
             found = store.all_flavors(connection)
         return found if is_public is None else [flavor for flavor in found if not flavor.is_public]
 
     def get(self, caller: Caller, flavor_id: str) -> Flavor:
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             return visible_flavor(connection, caller, flavor_id)
 
     def create(self, flavor: Flavor) -> Flavor:
@@ -46,7 +46,7 @@ class FlavorService:
                 raise Conflict(f"Flavor with name {flavor.name} already exists.")
             store.insert_flavor(connection, flavor, self._clock.now())
 
-        in_transaction(self._engine, work)
+        self._database.in_transaction(work)
         return flavor
 
     def describe(self, flavor_id: str, description: str | None) -> Flavor:
@@ -55,7 +55,7 @@ class FlavorService:
             store.set_description(connection, flavor_id, description)
             return replace(flavor, description=description)
 
-        return in_transaction(self._engine, work)
+        return self._database.in_transaction(work)
 
     def delete(self, flavor_id: str) -> None:
         """Servers keep their own copy of it."""
@@ -64,7 +64,7 @@ class FlavorService:
             if not store.delete_flavor(connection, flavor_id):
                 raise _no_flavor(flavor_id)
 
-        in_transaction(self._engine, work)
+        self._database.in_transaction(work)
 
     # ---------------------------------------------------------------------------------- extra specs
 
@@ -81,7 +81,7 @@ class FlavorService:
             request_for(fields_of(replace(flavor, extra_specs=together)))
             store.set_extra_specs(connection, flavor_id, together)
 
-        in_transaction(self._engine, work)
+        self._database.in_transaction(work)
 
     def remove_extra_spec(self, flavor_id: str, key: str) -> None:
         """Not checked: clients take several keys away one by one, and creating a server checks again."""
@@ -92,13 +92,13 @@ class FlavorService:
                 raise NotFound(f"Flavor {flavor_id} has no extra specs with key {key}.")
             store.set_extra_specs(connection, flavor_id, left)
 
-        in_transaction(self._engine, work)
+        self._database.in_transaction(work)
 
     # --------------------------------------------------------------------------------------- access
 
     def access(self, flavor_id: str) -> list[str]:
         """Projects that may use the private flavor."""
-        with read(self._engine) as connection:
+        with self._database.read() as connection:
             flavor = store.flavor(connection, flavor_id)
             if flavor is None:
                 raise _no_flavor(flavor_id)
@@ -118,7 +118,7 @@ class FlavorService:
             store.add_access(connection, flavor_id, project_id)
             return sorted([*before, project_id])
 
-        return in_transaction(self._engine, work)
+        return self._database.in_transaction(work)
 
     def remove_access(self, flavor_id: str, project_id: str) -> list[str]:
         def work(connection: Connection) -> list[str]:
@@ -128,7 +128,7 @@ class FlavorService:
                 raise NotFound(f"Flavor access not found for {flavor_id} / {project_id} combination.")
             return store.access(connection, flavor_id)
 
-        return in_transaction(self._engine, work)
+        return self._database.in_transaction(work)
 
 
 def _sees_all(caller: Caller) -> bool:

@@ -63,11 +63,11 @@ def all_flavors(connection: Connection, *, visible_to: str | None = None) -> lis
 
 
 def set_extra_specs(connection: Connection, flavor_id: str, extra_specs: Mapping[str, str]) -> None:
-    connection.execute(_UPDATE.values(extra_specs=dict(extra_specs)), {"of_id": flavor_id})
+    connection.execute(_UPDATE, {"of_id": flavor_id, "extra_specs": dict(extra_specs)})
 
 
 def set_description(connection: Connection, flavor_id: str, description: str | None) -> None:
-    connection.execute(_UPDATE.values(description=description), {"of_id": flavor_id})
+    connection.execute(_UPDATE, {"of_id": flavor_id, "description": description})
 
 
 def delete_flavor(connection: Connection, flavor_id: str) -> bool:
@@ -87,6 +87,6 @@ def remove_access(connection: Connection, flavor_id: str, project_id: str) -> bo
 
 
 def _flavor(row: Row[Any]) -> Flavor:
-    values = dict(row._mapping)
+    values = row._asdict()
     del values["created_at"]
     return Flavor(**values)

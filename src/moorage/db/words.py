@@ -23,6 +23,8 @@ Values = Mapping[str, Any]
 _STYLES = {"postgresql": "numeric_dollar", "mariadb": "format", "sqlite": "qmark"}
 #: The least bound of the three on the parameters of a statement is SQLite's, 32,766: one list and some more fit in.
 LONGEST_KEPT = 1 << 14
+#: PostgreSQL's number of a double: how floating numbers come, which only their conversion asks for.
+_FLOAT8 = 701
 
 
 def places_for(length: int) -> int:
@@ -108,7 +110,7 @@ class Words:
         ]
         columns = sql._result_columns or ()  # noqa: SLF001 - shown nowhere else for a statement that was not run
         self._row = namedtuple("_row", [column.keyname for column in columns]) if columns else None  # noqa: PYI024 - not known before
-        conversions = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
+        conversions = [column.type.dialect_impl(dialect).result_processor(dialect, _FLOAT8) for column in columns]
         self._conversions = [(index, convert) for index, convert in enumerate(conversions) if convert is not None]
 
     def placed(self, values: Values) -> list[object]:
