@@ -50,8 +50,3 @@ def test_what_is_not_there_is_a_page_that_says_so(tab, look):
     expect(tab.get_by_role("heading", name="Not Found")).to_be_visible()
     tab.troubles.clear()  # the browser reports a 404 as an error
     look(tab, "error")
-
-
-def test_the_first_page_is_accessible(tab, look):
-    tab.goto("/ui/")
-    look(tab, "first")

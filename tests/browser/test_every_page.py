@@ -1,0 +1,82 @@
+"""Every address that shows a page, in light and in dark: a new one without an example here fails."""
+
+from datetime import timedelta
+from socket import create_server
+
+import pytest
+from playwright.sync_api import expect
+
+from moorage.dashboard.routes import ROUTES
+from moorage.identity.embedded import credentials
+from moorage.wire.server import Server
+from moorage.wiring import build_plane
+from tests.conftest import START
+from tests.system.planes import write_config
+
+pytestmark = pytest.mark.slow
+
+PAGES = [route.path for route in ROUTES if route.method == "GET" and not route.path.startswith("/static")]
+
+
+@pytest.fixture(scope="module")
+def ids(lab):
+    """What stands for the variable parts of addresses: of a lease, a hold, a server with an FPGA, its card and its host."""
+    plane = lab.plane
+    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+    lease = plane.create_lease(start=START + timedelta(days=1), end=START + timedelta(days=2), amount=1)
+    size = {
+        "resource_type": "virtual:instance",
+        "vcpus": 1,
+        "memory_mb": 64,
+        "disk_gb": 1,
+        "amount": 1,
+        "resource_properties": "",
+    }
+    wanted = {"duration_minutes": 60, "reservations": [size]}
+    hold = plane.reservation.request("POST", "/v1/holds", json=wanted, version="1.1")["hold"]["id"]
+    server = plane.create_server(flavor=plane.create_fpga_flavor())
+    plane.settle()
+    return {
+        "/leases/{lease_id}": lease,
+        "/leases/{lease_id}/change": lease,
+        "/leases/holds/{hold_id}": hold,
+        "/map/{uuid}": plane.placement.get("/moorage/v1/trees")["trees"][0]["uuid"],
+        "/servers/{server_id}": server,
+        "/devices/{uuid}": plane.accelerator.get("/devices")["devices"][0]["uuid"],
+    }
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_accessible_in_light_and_in_dark(ids, open_tab, look, path):
+    tab = open_tab(None if path == "/sign-in" else "admin")
+    head, variable, tail = path.partition("{")
+    address = head + ids[path] + tail.partition("}")[2] if variable else path
+    answer = tab.goto(f"/ui{address}")
+    assert answer.status == 200
+    expect(tab.get_by_role("heading", level=1)).to_have_count(1)
+    assert tab.locator("[id]").evaluate_all("all => new Set(all.map(one => one.id)).size === all.length")
+    look(tab, "page" + path.replace("/", "-").replace("{", "").replace("}", ""))
+
+
+def test_the_first_page_where_there_is_no_service_says_what_is_missing(browser, look, tmp_path):
+    config = write_config(tmp_path, plane={"services": "identity,dashboard"})
+    plane = build_plane(config)
+    plane.prepare()
+    server = Server(plane.app, create_server(("127.0.0.1", 0)), threads=2)
+    server.start()
+    context = browser.new_context(
+        base_url=f"http://127.0.0.1:{server.address[1]}", viewport={"width": 1280, "height": 900}
+    )
+    try:
+        tab = context.new_page()
+        tab.troubles = []
+        tab.goto("/ui/")
+        tab.get_by_label("Name").fill("demo")
+        tab.get_by_label("Password").fill(credentials(config.state, "demo")[0])
+        tab.get_by_role("button", name="Sign in").click()
+        expect(tab.get_by_role("row", name="reservation")).to_contain_text("no: name it in [plane] services")
+        look(tab, "overview")
+    finally:
+        context.close()
+        server.stop(5.0)
+        plane.stop()
