@@ -20,10 +20,10 @@ PAGES = [route.path for route in ROUTES if route.method == "GET" and not route.p
 
 @pytest.fixture(scope="module")
 def ids(lab):
-    """What stands for the variable parts of addresses: of a lease, a hold, a server with an FPGA, its card and its host."""
+    """What stands for the variable parts of addresses: a lease that has begun, a hold, a server that found no host, a card."""
     plane = lab.plane
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
-    lease = plane.create_lease(start=START + timedelta(days=1), end=START + timedelta(days=2), amount=1)
+    lease = plane.create_lease(start=START, end=START + timedelta(days=2), amount=1)
     size = {
         "resource_type": "virtual:instance",
         "vcpus": 1,
@@ -34,7 +34,7 @@ def ids(lab):
     }
     wanted = {"duration_minutes": 60, "reservations": [size]}
     hold = plane.reservation.request("POST", "/v1/holds", json=wanted, version="1.1")["hold"]["id"]
-    server = plane.create_server(flavor=plane.create_fpga_flavor())
+    server = plane.create_server(flavor=plane.create_flavor("small"))
     plane.settle()
     return {
         "/leases/{lease_id}": lease,
@@ -56,6 +56,12 @@ def test_a_page_is_accessible_in_light_and_in_dark(ids, open_tab, look, path):
     expect(tab.get_by_role("heading", level=1)).to_have_count(1)
     assert tab.locator("[id]").evaluate_all("all => new Set(all.map(one => one.id)).size === all.length")
     look(tab, "page" + path.replace("/", "-").replace("{", "").replace("}", ""))
+
+
+def test_the_map_leads_to_the_lease_that_has_slots_of_a_host(ids, tab):
+    tab.goto(f"/ui/map/{ids['/map/{uuid}']}")
+    tab.get_by_role("list", name="Leases on compute-1").get_by_role("link").click()
+    expect(tab.get_by_role("heading", level=1)).to_contain_text("team ACTIVE")
 
 
 def test_the_first_page_where_there_is_no_service_says_what_is_missing(browser, look, tmp_path):

@@ -1,14 +1,18 @@
 """What the map shows: sums by class and aggregate, rows of hosts, and one tree down to regions and their functions.
 
-From the documents of placement's ``/moorage/v1/survey`` and ``trees``, of compute's aggregates and of the accelerator
-service's handles. Pure.
+From the documents of placement's ``/moorage/v1/survey`` and ``trees``, of compute's aggregates, of the accelerator
+service's handles and of the reservation service's allocations. Pure.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
+
+from moorage.core.names import reservation_class
+from moorage.dashboard.calendar_view import moment
 
 Document = Mapping[str, Any]
 
@@ -30,6 +34,7 @@ class Bar:
     capacity: int
     reserved: int = 0
     providers: int = 1
+    lease: str = ""  #: the id of the lease whose slots these are
 
     @property
     def whole(self) -> int:
@@ -167,6 +172,16 @@ class Holder:
     amounts: str
 
 
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What a lease has of a host now: so many slots, or the host as a whole, which counts as one."""
+
+    lease_id: str
+    slots: int
+    start: datetime
+    end: datetime
+
+
 @dataclass
 class Node:
     """A provider of the tree, or a card that stands for those of its regions (no `uuid` then)."""
@@ -183,15 +198,17 @@ class Node:
     traits: tuple[str, ...] = ()
     handles: tuple[Handle, ...] = ()
     holders: tuple[Holder, ...] = ()
+    leases: tuple[Lent, ...] = ()  #: of the root
     children: list["Node"] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What other services know: the names of servers by uuid, and the handles of the host."""
+    """What other services know: the names of servers by uuid, the handles of the host, and what of it is reserved now."""
 
     servers: Mapping[str, str] = field(default_factory=dict)
     handles: Sequence[Document] = ()
+    slots: Sequence[Document] = ()
 
 
 def tree(document: Document, around: Around) -> Node:
@@ -203,10 +220,12 @@ def tree(document: Document, around: Around) -> Node:
         parent = one["parent_provider_uuid"]
         by_parent[parent if parent in known else None].append(one)
     holders, handles = _holders(document.get("holders") or (), around.servers), _by_provider(around.handles)
+    leases = {reservation_class(one["id"]): str(one["lease_id"]) for one in around.slots}
 
     def grown(one: Document) -> Node:
         node = _node(one, handles.get(one["uuid"], ()))
         node.holders = tuple(holders.get(one["uuid"], ()))
+        node.bars = tuple(replace(bar, lease=leases.get(bar.name, "")) for bar in node.bars)
         below = [grown(child) for child in sorted(by_parent[one["uuid"]], key=lambda child: str(child["name"]))]
         node.children = _by_card(below)
         return node
@@ -214,9 +233,21 @@ def tree(document: Document, around: Around) -> Node:
     first, *others = by_parent[None]
     root = grown(first)
     root.children += [grown(one) for one in others]
+    root.leases = _lent(around.slots)
     for node in every(root):
         node.label = _label(node, root.name)
     return root
+
+
+def slots_at(slots: Iterable[Document], now: datetime) -> list[Document]:
+    """Of a host's reservations those whose time it is."""
+    return [one for one in slots if moment(one["start_date"]) <= now < moment(one["end_date"])]
+
+
+def _lent(slots: Iterable[Document]) -> tuple[Lent, ...]:
+    counts = Counter((one["lease_id"], one["start_date"], one["end_date"]) for one in slots)
+    found = [Lent(lease, count, moment(start), moment(end)) for (lease, start, end), count in counts.items()]
+    return tuple(sorted(found, key=lambda one: (one.end, one.lease_id)))
 
 
 def every(node: Node) -> Iterable[Node]:

@@ -1,6 +1,8 @@
 """What the map makes of the services' documents."""
 
-from moorage.dashboard.map_view import Around, bars_of, every, kind_of, overview, rows, tree
+from datetime import UTC, datetime
+
+from moorage.dashboard.map_view import Around, bars_of, every, kind_of, overview, rows, slots_at, tree
 
 
 def inventory(total, reserved=0, ratio=1.0):
@@ -88,6 +90,36 @@ def test_holders_stand_at_the_provider_with_the_names_of_servers():
         ("web", "server", "2 VCPU, 1,024 MEMORY_MB"), ("", "unknown", "1 VCPU")
     ]  # fmt: skip
     assert [one.amounts for one in named(root, "R1").holders] == ["1 FPGA"]
+
+
+def slot(reservation, lease, start="01T08", end="01T18"):
+    return {
+        "id": reservation,
+        "lease_id": lease,
+        "start_date": f"2026-03-{start}:00:00.000000",
+        "end_date": f"2026-03-{end}:00:00.000000",
+    }
+
+
+ONE, TWO = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e", "4d17d41a-830d-47b2-91c7-4f9fc0ae611f"
+CLASS = "CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E"
+
+
+def test_slots_of_a_reservation_lead_to_its_lease():
+    lent = provider("b", "blazar_h1", "host", inventories={CLASS: inventory(2), "CUSTOM_RESERVATION_X": inventory(1)})
+    root = shown(lent, slots=[slot(ONE, "lease-1"), slot(ONE, "lease-1"), slot(TWO, "lease-2", end="01T10")])
+    assert {bar.name: bar.lease for bar in named(root, "blazar_h1").bars} == {
+        CLASS: "lease-1",
+        "CUSTOM_RESERVATION_X": "",
+    }
+    assert [(one.lease_id, one.slots, one.end.hour) for one in root.leases] == [("lease-2", 1, 10), ("lease-1", 2, 18)]
+    assert named(root, "blazar_h1").leases == ()
+
+
+def test_what_is_over_or_to_come_holds_nothing():
+    all_of_them = [slot(ONE, "now"), slot(ONE, "over", "01T06", "01T08"), slot(ONE, "to come", "01T09", "01T10")]
+    now = datetime(2026, 3, 1, 8, tzinfo=UTC)
+    assert [one["lease_id"] for one in slots_at(all_of_them, now)] == ["now"]
 
 
 def test_as_of_a_past_time_what_lost_its_parent_hangs_below_the_root():

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from moorage.core.names import reservation_class
 from tests.system.planes import VirtualPlane
 from tests.wire.dashboard.site import Site
 from tests.wire.dashboard.test_calendar_pages import SIZE
@@ -204,3 +205,21 @@ def test_only_administrators_maintain(sign_in):
 def test_a_page_without_a_session_leads_to_the_sign_in(site: Site):
     for path in ("/leases/holds", "/leases/maintenance"):
         assert site.get(path).headers["location"].startswith("/ui/sign-in")
+
+
+def test_the_map_leads_to_the_leases_that_have_slots_of_a_host(sign_in, plane):
+    site = sign_in("admin")
+    now = plane.clock.now().replace(second=0, microsecond=0)
+    lease = plane.create_lease(start=now, end=now + timedelta(hours=1), amount=2)
+    later = plane.create_lease(start=now + timedelta(hours=1), end=now + timedelta(hours=2), amount=1)
+    plane.settle()
+    tree = "/map/" + plane.placement.get("/moorage/v1/trees")["trees"][0]["uuid"]
+    seen = site.get(tree).text
+    assert f'<a href="/ui/leases/{lease}">{reservation_class(plane.reservation_id(lease))}</a>' in seen
+    assert f'<a href="/ui/leases/{lease}">lease {lease}</a>' in seen
+    assert "2 slots, until" in seen
+    assert later not in seen
+    for one in (lease, later):
+        plane.reservation.request("DELETE", f"/v1/leases/{one}")
+    plane.settle()
+    assert lease not in site.get(tree).text

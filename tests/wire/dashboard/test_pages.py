@@ -155,7 +155,7 @@ def test_the_map_asks_as_often_for_many_hosts_as_for_one(people, world, monkeypa
     assert len(asked) == 3
     asked.clear()
     page(people, f"/map/{world.root}")
-    assert len(asked) == 3
+    assert len(asked) == 4
 
 
 def counted(asked):

@@ -1,6 +1,8 @@
 """The map: all at a glance with a page of hosts, and one tree, now or at a past time."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
@@ -13,7 +15,7 @@ from moorage.wire.client import with_query
 #: Hosts on a page.
 LIMIT = 50
 _FILTERS = ("search", "member_of", "resource_class", "required")
-Documents = list[dict[str, object]]
+Documents = list[dict[str, Any]]
 
 
 def show(visit: Visit) -> Page:
@@ -31,8 +33,10 @@ def show(visit: Visit) -> Page:
             raise
         trouble, page = words_of(error), {"trees": [], "matching": 0, "next": None}
     next_page = page["next"] and "?" + urlencode({**wanted, "after": page["next"]})
+    # Their names. Without compute, placement's uuids must do.
+    aggregates = _told(visit, "compute", "/v2.1/os-aggregates", {}, "aggregates")
     values = {
-        "overview": view.overview(placement.get("/moorage/v1/survey"), _aggregates(visit)),
+        "overview": view.overview(placement.get("/moorage/v1/survey"), aggregates),
         "rows": view.rows(page),
         "matching": page["matching"],
         "wanted": {name: wanted.get(name, "") for name in _FILTERS},
@@ -45,21 +49,12 @@ def show(visit: Visit) -> Page:
     return Page("map.html", "Map", values, 400 if trouble else 200)
 
 
-def _aggregates(visit: Visit) -> Documents:
-    """Their names. Without compute, placement's uuids must do."""
-    if not visit.has("compute"):
-        return []
-    try:
-        return list(visit.client("compute").get("/v2.1/os-aggregates")["aggregates"])
-    except MoorageError:
-        return []
-
-
 def tree(visit: Visit, uuid: str) -> Page:
-    """Placement's tree; of now also the handles of the host and the names of its servers: three requests."""
+    """Placement's tree; of now also the handles of the host, the names of its servers and its leases: four requests."""
     only_admins(visit)
     typed = (visit.call.query.first("at") or "").strip()
-    values: dict[str, object] = {"uuid": uuid, "typed": typed, "trouble": "", "at": None, "tree": None, "is_cut": False}
+    values: dict[str, object] = {"uuid": uuid, "typed": typed, "trouble": "", "at": None, "tree": None, "is_cut": False,
+                                 "has_leases": False}  # fmt: skip
     try:
         at = moment(typed) if typed else None
         path = f"/moorage/v1/trees/{quote(uuid, safe='')}"
@@ -71,7 +66,7 @@ def tree(visit: Visit, uuid: str) -> Page:
         return Page("map_tree.html", "Map", values, status_shown(error))
     around = view.Around() if at else _around(visit, str(document["providers"][0]["name"]))
     root = view.tree(document, around)
-    values |= {"at": at, "tree": root, "is_cut": document["is_cut"]}
+    values |= {"at": at, "tree": root, "is_cut": document["is_cut"], "has_leases": visit.has("reservation")}
     return Page("map_tree.html", root.name, values)
 
 
@@ -88,19 +83,23 @@ def moment(text: str) -> datetime:
 
 
 def _around(visit: Visit, host: str) -> view.Around:
-    """What the other services know of the host. A map without it is better than none."""
-    servers: Documents = []
-    handles: Documents = []
-    if visit.has("compute"):
-        try:
-            path = with_query("/v2.1/servers", {"all_tenants": 1, "host": host})
-            servers = visit.client("compute").get(path)["servers"]
-        except MoorageError:
-            servers = []
-    if visit.has("accelerator"):
-        try:
-            path = with_query("/moorage/v1/handles", {"host": host})
-            handles = visit.client("accelerator").get(path)["handles"]
-        except MoorageError:
-            handles = []
-    return view.Around({str(one["id"]): str(one["name"]) for one in servers}, handles)
+    """What the other services know of the host."""
+    servers = _told(visit, "compute", "/v2.1/servers", {"all_tenants": 1, "host": host}, "servers")
+    handles = _told(visit, "accelerator", "/moorage/v1/handles", {"host": host}, "handles")
+    hosts = _told(visit, "reservation", "/v1/os-hosts/allocations", {"hypervisor_hostname": host}, "allocations")
+    slots = [slot for one in hosts for slot in one["reservations"]]
+    return view.Around(
+        {str(one["id"]): str(one["name"]) for one in servers},
+        handles,
+        view.slots_at(slots, visit.call.service.clock.now()),
+    )
+
+
+def _told(visit: Visit, service: str, path: str, asked: Mapping[str, Any], key: str) -> Documents:
+    """Nothing where the service is not there, or does not answer: a map without it is better than none."""
+    if not visit.has(service):
+        return []
+    try:
+        return list(visit.client(service).get(with_query(path, asked))[key])
+    except MoorageError:
+        return []

@@ -1,5 +1,6 @@
 // Keeps parts of a page current. <section id="x" data-every="5"> is fetched with its page every 5 seconds and put in
-// place of what is there, unless somebody is working in it. Without scripts the page is loaded again by hand.
+// place of what is there, unless somebody is working in it, until one comes that does not say so any more. Without
+// scripts the page is loaded again by hand.
 "use strict";
 
 (() => {
@@ -9,7 +10,7 @@
   const details = (part) => [...part.querySelectorAll("details")];
 
   async function refresh(part) {
-    if (document.hidden || busy(part) || part.hasAttribute("data-dragging")) return;
+    if (!part.dataset.every || document.hidden || busy(part) || part.hasAttribute("data-dragging")) return;
     try {
       const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
       if (!answer.ok) return;
@@ -17,6 +18,7 @@
       document.querySelector("footer time")?.replaceWith(page.querySelector("footer time") ?? "");
       const fresh = page.getElementById(part.id);
       if (!fresh) return;
+      if (!fresh.dataset.every) part.removeAttribute("data-every");
       details(part).forEach((old, number) => { const same = details(fresh)[number]; if (same && old.open) same.open = true; });
       if (fresh.isEqualNode(part)) return;
       part.replaceChildren(...fresh.childNodes);
