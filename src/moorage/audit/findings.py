@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 from moorage.audit.devices import device_findings
+from moorage.audit.leases import lease_findings
 from moorage.audit.model import (
     MIGRATION_TYPE,
     SERVER_TYPE,
@@ -64,6 +65,7 @@ def decide(picture: Picture, grace: timedelta) -> list[Finding]:
         *_lost_inventories(picture),
         *disagreements(picture, grace),
         *device_findings(picture, grace),
+        *lease_findings(picture),
     ]
     return sorted(found, key=lambda one: list(Kind).index(one.kind))
 

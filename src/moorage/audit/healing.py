@@ -11,8 +11,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
+from moorage.audit.lease_reading import aggregate_of, slots_of
 from moorage.audit.model import SERVER_TYPE, Action, Consumer, Finding, Picture
-from moorage.audit.reading import Services, consumer_of, server_of, slots_of
+from moorage.audit.reading import Services, consumer_of, server_of
 from moorage.audit.receipt import Receipt
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
@@ -20,7 +21,10 @@ from moorage.core.names import reservation_class
 from moorage.placement.client import VERSION, Holder, Inventory
 from moorage.reservation.client import offer_slots
 
-#: An HTTP request to Placement that undoes a step.
+#: What the requests that undo speak to compute.
+COMPUTE_VERSION = "2.61"
+
+#: An HTTP request to Placement or compute that undoes a step.
 Undo = Mapping[str, Any]
 
 
@@ -64,6 +68,10 @@ class Healer:
             Action.DELETE_PROVIDER: self._delete_provider,
             Action.SET_HOLDING: self._set_holding,
             Action.FREE_DEVICES: self._free_devices,
+            Action.DELETE_FLAVOR: self._delete_flavor,
+            Action.GRANT_ACCESS: self._grant_access,
+            Action.SET_SLOTS: self._set_slots,
+            Action.JOIN_POOL: self._join_pool,
         }[finding.action or Action.RELEASE]
         step = plan(picture, finding)
         if isinstance(step, str):
@@ -190,7 +198,7 @@ class Healer:
     def _make_inventory(self, picture: Picture, finding: Finding) -> _Step | str:
         """As the start of the lease does it; a provider that is made has the same uuid each time."""
         placement, name, host = self._services.placement, finding.resource_class or "", finding.host or ""
-        slots = slots_of(self._services, finding.subject).get(host, 0)
+        slots = self._slots(finding.subject).get(host, 0)
         if picture.reservations is None or slots != picture.reservations.slots[finding.subject][host]:
             return "the lease changed meanwhile"
         root, ours = placement.provider_by_name(host), placement.provider_by_name(finding.where)
@@ -237,6 +245,107 @@ class Healer:
         before = body | {"generation": generation} | parts
         return _Step(before, tuple(undo), lambda: placement.delete_provider(finding.subject))
 
+    # --- what was made for leases -------------------------------------------------------------------------------
+
+    def _slots(self, reservation: str) -> Mapping[str, int]:
+        return slots_of(self._services.reservations, self._services.placement, reservation)
+
+    def _set_slots(self, picture: Picture, finding: Finding) -> _Step | str:
+        placement, name, host = self._services.placement, finding.resource_class or "", finding.host or ""
+        slots = self._slots(finding.subject)
+        if picture.reservations is None or slots != picture.reservations.slots[finding.subject]:
+            return "the lease changed meanwhile"
+        provider = placement.provider_by_name(finding.where)
+        if provider is None:
+            return "the provider is gone now"
+        generation, inventories = placement.inventories(provider.uuid)
+        if inventories.get(name) != picture.providers[provider.uuid].inventories[name]:
+            return "it changed meanwhile"
+        planned = slots.get(host, 0)
+        if placement.usages(provider.uuid).get(name, 0) > planned:
+            return "more of it is in use now"
+        wanted = {its: one for its, one in inventories.items() if its != name}
+        if planned:
+            wanted[name] = dataclasses.replace(inventories[name], total=planned)
+        was = dataclasses.asdict(inventories[name])
+        path, body = (
+            f"/resource_providers/{provider.uuid}/inventories",
+            {"resource_provider_generation": generation + 1},
+        )
+        undo = (
+            _request("PUT", f"{path}/{name}", body | was)
+            if planned
+            else _request("POST", path, body | {"resource_class": name} | was)
+        )
+        before = {"generation": generation, "inventory": {name: was}}
+        return _Step(before, (undo,), lambda: placement.set_inventories(provider.uuid, generation, wanted))
+
+    def _delete_flavor(self, picture: Picture, finding: Finding) -> _Step | str:
+        compute, uuid = self._services.compute, finding.subject
+        if compute is None or self._services.reservations is None:
+            return "compute and reservations are not both there"
+        if any(one.id == uuid for lease in self._services.reservations.leases() for one in lease.reservations):
+            return "a lease has it now"
+        flavor = compute.flavor(uuid)
+        if flavor is None:
+            return "it is gone already"
+        if servers := compute.servers_of_flavor(uuid):
+            return f"{len(servers)} server(s) have it, {servers[0].id} among them"
+        access = sorted(compute.flavor_access(uuid))
+        made = {
+            "id": uuid,
+            "name": flavor.name,
+            "vcpus": flavor.vcpus,
+            "ram": flavor.ram_mb,
+            "disk": flavor.disk_gb,
+            "OS-FLV-EXT-DATA:ephemeral": flavor.ephemeral_gb,
+            "swap": flavor.swap_mb,
+            "os-flavor-access:is_public": flavor.is_public,
+        }
+        specs = dict(flavor.extra_specs)
+        undo = [_compute_request("POST", "/v2.1/flavors", {"flavor": made})]
+        if specs:
+            undo.append(_compute_request("POST", f"/v2.1/flavors/{uuid}/os-extra_specs", {"extra_specs": specs}))
+        undo += [
+            _compute_request("POST", f"/v2.1/flavors/{uuid}/action", {"addTenantAccess": {"tenant": project}})
+            for project in access
+        ]
+        before = {"flavor": made, "extra_specs": specs, "access": access}
+        return _Step(before, tuple(undo), lambda: compute.delete_flavor(uuid))
+
+    def _grant_access(self, picture: Picture, finding: Finding) -> _Step | str:
+        compute, uuid = self._services.compute, finding.subject
+        if compute is None or picture.reservations is None or uuid not in self._running():
+            return "the lease changed meanwhile"
+        project = picture.reservations.flavors[uuid].project_id
+        access = compute.flavor_access(uuid)
+        if project in access or not compute.has_flavor(uuid):
+            return "it changed meanwhile"
+        body = {"removeTenantAccess": {"tenant": project}}
+        undo = _compute_request("POST", f"/v2.1/flavors/{uuid}/action", body)
+        return _Step({"access": sorted(access)}, (undo,), lambda: compute.add_flavor_access(uuid, project))
+
+    def _running(self) -> frozenset[str]:
+        """Reservations of leases that are ACTIVE now."""
+        leases = () if self._services.reservations is None else self._services.reservations.leases()
+        return frozenset(one.id for lease in leases if lease.status == "ACTIVE" for one in lease.reservations)
+
+    def _join_pool(self, picture: Picture, finding: Finding) -> _Step | str:
+        compute, reservations = self._services.compute, self._services.reservations
+        if compute is None or reservations is None:
+            return "compute and reservations are not both there"
+        if finding.subject not in {host.service_name for host in reservations.hosts()}:
+            return "it is not reserved any more"
+        aggregates = compute.aggregates()
+        if any(finding.subject in one.hosts and aggregate_of(one).is_lent for one in aggregates):
+            return "it is lent now"
+        pool = next((one for one in aggregates if one.name == self._services.pool), None)
+        if pool is None:
+            return f"there is no aggregate {self._services.pool}: reserving a host makes it"
+        body = {"remove_host": {"host": finding.subject}}
+        undo = _compute_request("POST", f"/v2.1/os-aggregates/{pool.id}/action", body)
+        return _Step({"aggregates": []}, (undo,), lambda: compute.add_host(pool.id, finding.subject))
+
 
 def _all(inventories: Mapping[str, Inventory]) -> dict[str, object]:
     return {name: dataclasses.asdict(inventory) for name, inventory in inventories.items()}
@@ -259,4 +368,8 @@ def _put(holder: Holder, *, generation: int | None) -> Undo:
 
 
 def _request(method: str, path: str, body: Mapping[str, object] | None = None, version: str = VERSION) -> Undo:
-    return {"method": method, "path": path, "microversion": version, "body": body}
+    return {"service": "placement", "method": method, "path": path, "microversion": version, "body": body}
+
+
+def _compute_request(method: str, path: str, body: Mapping[str, object]) -> Undo:
+    return {"service": "compute", "method": method, "path": path, "microversion": COMPUTE_VERSION, "body": body}

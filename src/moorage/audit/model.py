@@ -79,6 +79,15 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One of compute's. `hosts` are names of compute services. `is_lent`: it is named for a reservation of hosts."""
+
+    name: str
+    hosts: frozenset[str]
+    is_lent: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Compute:
     """What compute knows. All that was there when Placement was read is in it, for it was asked afterwards."""
 
@@ -88,6 +97,8 @@ class Compute:
     owners: Mapping[str, Owner] = field(default_factory=dict)  # {server: whose it is}, where that was asked for
     states: Mapping[str, Server] = field(default_factory=dict)  # {server: of those that can be judged}
     nodes: Mapping[str, str] = field(default_factory=dict)  # {hypervisor hostname: uuid}
+    reservation_flavors: frozenset[str] = frozenset()  #: ids of those that the reservation service made
+    aggregates: tuple[Aggregate, ...] = ()
     #: {server: hypervisor hostnames that it was evacuated from}: Nova takes its holdings there away when they are back
     evacuated: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
@@ -124,12 +135,25 @@ class Accelerators:
 
 
 @dataclass(frozen=True, slots=True)
+class ReservedFlavor:
+    """The private flavor of a reservation, which has its id. `projects` may use it; None: it is not there."""
+
+    project_id: str  #: whose lease it is
+    projects: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Reservations:
     leases: frozenset[str]
     reservations: frozenset[str]  #: ids of those that are not over
     hosts: frozenset[str]  #: hypervisor hostnames
     #: {reservation that runs: {hypervisor hostname: slots}} of those whose slots are inventories
     slots: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: {reservation that runs: its flavor} of those that have one
+    flavors: Mapping[str, ReservedFlavor] = field(default_factory=dict)
+    services: Mapping[str, str] = field(default_factory=dict)  #: {hypervisor hostname: its compute service}
+    in_aggregates: frozenset[str] = frozenset()  #: compute services that are in the pool, or lent
+    pool: str = "freepool"  #: the aggregate of hosts that nobody has reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +186,13 @@ class Kind(StrEnum):
     SERVER_WITHOUT_DEVICE = "server without accelerator"
     HANDLE_WITHOUT_REQUEST = "handle without request"
     DEVICE_WITHOUT_PROVIDER = "accelerator without provider"
+    FLAVOR_WITHOUT_LEASE = "flavor without lease"
+    LEASE_WITHOUT_FLAVOR = "lease without flavor"
+    LEASE_WITHOUT_ACCESS = "lease without access"
+    WRONG_SLOTS = "inventory other than lease"
+    AGGREGATE_WITHOUT_LEASE = "aggregate without lease"
+    HOST_OUTSIDE_POOL = "host outside pool"
+    STRANGER_IN_POOL = "stranger in pool"
 
 
 class Action(StrEnum):
@@ -174,6 +205,10 @@ class Action(StrEnum):
     DELETE_PROVIDER = "delete provider"
     SET_HOLDING = "set holding"
     FREE_DEVICES = "free devices"
+    DELETE_FLAVOR = "delete flavor"
+    GRANT_ACCESS = "grant access"
+    SET_SLOTS = "set slots"
+    JOIN_POOL = "join pool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +216,9 @@ class Finding:
     """`is_safe`: `--fix` does `action`; else only when the operator names `subject`, or, without an action, never."""
 
     kind: Kind
-    subject: str  #: uuid of the consumer, server, provider or deployable, or of the reservation that lost its own
+    subject: (
+        str  #: uuid of the consumer, server, provider, deployable or reservation; or the name of an aggregate or host
+    )
     where: str  #: for people
     why: str
     advice: str  #: what --fix does, or what the operator can do

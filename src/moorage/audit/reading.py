@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.audit import findings, servers
+from moorage.audit import findings, leases, servers
+from moorage.audit.lease_reading import aggregate_of, read_reservations, reservation_flavors
 from moorage.audit.model import (
     INCOMPLETE,
     AcceleratorRequest,
@@ -20,7 +21,6 @@ from moorage.audit.model import (
     Owner,
     Picture,
     Provider,
-    Reservations,
     Server,
 )
 from moorage.compute.client import ComputeClient, ServerState
@@ -29,16 +29,13 @@ from moorage.core.errors import ConcurrentUpdate, Invalid, NotFound
 from moorage.core.names import reservation_class, reservation_provider
 from moorage.placement.client import Holder, PlacementClient, ProviderState
 from moorage.placement.client import Provider as PlacementProvider
-from moorage.reservation.client import ReservationClient, ReservationView
+from moorage.reservation.client import ReservationClient
 from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields, request_for
 
 #: Whatever a server's age, it is looked at again: how old is old enough is decided later.
 NO_TIME = timedelta(0)
 
 SHARING_TRAIT, DEVICE_TRAIT = "MISC_SHARES_VIA_AGGREGATE", "OWNER_CYBORG"
-
-#: Types of reservations whose slots are inventories while they run.
-_WITH_SLOTS = ("virtual:instance", "flavor:instance", "resource:any")
 
 #: Statuses of servers that hold, with nothing done to them, what they are to hold. Not those that are being made, are
 #: waiting for somebody's word after a move, or of which the cell says nothing.
@@ -67,6 +64,7 @@ class Services:
     compute: ComputeClient | None = None
     accelerators: AcceleratorClient | None = None
     reservations: ReservationClient | None = None
+    pool: str = "freepool"  #: the aggregate of hosts that nobody has reserved: [reservation] freepool
 
 
 def read(services: Services, clock: Clock, progress: Progress, *, by_tree: bool = False) -> Picture:
@@ -86,7 +84,7 @@ def read(services: Services, clock: Clock, progress: Progress, *, by_tree: bool 
         accelerators=None if services.accelerators is None else _accelerators(services.accelerators),
         reservations=None
         if services.reservations is None
-        else _reservations(services.reservations, services.placement),
+        else read_reservations(services.reservations, services.placement, services.compute, services.pool),
     )
     providers |= _looked_at_again(services.placement, picture)
     picture = replace(picture, providers=providers)
@@ -198,6 +196,8 @@ def _provider(placement: PlacementClient, provider: PlacementProvider) -> Provid
 def _compute(compute: ComputeClient) -> Compute:
     # A server that appears on a host later is too young to be judged; one that is gone with its host is not listed.
     nodes = compute.hypervisor_ids()
+    # What was made for a lease was made after it, and leases are asked for later.
+    flavors, aggregates = reservation_flavors(compute), compute.aggregates()
     # A migration that ends gives its allocations back to the server: asked for first, it is in one of the two.
     migrations = compute.migrations()
     found = compute.server_states()
@@ -212,6 +212,8 @@ def _compute(compute: ComputeClient) -> Compute:
         frozenset(nodes.values()),
         states={uuid: server for uuid, server in states.items() if server is not None},
         nodes=nodes,
+        reservation_flavors=flavors,
+        aggregates=tuple(aggregate_of(one) for one in aggregates),
         evacuated=evacuated,
     )
 
@@ -285,49 +287,19 @@ def _accelerators(accelerators: AcceleratorClient) -> Accelerators:
     )
 
 
-def _reservations(reservations: ReservationClient, placement: PlacementClient) -> Reservations:
-    slots = reservations.slots()  # first: those of a lease that is not being changed afterwards are as they should be
-    leases = reservations.leases()
-    hosts = reservations.hosts()
-    running = {
-        one.id
-        for lease in leases
-        if lease.status == "ACTIVE"
-        for one in lease.reservations
-        if one.status == "active" and one.resource_type in _WITH_SLOTS and _has_inventory(one, placement)
-    }
-    where: dict[str, dict[str, int]] = {}
-    for host in hosts:
-        for reservation, number in slots.get(host.id, {}).items():
-            if reservation in running:
-                where.setdefault(reservation, {})[host.hypervisor_hostname] = number
-    return Reservations(
-        leases=frozenset(lease.id for lease in leases),
-        reservations=frozenset(one.id for lease in leases for one in lease.reservations if one.status != "deleted"),
-        hosts=frozenset(host.hypervisor_hostname for host in hosts),
-        slots=where,
-    )
-
-
-def slots_of(services: Services, reservation: str) -> Mapping[str, int]:
-    """As in `Reservations`, as it is now; empty for one that does not run."""
-    if services.reservations is None:
-        return {}
-    return _reservations(services.reservations, services.placement).slots.get(reservation, {})
-
-
-def _has_inventory(reservation: ReservationView, placement: PlacementClient) -> bool:
-    """Not so those of the oldest systems: they have an aggregate, and no class."""
-    return reservation.aggregate_id is None or placement.has_class(reservation_class(reservation.id))
-
-
 def _looked_at_again(placement: PlacementClient, picture: Picture) -> dict[str, Provider]:
-    """{uuid: reservation provider} where inventories seem lost: those of a lease that just began are there by now."""
+    """{uuid: reservation provider} where inventories seem lost or others: those of a lease that just began or changed are
+    there by now.
+    """
     again: dict[str, Provider] = {}
-    for name in sorted({reservation_provider(host) for host, _, _ in findings.lost(picture)}):
-        listed = placement.provider_by_name(name)
+    changed = {host: set[str]() for host, _, _ in findings.lost(picture)}
+    for _, host, reservation, _ in leases.wrong_slots(picture):
+        changed.setdefault(host, set()).add(reservation_class(reservation))
+    for host, names in sorted(changed.items()):
+        listed = placement.provider_by_name(reservation_provider(host))
         provider = None if listed is None else _provider(placement, listed)
         if provider is not None:
             before = picture.providers.get(provider.uuid, replace(provider, held={}))
-            again[provider.uuid] = replace(before, inventories={**provider.inventories, **before.inventories})
+            kept = {name: one for name, one in before.inventories.items() if name not in names}
+            again[provider.uuid] = replace(before, inventories={**provider.inventories, **kept})
     return again

@@ -37,9 +37,19 @@ _CLEAN, _FOUND, _CANNOT = 0, 1, 2
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where the receipt goes. [default: moorage-audit-<time>.jsonl in this directory]",
 )
+@click.option(
+    "--freepool", default="freepool", show_default=True, help="Name of the aggregate of hosts that nobody has reserved."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print findings and what was done as JSON.")
 def audit(
-    config_path: Path | None, also: tuple[str, ...], grace: str, receipt_path: Path | None, *, fix: bool, as_json: bool
+    config_path: Path | None,
+    also: tuple[str, ...],
+    grace: str,
+    receipt_path: Path | None,
+    freepool: str,
+    *,
+    fix: bool,
+    as_json: bool,
 ) -> None:
     """Compare Placement with compute, accelerators and reservations, and with itself.
 
@@ -48,7 +58,9 @@ def audit(
     """
     try:
         _check_also(also, fix=fix)
-        status = _audit(config_path, frozenset(also), timedelta(seconds=seconds(grace)), receipt_path, fix, as_json)
+        status = _audit(
+            config_path, frozenset(also), timedelta(seconds=seconds(grace)), receipt_path, freepool, fix, as_json
+        )
     except MoorageError as error:
         click.echo(f"moorage: cannot audit: {error.message}", err=True)
         sys.exit(_CANNOT)
@@ -67,12 +79,13 @@ def _audit(
     also: frozenset[str],
     grace: timedelta,
     receipt_path: Path | None,
+    freepool: str,
     fix: bool,
     as_json: bool,
 ) -> int:
     clock = SystemClock()
     there = endpoints(config_path)
-    services = Services(there.placement, there.compute, there.accelerator, there.reservation)
+    services = Services(there.placement, there.compute, there.accelerator, there.reservation, freepool)
     with progress("reading") as show:
         picture = read(services, clock, show)
     found = findings.decide(picture, grace)

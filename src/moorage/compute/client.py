@@ -138,8 +138,12 @@ class ComputeClient(HostJobsClient):
         answer = self._http.answer("GET", f"/v2.1/flavors/{_quoted(name_or_id)}", version=_FLAVORS, accept=(404,))
         if answer.status == 200:
             return _flavor(decode(answer)["flavor"])
+        return next((one for one in self.flavors() if one.name == name_or_id), None)
+
+    def flavors(self) -> Iterator[Flavor]:
+        """All, also those that are not public."""
         rows = self._rows("/v2.1/flavors/detail", "flavors", {"is_public": "None"}, version=_FLAVORS)
-        return next((_flavor(row) for row in rows if row["name"] == name_or_id), None)
+        return map(_flavor, rows)
 
     def create_flavor(
         self,
@@ -167,7 +171,7 @@ class ComputeClient(HostJobsClient):
         try:
             self._http.request("POST", "/v2.1/flavors", json={"flavor": flavor}, version=_FLAVORS)
         except RemoteError as error:
-            if error.status != 409 or not self._has_flavor(flavor_id):
+            if error.status != 409 or not self.has_flavor(flavor_id):
                 raise
 
     def set_extra_specs(self, flavor_id: str, specs: Mapping[str, str]) -> None:
@@ -196,7 +200,7 @@ class ComputeClient(HostJobsClient):
         path = f"/v2.1/flavors/{_quoted(flavor_id)}/action"
         self._http.answer("POST", path, json=action, repeatable=True, accept=(harmless,))
 
-    def _has_flavor(self, flavor_id: str) -> bool:
+    def has_flavor(self, flavor_id: str) -> bool:
         path = f"/v2.1/flavors/{_quoted(flavor_id)}"
         return self._http.answer("GET", path, version=_FLAVORS, accept=(404,)).status == 200
 

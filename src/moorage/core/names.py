@@ -40,6 +40,16 @@ def reservation_provider(hypervisor_hostname: str) -> str:
     return f"blazar_{hypervisor_hostname}"
 
 
+def reservation_flavor(reservation_id: str) -> str:
+    """The name of a reservation's private flavor, whose id is the reservation's."""
+    return f"reservation:{reservation_id}"
+
+
+def reservation_zone(reservation_id: str) -> str:
+    """The availability zone of the aggregate of a reservation of hosts, as an older system has it."""
+    return f"blazar_{reservation_id}"
+
+
 def reservation_class(reservation_id: str) -> str:
     """The class whose inventory is the capacity of one reservation.
 

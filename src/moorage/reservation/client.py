@@ -47,6 +47,7 @@ class HostView:
     id: str
     hypervisor_hostname: str
     reservable: bool
+    service_name: str  #: of its compute service
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class ReservationClient:
 
     def hosts(self) -> list[HostView]:
         return [
-            HostView(each["id"], each["hypervisor_hostname"], each["reservable"])
+            HostView(each["id"], each["hypervisor_hostname"], each["reservable"], each["service_name"])
             for each in self._http.get("/v1/os-hosts")["hosts"]
         ]
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from moorage.compute.client import ComputeClient
 from moorage.core.errors import Conflict, MoorageError
-from moorage.core.names import reservation_provider
+from moorage.core.names import reservation_flavor, reservation_provider
 from moorage.placement.client import Inventory, PlacementClient
 from moorage.reservation.model import Generation, Reservation, generation_of
 from moorage.reservation.providers import SlotOffers, offer_slots
@@ -53,7 +53,7 @@ class InstanceSteps:
     def _ensure_flavor(self, step: Step) -> None:
         if step.flavor is None:
             raise ValueError(f"{step} has no flavor")
-        name, flavor = f"reservation:{step.reservation_id}", step.flavor
+        name, flavor = reservation_flavor(step.reservation_id), step.flavor
         self._compute.create_flavor(
             step.reservation_id,
             name,

@@ -2,10 +2,8 @@
 
 from moorage.compute.client import Aggregate, ComputeClient, Server
 from moorage.core.errors import NotFound, RemoteError
+from moorage.core.names import reservation_zone
 from moorage.reservation.steps import Actions, Step, StepKind, Waiting
-
-#: The availability zone of a reservation's aggregate is this and its id, as an older system has it.
-ZONE_PREFIX = "blazar_"
 
 #: Whose servers may go to the hosts of an aggregate, as the filter of older systems knows it.
 OWNER_KEY = "blazar:owner"
@@ -30,7 +28,7 @@ class LendingSteps:
         }
 
     def _ensure_aggregate(self, step: Step) -> None:
-        self._aggregate(step.reservation_id, zone=f"{ZONE_PREFIX}{step.reservation_id}")
+        self._aggregate(step.reservation_id, zone=reservation_zone(step.reservation_id))
 
     def _clear_host(self, step: Step) -> Waiting | None:
         """What runs there was let in past the reservations, or is of one that has ended: neither may stay."""
@@ -124,4 +122,4 @@ class LendingSteps:
 
 
 def _is_lent(aggregate: Aggregate) -> bool:
-    return aggregate.metadata.get("availability_zone", "").startswith(ZONE_PREFIX)
+    return aggregate.metadata.get("availability_zone", "").startswith(reservation_zone(""))

@@ -63,6 +63,7 @@ def _look(parts: Parts) -> Callable[[], Sequence[Finding]]:
         client("compute", ComputeClient),
         client("accelerator", AcceleratorClient),
         client("reservation", ReservationClient),
+        parts.config.reservation.freepool,
     )
 
     def look() -> Sequence[Finding]:

@@ -163,6 +163,6 @@ def undo(plane: AuditedPlane, receipt: str) -> None:
     steps = [entry for line in receipt.splitlines() if "undo" in (entry := json.loads(line))]
     for step in reversed(steps):
         for request in step["undo"]:
-            plane.placement.request(
-                request["method"], request["path"], json=request["body"], version=request["microversion"]
-            )
+            to = {"placement": plane.placement, "compute": plane.compute}[request["service"]]
+            path = request["path"].removeprefix("/v2.1")
+            to.request(request["method"], path, json=request["body"], version=request["microversion"])

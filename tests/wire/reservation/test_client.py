@@ -18,4 +18,4 @@ def test_leases_and_hosts_are_seen_as_the_api_shows_them(reserved):
     )
     assert client.lease(made["id"]) == seen
     assert client.lease("nobody") is None
-    assert client.hosts() == [HostView("1", "compute-1", reservable=True)]
+    assert client.hosts() == [HostView("1", "compute-1", reservable=True, service_name="compute-1")]

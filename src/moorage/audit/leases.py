@@ -1,0 +1,149 @@
+"""What the reservation service made in Placement and compute, compared with the leases it made it for. Pure.
+
+Only leases that are ACTIVE are judged by what they lack. What is left of leases is told by its name: flavors
+``reservation:<id>``, aggregates in the zone ``blazar_<id>``.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from moorage.audit.model import Action, Compute, Finding, Kind, Picture, Provider, Reservations
+from moorage.core.inventories import Inventory
+from moorage.core.names import reservation_class, reservation_flavor, reservation_provider
+
+
+def lease_findings(picture: Picture) -> Iterator[Finding]:
+    if picture.reservations is None:
+        return
+    yield from _wrong_slots(picture)
+    if picture.compute is not None:
+        yield from _flavors(picture.reservations, picture.compute)
+        yield from _aggregates(picture.reservations, picture.compute)
+        yield from _pool(picture.reservations, picture.compute)
+
+
+# --- slots ------------------------------------------------------------------------------------------------------
+
+
+def wrong_slots(picture: Picture) -> Iterator[tuple[Provider, str, str, int]]:
+    """(reservation provider, hypervisor hostname, reservation that runs, its slots there) where another number is offered."""
+    if picture.reservations is None:
+        return
+    by_name = {provider.name: provider for provider in picture.providers.values()}
+    for host in sorted(picture.reservations.hosts):
+        provider = by_name.get(reservation_provider(host))
+        if provider is None:
+            continue
+        for reservation, slots in sorted(picture.reservations.slots.items()):
+            name = reservation_class(reservation)
+            inventory, planned = provider.inventories.get(name), slots.get(host, 0)
+            if inventory is None or is_right(inventory, planned, provider.used.get(name, 0)):
+                continue
+            yield provider, host, reservation, planned
+
+
+def is_right(inventory: Inventory, planned: int, used: int) -> bool:
+    """Of a host that failed, and has no slots any more, what its servers hold is left until they are gone."""
+    return inventory.total == planned or (planned == 0 and inventory.total == used)
+
+
+def _wrong_slots(picture: Picture) -> Iterator[Finding]:
+    for provider, host, reservation, planned in wrong_slots(picture):
+        name = reservation_class(reservation)
+        used = provider.used.get(name, 0)
+        can_be_set = used <= planned
+        yield Finding(
+            Kind.WRONG_SLOTS,
+            reservation,
+            provider.name,
+            f"{provider.inventories[name].total} slots are offered there, and the lease has {planned}",
+            (f"offers {planned} there" if planned else "takes the inventory out")
+            if can_be_set
+            else f"nothing: {used} are in use; delete {used - planned} of its servers there",
+            Action.SET_SLOTS if can_be_set else None,
+            is_safe=can_be_set,
+            resource_class=name,
+            host=host,
+        )
+
+
+# --- flavors ----------------------------------------------------------------------------------------------------
+
+
+def _flavors(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
+    for uuid in sorted(compute.reservation_flavors - reservations.reservations):
+        yield Finding(
+            Kind.FLAVOR_WITHOUT_LEASE,
+            uuid,
+            reservation_flavor(uuid),
+            "no lease has this reservation",
+            "deletes the flavor, unless servers have it",
+            Action.DELETE_FLAVOR,
+            is_safe=True,
+        )
+    for uuid, flavor in sorted(reservations.flavors.items()):
+        if flavor.projects is None:
+            yield Finding(
+                Kind.LEASE_WITHOUT_FLAVOR,
+                uuid,
+                reservation_flavor(uuid),
+                f"it runs for project {flavor.project_id}, and its flavor is gone",
+                "nothing: make the flavor of this id again, private, for that project, or make the lease anew",
+            )
+        elif flavor.project_id not in flavor.projects:
+            yield Finding(
+                Kind.LEASE_WITHOUT_ACCESS,
+                uuid,
+                reservation_flavor(uuid),
+                f"it runs for project {flavor.project_id}, which may not use its flavor",
+                "gives the project access to it",
+                Action.GRANT_ACCESS,
+                is_safe=True,
+            )
+
+
+# --- hosts that are lent ----------------------------------------------------------------------------------------
+
+
+def _aggregates(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
+    for aggregate in sorted(compute.aggregates, key=lambda one: one.name):
+        if aggregate.is_lent and aggregate.name not in reservations.reservations:
+            yield Finding(
+                Kind.AGGREGATE_WITHOUT_LEASE,
+                aggregate.name,
+                ", ".join(sorted(aggregate.hosts)),
+                "no lease has this reservation",
+                f"nothing: put its hosts into {reservations.pool}, then delete it",
+            )
+
+
+def _pool(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
+    for host, service in sorted(reservations.services.items()):
+        if service not in reservations.in_aggregates:
+            yield Finding(
+                Kind.HOST_OUTSIDE_POOL,
+                service,
+                host,
+                f"it is reserved, and neither lent nor in {reservations.pool}",
+                f"puts it into {reservations.pool}",
+                Action.JOIN_POOL,
+                is_safe=True,
+                host=host,
+            )
+    known = set(reservations.services.values())
+    for stranger in sorted(_hosts_in(reservations.pool, compute) - known):
+        yield Finding(
+            Kind.STRANGER_IN_POOL,
+            stranger,
+            reservations.pool,
+            "reservations do not know it" + ("" if _has(compute.nodes, stranger) else ", nor does compute"),
+            f"nothing: register it with reservations, or take it out of {reservations.pool}",
+        )
+
+
+def _hosts_in(pool: str, compute: Compute) -> set[str]:
+    return {host for aggregate in compute.aggregates if aggregate.name == pool for host in aggregate.hosts}
+
+
+def _has(nodes: Mapping[str, str], service: str) -> bool:
+    """Of bare metal the two names differ, and it is not in the pool."""
+    return service in nodes

@@ -1,0 +1,18 @@
+"""The guide to the audit has a row for everything that it finds, and each of them is provoked on a whole plane."""
+
+from pathlib import Path
+
+from moorage.audit.model import Kind
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_everything_that_an_audit_finds_has_a_row():
+    guide = (ROOT / "docs" / "guides" / "audit.md").read_text()
+    rows = [line.split("|")[1].strip() for line in guide.splitlines() if line.startswith("| ")]
+    assert sorted(rows[1:]) == sorted(Kind)
+
+
+def test_everything_that_an_audit_finds_is_provoked():
+    tests = "".join(path.read_text() for path in (ROOT / "tests" / "system" / "audit").glob("test_*.py"))
+    assert [kind for kind in Kind if f"Kind.{kind.name}" not in tests] == []

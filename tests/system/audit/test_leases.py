@@ -1,0 +1,149 @@
+"""Leases and what was made for them, on a whole plane: made to disagree, found, mended, and undone by the receipt."""
+
+import pytest
+
+from moorage.audit.model import Kind
+from moorage.core.names import reservation_class, reservation_flavor, reservation_zone
+from tests.system.audit.rig import GRACE, AuditedPlane, undo
+
+pytestmark = pytest.mark.slow
+
+LEFT = "00000006-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def plane(tmp_path):
+    with AuditedPlane(tmp_path) as plane:
+        yield plane
+
+
+def kinds(found) -> list[tuple[Kind, str]]:
+    return [(one.kind, one.subject) for one in found]
+
+
+def fixed(plane) -> None:
+    (outcome,) = plane.fix(plane.audit())
+    assert outcome.is_done, outcome.text
+    assert plane.audit() == []
+
+
+def slots(plane, reservation: str) -> int | None:
+    provider = plane.services.placement.provider_by_name("blazar_compute-1").uuid
+    inventory = plane.services.placement.inventories(provider)[1].get(reservation_class(reservation))
+    return None if inventory is None else inventory.total
+
+
+def offer(plane, reservation: str, total: int) -> None:
+    provider = plane.services.placement.provider_by_name("blazar_compute-1").uuid
+    generation = plane.placement.get(f"/resource_providers/{provider}")["generation"]
+    path = f"/resource_providers/{provider}/inventories/{reservation_class(reservation)}"
+    body = {"resource_provider_generation": generation, "total": total, "max_unit": 1}
+    plane.placement.request("PUT", path, json=body)
+
+
+@pytest.mark.parametrize("total", [1, 5])
+def test_another_number_of_slots_than_the_leases_is_set_right(plane, total):
+    reservation = plane.running_lease(2)[1]
+    offer(plane, reservation, total)
+    assert kinds(plane.audit()) == [(Kind.WRONG_SLOTS, reservation)]
+    fixed(plane)
+    assert slots(plane, reservation) == 2
+    undo(plane, plane.receipt_path.read_text())
+    assert slots(plane, reservation) == total
+
+
+def test_slots_of_a_lease_that_changes_meanwhile_are_left_alone(plane):
+    lease, reservation = plane.running_lease(2)
+    offer(plane, reservation, 5)
+    found = plane.audit()
+    plane.reservation.request("DELETE", f"/v1/leases/{lease}")
+    plane.settle()
+    (outcome,) = plane.fix(found)
+    assert outcome.text == "left alone: the lease changed meanwhile"
+
+
+def test_slots_of_a_lease_that_changes_while_all_is_read_are_right(plane):
+    """Placement is read first: what it offers is asked again before anything is said."""
+    lease, reservation = plane.running_lease(2)
+    change = {"reservations": [{"id": reservation, "amount": 3}]}
+
+    def grow() -> None:
+        plane.reservation.request("PUT", f"/v1/leases/{lease}", json=change)
+        plane.settle()
+
+    plane.before["GET", "reservation", "/v1/os-hosts/allocations"] = grow
+    assert plane.audit() == []
+    assert (slots(plane, reservation), plane.picture.reservations.slots[reservation]) == (3, {"compute-1": 3})
+
+
+def test_a_flavor_without_lease_goes_and_comes_back(plane):
+    plane.running_lease(1)
+    flavor = {"id": LEFT, "name": reservation_flavor(LEFT), "vcpus": 1, "ram": 64, "disk": 1}
+    plane.compute.request("POST", "/flavors", json={"flavor": flavor | {"os-flavor-access:is_public": False}})
+    specs = {f"resources:{reservation_class(LEFT)}": "1"}
+    plane.compute.request("POST", f"/flavors/{LEFT}/os-extra_specs", json={"extra_specs": specs})
+    plane.services.compute.add_flavor_access(LEFT, "alpha")
+    before = plane.services.compute.flavor(LEFT)
+    assert kinds(plane.audit()) == [(Kind.FLAVOR_WITHOUT_LEASE, LEFT)]
+    fixed(plane)
+    assert plane.services.compute.flavor(LEFT) is None
+    undo(plane, plane.receipt_path.read_text())
+    assert plane.services.compute.flavor(LEFT) == before
+    assert plane.services.compute.flavor_access(LEFT) == {"alpha"}
+
+
+def test_a_flavor_without_lease_that_a_server_has_stays(plane):
+    flavor = {"id": LEFT, "name": reservation_flavor(LEFT), "vcpus": 1, "ram": 64, "disk": 1}
+    plane.compute.request("POST", "/flavors", json={"flavor": flavor})
+    server = plane.create_server(flavor=LEFT)
+    plane.settle()
+    (outcome,) = plane.fix(plane.audit())
+    assert outcome.text == f"left alone: 1 server(s) have it, {server} among them"
+
+
+def test_access_that_a_running_lease_lost_is_given_back(plane):
+    lease, reservation = plane.running_lease(1)
+    project = plane.services.reservations.lease(lease).project_id
+    plane.services.compute.remove_flavor_access(reservation, project)
+    assert kinds(plane.audit()) == [(Kind.LEASE_WITHOUT_ACCESS, reservation)]
+    fixed(plane)
+    assert plane.services.compute.flavor_access(reservation) == {project}
+    undo(plane, plane.receipt_path.read_text())
+    assert plane.services.compute.flavor_access(reservation) == set()
+
+
+def test_a_running_lease_whose_flavor_is_gone_is_told(plane):
+    reservation = plane.running_lease(1)[1]
+    plane.services.compute.delete_flavor(reservation)
+    (found,) = plane.audit()
+    assert (found.kind, found.subject, found.action) == (Kind.LEASE_WITHOUT_FLAVOR, reservation, None)
+
+
+def test_a_lease_that_has_not_begun_or_is_over_lacks_nothing(plane):
+    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+    lease = plane.create_lease(start=plane.clock.now() + GRACE, end=plane.clock.now() + 3 * GRACE, amount=1)
+    plane.settle()
+    assert plane.audit() == []
+    assert plane.picture.compute.reservation_flavors == {plane.reservation_id(lease)}
+    plane.run_until(plane.clock.now() + 4 * GRACE)
+    assert plane.audit() == []
+
+
+def test_a_reserved_host_outside_the_pool_joins_it(plane):
+    plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+    pool = plane.services.compute.aggregate_by_name("freepool")
+    plane.services.compute.remove_host(pool.id, "compute-1")
+    assert kinds(plane.audit()) == [(Kind.HOST_OUTSIDE_POOL, "compute-1")]
+    fixed(plane)
+    assert plane.services.compute.aggregate_by_name("freepool").hosts == ("compute-1",)
+    undo(plane, plane.receipt_path.read_text())
+    assert plane.services.compute.aggregate_by_name("freepool").hosts == ()
+
+
+def test_a_host_in_the_pool_that_is_not_reserved_and_an_aggregate_without_lease_are_told(plane):
+    compute = plane.services.compute
+    compute.add_host(compute.create_aggregate("freepool").id, "compute-1")
+    assert kinds(plane.audit()) == [(Kind.STRANGER_IN_POOL, "compute-1")]
+    compute.delete_aggregate(compute.aggregate_by_name("freepool").id)
+    compute.add_host(compute.create_aggregate(LEFT, reservation_zone(LEFT)).id, "compute-1")
+    assert kinds(plane.audit()) == [(Kind.AGGREGATE_WITHOUT_LEASE, LEFT)]
