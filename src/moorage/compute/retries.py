@@ -25,7 +25,7 @@ from moorage.jobs.over_http import Report
 from moorage.placement.client import Candidate
 
 #: Codes of failures that every host would have: the request itself is at fault.
-NOT_OF_THE_HOST = frozenset({"moorage.invalid", "accelerator.bad_request", "os_acc.bad_request"})
+NOT_OF_THE_HOST = frozenset({"moorage.invalid", "accelerator.bad_request"})
 
 
 def to_documents(alternates: Iterable[Alternate]) -> list[dict[str, Any]]:

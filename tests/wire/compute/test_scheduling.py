@@ -4,9 +4,12 @@ import dataclasses
 
 import pytest
 
-from moorage.core.errors import Conflict, Unavailable
+from moorage.agent.build import told
+from moorage.compute import retries
+from moorage.core.errors import Conflict, Invalid, Unavailable
 from moorage.scheduler.options import SchedulerOptions
 from moorage.scheduler.prefilters import AggregateRules
+from os_acc import exception as os_acc
 from tests.wire.compute.conftest import IMAGE, Host, Images
 
 SMALL = {"DISK_GB": 1, "MEMORY_MB": 512, "VCPU": 1}
@@ -164,6 +167,37 @@ def test_a_failed_build_goes_to_the_next_host(plane, hosts):
     assert held == {on.provider.uuid: SMALL}
     assert sum(plane.placement.usages(one.provider.uuid).get("VCPU", 0) for one in hosts) == 1
     assert on.built[-1]["selected_rp"] == {"": [on.provider.uuid]}
+
+
+#: What os_acc and our own code raise for a request that is at fault itself.
+NOT_OF_THE_HOST = (os_acc.BadRequest("vendor in instance_info must be text, not int"), Invalid("a guest needs memory"))
+
+
+def failed_once(plane, hosts, error):
+    """A server whose first build ended with `error`, as a host reports it; and on how many hosts it was tried."""
+    sentence, code = told(error)
+    server_id = plane.boot(plane.flavor("small"))
+    plane.builder.tick()
+    (job,) = (job for one in hosts for job in one.claim())
+    plane.agent.report_job(job.id, job.epoch, "failed", {"error": sentence, "code": code})
+    plane.settle(*hosts)
+    return plane.show(server_id), sum(len(one.built) for one in hosts)
+
+
+@pytest.mark.parametrize("error", NOT_OF_THE_HOST, ids=lambda error: type(error).__name__)
+def test_what_every_host_would_refuse_is_tried_on_no_other(plane, hosts, error):
+    shown, built = failed_once(plane, hosts, error)
+    assert (shown["status"], built) == ("ERROR", 0)
+    assert error.message in shown["fault"]["message"]
+
+
+def test_what_one_host_lacks_is_tried_on_another(plane, hosts):
+    shown, built = failed_once(plane, hosts, os_acc.NoCapacity("all handles are taken"))
+    assert (shown["status"], built) == ("ACTIVE", 1)
+
+
+def test_every_code_that_ends_the_tries_is_one_that_a_host_reports():
+    assert {told(error)[1] for error in NOT_OF_THE_HOST} == retries.NOT_OF_THE_HOST
 
 
 def test_when_every_host_has_failed_it_says_so_and_nothing_is_held(plane, hosts):
