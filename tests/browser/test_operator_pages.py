@@ -73,6 +73,21 @@ def test_accelerators_lead_to_the_custody_of_a_device(tab, cloud, look):
     look(tab, "custody")
 
 
+def test_a_member_turns_the_pages_of_their_requests(open_tab, cloud, lab, look):
+    profile = [{"name": "cards", "groups": [{"resources:CUSTOM_ACCELERATOR_GPU": "51"}]}]
+    lab.plane.accelerator.request("POST", "/device_profiles", json=profile)
+    body = {"device_profile_name": "cards"}
+    lab.client("demo", "accelerator").request("POST", "/v2/accelerator_requests", json=body)
+    tab = open_tab("demo")
+    tab.goto("/ui/accelerators")
+    expect(tab.get_by_role("row")).to_have_count(51)  # and the head
+    look(tab, "accelerators-member", full=True)
+    tab.get_by_role("link", name="Next page").click()
+    expect(tab.get_by_role("row")).to_have_count(2)
+    tab.get_by_role("link", name="First page").click()
+    expect(tab.get_by_role("row")).to_have_count(51)
+
+
 def test_a_funnel_leads_to_the_change_that_fits(tab, cloud, look):
     tab.goto("/ui/explain")
     tab.get_by_label("Query on one line").fill("resources=VCPU:100000,CUSTOM_ACCELERATOR_FPGA:1")

@@ -73,6 +73,16 @@ class RequestService:
             raise Locked(f"Accelerator requests {', '.join(open_ones)} are not resolved yet.")
         return rows
 
+    def page(self, caller: Caller, after: str | None, limit: int) -> list[RequestRecord]:
+        """Those that `caller` may see, the newest first, from behind request `after` on. Raises `Invalid`."""
+        project_id = None if caller.is_admin or caller.is_service else caller.project_id
+        with self._database.read() as connection:
+            last = store.requests_named(connection, [after]) if after else []
+            if after and not any(project_id in (None, row.project_id) for row in last):
+                raise Invalid(f"after={after!r} is no accelerator request (any more); begin with the first page.")
+            before = last[0].id if last else None
+            return store.page_of_requests(connection, project_id, before, limit)
+
     def show(self, caller: Caller, uuid: str) -> RequestRecord:
         with self._database.read() as connection:
             return _visible(connection, caller, [uuid])[0]

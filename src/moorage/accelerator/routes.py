@@ -1,7 +1,7 @@
 """The Accelerator API v2 as a route table, its rules, and the peer's shape of errors.
 
 Public paths are below the mount (``/accelerator``); ``/agent/v1`` is for the hosts' agents and not the peer's,
-nor is ``/moorage/v1``, which is for operators.
+nor is ``/moorage/v1``: history and handles for operators, and requests in pages.
 """
 
 import json
@@ -138,6 +138,7 @@ _OPERATOR: Routes = (
 _OURS: Routes = (
     Route("GET", "/moorage/v1/history", history.index, rule=HISTORY_RULE),
     Route("GET", "/moorage/v1/handles", history.handles, rule=HISTORY_RULE),
+    Route("GET", "/moorage/v1/accelerator_requests", requests.page, rule="cyborg:arq:get_all"),
 )
 
 _AGENT: Routes = (

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Select, Table, bindparam, delete, func, insert, select, update
 
 from moorage.accelerator import tables as t
+from moorage.accelerator.binding import RequestState
 from moorage.accelerator.records import (
     AttributeRecord,
     DeployableRecord,
@@ -57,6 +58,12 @@ _SET_HANDLES = update(t.deployables).where(t.deployables.c.name == bindparam("of
 _REQUESTS_BY_UUID = _ALL[t.accelerator_requests].where(
     t.accelerator_requests.c.uuid.in_(bindparam("uuids", expanding=True))
 )
+_VISIBLE_REQUESTS = (
+    select(t.accelerator_requests)
+    .where(t.accelerator_requests.c.state != RequestState.DELETING)
+    .order_by(t.accelerator_requests.c.id.desc())
+    .limit(bindparam("at_most"))
+)
 _PROFILES_BY_NAME = _ALL[t.device_profiles].where(t.device_profiles.c.name.in_(bindparam("names", expanding=True)))
 _A_REQUEST_OF_PROFILE = (
     select(t.accelerator_requests.c.uuid)
@@ -91,6 +98,25 @@ def set_handles(connection: Connection, name: str, handles: Mapping[str, str], n
 
 def requests(connection: Connection, **equal: str | None) -> list[RequestRecord]:
     return _equal(connection, RequestRecord, t.accelerator_requests, equal)
+
+
+def page_of_requests(
+    connection: Connection, project_id: str | None, before: int | None, limit: int
+) -> list[RequestRecord]:
+    """The newest first, without those that are being deleted: of a project or of all, with a smaller id than `before`."""
+    values = {"of_project": project_id, "of_before": before}
+    given = {name: value for name, value in values.items() if value is not None}
+    return _rows(connection, RequestRecord, _page_of_requests(tuple(given)), {**given, "at_most": limit})
+
+
+@cache
+def _page_of_requests(names: tuple[str, ...]) -> Select[Any]:
+    query, columns = _VISIBLE_REQUESTS, t.accelerator_requests.c
+    if "of_project" in names:
+        query = query.where(columns.project_id == bindparam("of_project"))
+    if "of_before" in names:
+        query = query.where(columns.id < bindparam("of_before"))
+    return query
 
 
 def requests_named(connection: Connection, uuids: Sequence[str]) -> list[RequestRecord]:

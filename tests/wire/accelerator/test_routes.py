@@ -3,10 +3,12 @@
 import pytest
 
 from moorage.core.errors import RemoteError
-from tests.unit.accelerator.rig import AES, GPU, HOST, R1, TYPE_R1, Rig, fpga, new_instance, rp
+from tests.unit.accelerator.rig import AES, GPU, HOST, PROJECT, R1, TYPE_R1, Rig, fpga, new_instance, rp
 from tests.wire.accelerator.conftest import BASE
 
 FP1 = [{"name": "fp1", "groups": [{"resources:FPGA": "1", "trait:CUSTOM_FPGA_INTEL": "required"}]}]
+
+ARQS, PAGES = "/v2/accelerator_requests", "/moorage/v1/accelerator_requests"
 
 
 @pytest.fixture
@@ -110,6 +112,30 @@ def test_other_projects_do_not_see_a_request(wire, rig):
     (arq,) = wire("GET", "/v2/accelerator_requests", role="reader").body["arqs"]
     assert wire("GET", "/v2/accelerator_requests", role="reader@other").body["arqs"] == []
     assert wire("GET", f"/v2/accelerator_requests/{arq['uuid']}", role="reader@other").status == 404
+
+
+def test_requests_come_in_pages_the_newest_first(wire, rig):
+    body = [{"name": "many", "groups": [{"resources:CUSTOM_ACCELERATOR_GPU": "3"}]}]
+    assert wire("POST", "/v2/device_profiles", body=body).status == 201
+    for project in (PROJECT, "other"):
+        assert wire("POST", ARQS, role=f"member@{project}", body={"device_profile_name": "many"}).status == 201
+    everything = wire("GET", ARQS, role="reader").body["arqs"]
+    assert len(everything) == 4  # with the one that the host told of
+    first = wire("GET", f"{PAGES}?limit=3", role="reader").body
+    assert first == {"arqs": everything[:0:-1], "next": everything[1]["uuid"]}
+    last = wire("GET", f"{PAGES}?limit=3&after={first['next']}", role="reader").body
+    assert last == {"arqs": everything[:1], "next": None}
+    assert wire("GET", f"{PAGES}?limit=4", role="reader").body["next"] is None
+    assert len(wire("GET", PAGES).body["arqs"]) == 7
+    assert wire("GET", f"{PAGES}?after={first['next']}", role="reader@other").status == 400
+    assert wire("DELETE", f"{ARQS}?arqs={first['next']}", role="member").status == 204
+    gone = wire("GET", f"{PAGES}?after={first['next']}", role="reader")
+    assert (gone.status, "begin with the first page" in gone.fault) == (400, True)
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "after=1", "instance=x", "after=%27"])
+def test_a_page_of_requests_that_makes_no_sense_is_refused(wire, query):
+    assert wire("GET", f"{PAGES}?{query}", role="reader").status == 400
 
 
 def test_the_client_decodes_what_the_service_encodes(wire, rig):

@@ -223,6 +223,7 @@ PUBLIC = dict.fromkeys(CALLERS, 200)
 NAMED = ("member by a service", "reader by a service", "member elsewhere by a service")
 
 ARQS = "/v2/accelerator_requests"
+OWN_ARQS = "/moorage/v1/accelerator_requests"
 #: What to ask, and the answer by caller.
 ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]] = {
     ("GET", "/"): [(fixed("/"), PUBLIC)],
@@ -283,6 +284,10 @@ ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]]
         (fixed("/moorage/v1/history?instance={}", "plugged"), answers(200, ["admin"])),
     ],
     ("GET", "/moorage/v1/handles"): [(fixed(f"/moorage/v1/handles?host={HOST}"), answers(200, ["admin"]))],
+    ("GET", OWN_ARQS): [
+        (fixed(OWN_ARQS), answers(200, READERS)),
+        (fixed(OWN_ARQS + "?after={}", "initial"), answers(200, (*OWN, *TRUSTED), elsewhere=400) | {ELSEWHERE[3]: 400}),
+    ],
     ("POST", "/agent/v1/hosts/{host}/history"): [
         (fixed("/agent/v1/hosts/elsewhere/history", body={"records": []}), answers(204, TRUSTED)),
     ],
@@ -349,7 +354,7 @@ def _tells_nothing_of_what_is_there(world, method, ask, caller, seen):
 def _knows(caller, ask) -> bool:
     """Whether `caller` may know what is asked about: it is theirs, or a service of theirs has reason to name it."""
     vouched = caller.endswith("by a service") and bool(ask.named)
-    return caller in TRUSTED or (ask.path.startswith(ARQS) and (caller in OWN or vouched))
+    return caller in TRUSTED or (ask.path.startswith((ARQS, OWN_ARQS)) and (caller in OWN or vouched))
 
 
 def _hidden(world, caller, ask) -> set[str]:

@@ -4,8 +4,10 @@ import re
 
 import pytest
 
+from moorage.core.errors import NotFound
 from moorage.wire.client import ServiceClient
-from tests.system.planes import VirtualPlane
+from moorage.wire.transports import InProcessTransport
+from tests.system.planes import VirtualPlane, embedded_credentials
 from tests.wire.dashboard.site import Site
 
 HOSTILE = "<script>alert('x')</script>&\"'"
@@ -129,6 +131,40 @@ def test_accelerators_show_what_is_loaded_and_who_has_it(people, world):
     assert "has told of no accelerator" in page(people, "/accelerators?host=%3Cb%3Enowhere")
     custody = page(people, f"/devices/{world.card}")
     assert custody.index("attached") < custody.index("programmed")  # the newest first
+
+
+def test_a_member_gets_their_accelerator_requests_in_pages(plane, people, world):
+    profile = [{"name": "cards", "groups": [{"resources:CUSTOM_ACCELERATOR_GPU": "60"}]}]
+    plane.accelerator.request("POST", "/device_profiles", json=profile)
+    transport = InProcessTransport(plane.plane.app, "http://127.0.0.1/accelerator/v2")
+    tokens = embedded_credentials(
+        InProcessTransport(plane.plane.app, "http://127.0.0.1/identity"), plane.state, plane.clock, "demo"
+    )
+    client = ServiceClient(transport, service_type="accelerator", credentials=tokens, clock=plane.clock)
+    made = client.request("POST", "/accelerator_requests", json={"device_profile_name": "cards"})["arqs"]
+    uuids = [one["uuid"] for one in made]
+    first = page(people, "/accelerators", "demo")
+    following = re.search(r'href="/ui(/accelerators\?after=[^"]+)" rel="next"', first)[1]
+    second = page(people, following, "demo")
+    assert [f"<code>{uuid}" in first for uuid in uuids] == [False] * 10 + [True] * 50
+    assert [f"<code>{uuid}" in second for uuid in uuids] == [True] * 10 + [False] * 50
+    assert "First page" in second
+    assert 'rel="next"' not in second
+    page(people, "/accelerators?after=nonsense", "demo", 400)
+
+
+def test_beside_cyborg_which_has_no_pages_all_requests_are_shown(people, world, monkeypatch):
+    get = ServiceClient.get
+
+    def peers(self, path, **options):
+        if path.startswith("/moorage/v1/accelerator_requests"):
+            raise NotFound("no such route")
+        return get(self, path, **options)
+
+    monkeypatch.setattr("moorage.wire.client.ServiceClient.get", peers)
+    seen = page(people, "/accelerators", "demo")
+    assert "Of the project" in seen
+    assert 'rel="next"' not in seen
 
 
 def test_a_flavor_a_query_and_extra_specs_are_explained(people, world):

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from moorage.accelerator.custody import Event, Record
+from moorage.accelerator.handlers.pages import limit_of
 from moorage.accelerator.records import Entry, HandleRow, HistoryFilter, Place
 from moorage.accelerator.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
 from moorage.wire.call import Call, Reply
 
-MOST = 1000
 _PARAMETERS = {
     "device",
     "host",
@@ -62,7 +62,7 @@ def index(call: Call[AcceleratorService]) -> Reply:
         since=_time(query.first("since"), "since"),
         until=_time(query.first("until"), "until"),
     )
-    most = _limit(query.first("limit"))
+    most = limit_of(query.first("limit"))
     found = call.service.history.entries(
         wanted, query.first("device"), _place(query.first("after")), most + 1, newest_first=order == "newest"
     )
@@ -120,14 +120,6 @@ def _shown(entry: Entry) -> dict[str, Any]:
         "image_id": what.image_id or None,
         "sha512": what.digest or None,
     }
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return 100
-    if not (text.isdecimal() and len(text) < 5 and 0 < int(text) <= MOST):
-        raise Invalid(f"limit={text!r}; it takes 1 to {MOST}.")
-    return int(text)
 
 
 def _place(text: str | None) -> Place | None:

@@ -3,8 +3,10 @@
 from moorage.accelerator.binding import decode_patch
 from moorage.accelerator.errors import UNCHECKED
 from moorage.accelerator.handlers import shapes
+from moorage.accelerator.handlers.pages import limit_of
 from moorage.accelerator.service import AcceleratorService
 from moorage.core.errors import Invalid
+from moorage.core.ids import is_uuid
 from moorage.jobs.over_http import job_document, report_of
 from moorage.wire.call import Call, Reply
 
@@ -17,6 +19,19 @@ def index(call: Call[AcceleratorService]) -> Reply:
         )
     rows = call.service.requests.index(call.caller, call.query.first("instance"), resolved=bind_state is not None)
     return Reply(body={"arqs": [shapes.request(row, call.base_url) for row in rows]})
+
+
+def page(call: Call[AcceleratorService]) -> Reply:
+    """Not the peer's, whose list has no pages."""
+    query = call.query
+    if unknown := sorted(query.names() - {"after", "limit"}):
+        raise Invalid(f"A page of accelerator requests is not asked by {', '.join(unknown)}; it takes after, limit.")
+    after, most = query.first("after"), limit_of(query.first("limit"))
+    if after is not None and not is_uuid(after):
+        raise Invalid(f"after={after!r} is no UUID; take `next` of the page before.")
+    rows = call.service.requests.page(call.caller, after, most + 1)
+    following = rows[most - 1].uuid if len(rows) > most else None
+    return Reply(body={"arqs": [shapes.request(row, call.base_url) for row in rows[:most]], "next": following})
 
 
 def show(call: Call[AcceleratorService], uuid: str) -> Reply:

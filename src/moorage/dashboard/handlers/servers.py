@@ -3,13 +3,13 @@
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from moorage.core.errors import MoorageError, RemoteError
+from moorage.core.errors import MoorageError, NotFound, RemoteError
 from moorage.dashboard import explain_view
 from moorage.dashboard import servers_view as view
 from moorage.dashboard.handlers.operators import only_admins
 from moorage.dashboard.pages import Page, words_of
 from moorage.dashboard.visit import Visit
-from moorage.wire.client import with_query
+from moorage.wire.client import ServiceClient, with_query
 
 #: Servers, records and hosts on a page; actions of a server whose steps are told.
 LIMIT = 50
@@ -94,9 +94,15 @@ def accelerators(visit: Visit) -> Page:
     """An administrator sees the devices of a host; everybody else what their project has."""
     host = (visit.call.query.first("host") or "").strip()
     accelerator = visit.client("accelerator")
-    values: dict[str, Any] = {"host": host, "hosts": [], "cards": (), "accelerators": (), "next_page": ""}
+    values: dict[str, Any] = {"host": host, "hosts": [], "cards": (), "accelerators": (), "next_page": "",
+                              "is_first": True}  # fmt: skip
     if not visit.who.is_admin:
-        values["accelerators"] = view.accelerators(accelerator.get("/v2/accelerator_requests")["arqs"])
+        found, following = _requests(accelerator, after := visit.call.query.first("after"))
+        values |= {
+            "accelerators": view.accelerators(found),
+            "next_page": urlencode({"after": following}) if following else "",
+            "is_first": not after,
+        }
         return Page("accelerators.html", "Accelerators", values)
     if not host:
         values["hosts"], values["next_page"] = hosts_of(visit)
@@ -106,6 +112,16 @@ def accelerators(visit: Visit) -> Page:
         asked = with_query("/moorage/v1/handles", {"host": host})
         values |= {"host": host, "cards": view.cards(accelerator.get(asked)["handles"])}
     return Page("accelerators.html", "Accelerators", values)
+
+
+def _requests(accelerator: ServiceClient, after: str | None) -> tuple[Documents, str | None]:
+    """A page of the project's, and what the next one is behind. Cyborg knows no pages: there all come."""
+    asked = {"limit": LIMIT, **({"after": after} if after else {})}
+    try:
+        page = accelerator.get(with_query("/moorage/v1/accelerator_requests", asked))
+    except NotFound:
+        return accelerator.get("/v2/accelerator_requests")["arqs"], None
+    return page["arqs"], page["next"]
 
 
 def hosts_of(visit: Visit) -> tuple[list[str], str]:
