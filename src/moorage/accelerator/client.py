@@ -101,6 +101,11 @@ class AcceleratorClient(HostJobsClient):
         carried: str | None = found["bitstream_id"]
         return carried
 
+    def profiles(self) -> list[dict[str, Any]]:
+        """As they are on the wire: ``{"name", "groups": [{key: value}], ...}``."""
+        found: list[dict[str, Any]] = self._http.get("/v2/device_profiles")["device_profiles"]
+        return found
+
     def profile_groups(self, name: str) -> list[dict[str, str]] | None:
         """The groups of a device profile, with the classes that hosts publish; None where there is no such profile."""
         found = self._http.get("/v2/device_profiles", params={"name": name})["device_profiles"]

@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 
 from moorage.audit.lease_reading import aggregate_of, slots_of
 from moorage.audit.model import SERVER_TYPE, Action, Consumer, Finding, Picture
-from moorage.audit.reading import Services, consumer_of, server_of
+from moorage.audit.reading import Services, consumer_of, names_asked_for, server_of
 from moorage.audit.receipt import Receipt
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
@@ -72,6 +72,8 @@ class Healer:
             Action.GRANT_ACCESS: self._grant_access,
             Action.SET_SLOTS: self._set_slots,
             Action.JOIN_POOL: self._join_pool,
+            Action.DELETE_CLASS: self._delete_class,
+            Action.DELETE_TRAIT: self._delete_trait,
         }[finding.action or Action.RELEASE]
         step = plan(picture, finding)
         if isinstance(step, str):
@@ -345,6 +347,28 @@ class Healer:
         body = {"remove_host": {"host": finding.subject}}
         undo = _compute_request("POST", f"/v2.1/os-aggregates/{pool.id}/action", body)
         return _Step({"aggregates": []}, (undo,), lambda: compute.add_host(pool.id, finding.subject))
+
+    # --- names --------------------------------------------------------------------------------------------------
+
+    def _delete_class(self, picture: Picture, finding: Finding) -> _Step | str:
+        """Placement itself refuses to delete one that a provider offers."""
+        placement, name = self._services.placement, finding.subject
+        if name in names_asked_for(self._services) or name in self._reserved():
+            return "it is asked for now"
+        undo = _request("PUT", f"/resource_classes/{name}")
+        return _Step({"class": name}, (undo,), lambda: placement.delete_class(name))
+
+    def _delete_trait(self, picture: Picture, finding: Finding) -> _Step | str:
+        """As above."""
+        placement, name = self._services.placement, finding.subject
+        if name in names_asked_for(self._services):
+            return "it is asked for now"
+        return _Step({"trait": name}, (_request("PUT", f"/traits/{name}"),), lambda: placement.delete_trait(name))
+
+    def _reserved(self) -> frozenset[str]:
+        """Classes of all reservations."""
+        leases = () if self._services.reservations is None else self._services.reservations.leases()
+        return frozenset(reservation_class(one.id) for lease in leases for one in lease.reservations)
 
 
 def _all(inventories: Mapping[str, Inventory]) -> dict[str, object]:

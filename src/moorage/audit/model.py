@@ -157,6 +157,15 @@ class Reservations:
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """`classes`: all; `traits`: custom ones that no provider has; `asked_for`: by flavors and device profiles."""
+
+    classes: frozenset[str]
+    traits: frozenset[str]
+    asked_for: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """`consumers` are those that need a closer look, and hold something. A service that is None is not there: nothing is said about it."""
 
@@ -166,6 +175,7 @@ class Picture:
     compute: Compute | None = None
     accelerators: Accelerators | None = None
     reservations: Reservations | None = None
+    names: Names | None = None  #: None: not asked for
 
 
 class Kind(StrEnum):
@@ -193,6 +203,8 @@ class Kind(StrEnum):
     AGGREGATE_WITHOUT_LEASE = "aggregate without lease"
     HOST_OUTSIDE_POOL = "host outside pool"
     STRANGER_IN_POOL = "stranger in pool"
+    UNUSED_CLASS = "unused class"
+    UNUSED_TRAIT = "unused trait"
 
 
 class Action(StrEnum):
@@ -209,6 +221,8 @@ class Action(StrEnum):
     GRANT_ACCESS = "grant access"
     SET_SLOTS = "set slots"
     JOIN_POOL = "join pool"
+    DELETE_CLASS = "delete class"
+    DELETE_TRAIT = "delete trait"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +230,7 @@ class Finding:
     """`is_safe`: `--fix` does `action`; else only when the operator names `subject`, or, without an action, never."""
 
     kind: Kind
-    subject: (
-        str  #: uuid of the consumer, server, provider, deployable or reservation; or the name of an aggregate or host
-    )
+    subject: str  #: uuid of the consumer, server, provider, deployable or reservation; or the name of an aggregate, host, class or trait
     where: str  #: for people
     why: str
     advice: str  #: what --fix does, or what the operator can do

@@ -4,6 +4,7 @@ Placement is read first: what appears later is not judged, and whatever made a c
 had written it down in its own service before that, so it is there when that service is asked.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -18,6 +19,7 @@ from moorage.audit.model import (
     Compute,
     Consumer,
     Deployable,
+    Names,
     Owner,
     Picture,
     Provider,
@@ -46,6 +48,9 @@ _WITHOUT_HOST = frozenset({"ERROR", "SHELVED_OFFLOADED"})
 #: After one of these Nova's host has nothing of the servers that were evacuated from it.
 _EVACUATED_AND_CLEAN = frozenset({"completed", "error", "failed", "cancelled"})
 
+#: A custom class or trait in ``trait:CUSTOM_A``, ``in:CUSTOM_A,CUSTOM_B`` or ``resources1:CUSTOM_C``.
+_WORD = re.compile(r"CUSTOM_[A-Z0-9_]+")
+
 #: A handle's state while a server has it.
 _ATTACHED = "attached"
 
@@ -67,11 +72,15 @@ class Services:
     pool: str = "freepool"  #: the aggregate of hosts that nobody has reserved: [reservation] freepool
 
 
-def read(services: Services, clock: Clock, progress: Progress, *, by_tree: bool = False) -> Picture:
+def read(
+    services: Services, clock: Clock, progress: Progress, *, by_tree: bool = False, names: bool = False
+) -> Picture:
     """Raises `Unavailable` or `RemoteError` where a service that is there cannot be read: half a picture is none.
 
     `by_tree`: one request for each tree instead of two or three for each provider, where Placement is ours.
+    `names`: also classes and traits that nobody uses.
     """
+    named = (services.placement.classes(), services.placement.unused_traits()) if names else None
     providers = _by_tree(services.placement, progress) if by_tree else None
     if providers is None:
         providers = _providers(services.placement, progress)
@@ -85,6 +94,7 @@ def read(services: Services, clock: Clock, progress: Progress, *, by_tree: bool 
         reservations=None
         if services.reservations is None
         else read_reservations(services.reservations, services.placement, services.compute, services.pool),
+        names=None if named is None else Names(*named, names_asked_for(services)),
     )
     providers |= _looked_at_again(services.placement, picture)
     picture = replace(picture, providers=providers)
@@ -188,6 +198,17 @@ def _provider(placement: PlacementClient, provider: PlacementProvider) -> Provid
         f"provider {provider.name} ({provider.uuid}) changed {ATTEMPTS} times while it was read; audit again when less "
         "is written there"
     )
+
+
+def names_asked_for(services: Services) -> frozenset[str]:
+    """Custom names in flavors and device profiles, wherever they stand there."""
+    groups: list[Mapping[str, str]] = []
+    if services.compute is not None:
+        groups += [flavor.extra_specs for flavor in services.compute.flavors()]
+    if services.accelerators is not None:
+        groups += [group for profile in services.accelerators.profiles() for group in profile["groups"]]
+    words = {word for group in groups for item in group.items() for text in item for word in _WORD.findall(text)}
+    return frozenset(words)
 
 
 # --- the others -------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ _CLEAN, _FOUND, _CANNOT = 0, 1, 2
 @click.option(
     "--freepool", default="freepool", show_default=True, help="Name of the aggregate of hosts that nobody has reserved."
 )
+@click.option("--names", is_flag=True, help="Look for classes and traits too that nobody uses any more.")
 @click.option("--json", "as_json", is_flag=True, help="Print findings and what was done as JSON.")
 def audit(
     config_path: Path | None,
@@ -49,6 +50,7 @@ def audit(
     freepool: str,
     *,
     fix: bool,
+    names: bool,
     as_json: bool,
 ) -> None:
     """Compare Placement with compute, accelerators and reservations, and with itself.
@@ -59,7 +61,7 @@ def audit(
     try:
         _check_also(also, fix=fix)
         status = _audit(
-            config_path, frozenset(also), timedelta(seconds=seconds(grace)), receipt_path, freepool, fix, as_json
+            config_path, frozenset(also), timedelta(seconds=seconds(grace)), receipt_path, freepool, fix, names, as_json
         )
     except MoorageError as error:
         click.echo(f"moorage: cannot audit: {error.message}", err=True)
@@ -81,13 +83,14 @@ def _audit(
     receipt_path: Path | None,
     freepool: str,
     fix: bool,
+    names: bool,
     as_json: bool,
 ) -> int:
     clock = SystemClock()
     there = endpoints(config_path)
     services = Services(there.placement, there.compute, there.accelerator, there.reservation, freepool)
     with progress("reading") as show:
-        picture = read(services, clock, show)
+        picture = read(services, clock, show, names=names)
     found = findings.decide(picture, grace)
     outcomes: list[Outcome] = []
     path = receipt_path or Path(f"moorage-audit-{clock.now():%Y%m%dT%H%M%SZ}.jsonl")

@@ -14,6 +14,7 @@ RESERVED_HOST_TRAIT = "CUSTOM_RESERVATION_HOST"
 DISABLED_HOST_TRAIT = "COMPUTE_STATUS_DISABLED"
 
 _NAME = re.compile(r"[A-Z0-9_]+\Z")
+_BITSTREAM_TRAIT = re.compile(r"CUSTOM_FPGA_([A-Z0-9]+_)?(REGION|FUNCTION|FUNCTION_ID)_[A-Z0-9_]+\Z")
 _OTHER = re.compile(r"[^A-Z0-9_]+")
 
 
@@ -61,3 +62,12 @@ def reservation_class(reservation_id: str) -> str:
 
 def is_reservation_class(name: str) -> bool:
     return name.startswith("CUSTOM_RESERVATION_")
+
+
+def is_accelerator_class(name: str) -> bool:
+    return name.startswith("CUSTOM_ACCELERATOR_")
+
+
+def is_bitstream_trait(name: str) -> bool:
+    """Of a region or a function of an FPGA, in any of the forms that are published: these come and go with bitstreams."""
+    return _BITSTREAM_TRAIT.match(name) is not None

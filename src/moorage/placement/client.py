@@ -10,6 +10,7 @@ from typing import Any
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFound, RemoteError
 from moorage.core.inventories import Inventory
+from moorage.core.names import CUSTOM_PREFIX
 from moorage.placement.client_candidates import Candidate, Candidates, Claim, Summary, candidates_of
 from moorage.placement.client_explanation import Explanation, explanation_of
 from moorage.placement.client_values import Holder, Provider, ProviderState, Resources, provider_of, tree_states_of
@@ -183,11 +184,24 @@ class PlacementClient:
     def ensure_class(self, name: str) -> None:
         self._send("PUT", f"/resource_classes/{name}")
 
+    def classes(self) -> frozenset[str]:
+        """Names of all."""
+        return frozenset(row["name"] for row in self._get("/resource_classes")["resource_classes"])
+
+    def unused_traits(self) -> frozenset[str]:
+        """Names of custom ones that no provider has."""
+        query = [("name", f"startswith:{CUSTOM_PREFIX}"), ("associated", "false")]
+        return frozenset(self._get("/traits", query)["traits"])
+
     def has_class(self, name: str) -> bool:
         return self._is_there(f"/resource_classes/{name}")
 
     def has_trait(self, name: str) -> bool:
         return self._is_there(f"/traits/{name}")
+
+    def delete_trait(self, name: str) -> None:
+        """Raises `Conflict` where a provider has it."""
+        self._delete(f"/traits/{name}")
 
     def delete_class(self, name: str) -> None:
         self._delete(f"/resource_classes/{name}")

@@ -78,8 +78,8 @@ class AuditedPlane(VirtualPlane):
             if row["name"] == "compute-1"
         )
 
-    def audit(self) -> list[Finding]:
-        self.picture = read(self.services, self.clock, lambda *_: None)
+    def audit(self, *, names: bool = False) -> list[Finding]:
+        self.picture = read(self.services, self.clock, lambda *_: None, names=names)
         return findings.decide(self.picture, GRACE)
 
     @property

@@ -91,6 +91,8 @@ def test_audit_finds_the_services_by_the_variables_of_the_stock_clients(plane):
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert (said["providers"], said["findings"]) == (10, [])
+    all_names = moorage("audit", "--names", "--freepool", "pool", "--json", **os_variables(plane))
+    assert (all_names.returncode, json.loads(all_names.stdout)["findings"]) == (0, [])
 
 
 @pytest.mark.parametrize(

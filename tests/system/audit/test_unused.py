@@ -1,0 +1,61 @@
+"""Classes and traits that nobody uses any more, on a whole plane: found when asked for, deleted, and made again."""
+
+import pytest
+
+from moorage.audit.model import Kind
+from moorage.core.names import reservation_class
+from tests.system.audit.rig import AuditedPlane, undo
+
+pytestmark = pytest.mark.slow
+
+CLASS = reservation_class("00000007-0000-4000-8000-000000000000")
+TRAIT = "CUSTOM_FPGA_INTEL_FUNCTION_00000007_0000_4000_8000_000000000000"
+
+
+@pytest.fixture
+def plane(tmp_path):
+    with AuditedPlane(tmp_path) as plane:
+        yield plane
+
+
+def test_unused_names_are_deleted_when_asked_for_and_come_back(plane):
+    plane.running_lease(1)
+    placement = plane.services.placement
+    for name in (CLASS, "CUSTOM_MINE"):
+        placement.ensure_class(name)
+    for name in (TRAIT, "CUSTOM_OWN"):
+        placement.ensure_trait(name)
+    assert plane.audit() == []
+    found = plane.audit(names=True)
+    assert [(one.kind, one.subject) for one in found] == [(Kind.UNUSED_CLASS, CLASS), (Kind.UNUSED_TRAIT, TRAIT)]
+    assert [outcome.text for outcome in plane.fix(found)] == ["done", "done"]
+    assert plane.audit(names=True) == []
+    assert (placement.has_class(CLASS), placement.has_trait(TRAIT)) == (False, False)
+    undo(plane, plane.receipt_path.read_text())
+    assert (placement.has_class(CLASS), placement.has_trait(TRAIT)) == (True, True)
+
+
+def test_names_that_flavors_and_profiles_ask_for_stay(plane):
+    for name in (CLASS, "CUSTOM_ACCELERATOR_QAT"):
+        plane.services.placement.ensure_class(name)
+    plane.services.placement.ensure_trait(TRAIT)
+    plane.create_flavor("asks", **{f"resources:{CLASS}": "1", "trait:CUSTOM_X": "forbidden"})
+    group = {"resources:CUSTOM_ACCELERATOR_QAT": "1", f"trait:{TRAIT}": "required"}
+    plane.accelerator.request("POST", "/device_profiles", json=[{"name": "p", "groups": [group]}])
+    assert plane.audit(names=True) == []
+
+
+@pytest.mark.parametrize("how", ["asked for", "had"])
+def test_a_name_that_is_used_at_the_last_moment_stays(plane, how):
+    plane.services.placement.ensure_trait(TRAIT)
+    found = plane.audit(names=True)
+    if how == "asked for":
+        plane.create_flavor("asks", **{f"trait:{TRAIT}": "required"})
+        expected = "left alone: it is asked for now"
+    else:
+        put = lambda: plane.services.placement.put_trait(plane.host, TRAIT, wanted=True)  # noqa: E731
+        plane.before["DELETE", "placement", f"/traits/{TRAIT}"] = put
+        expected = "left alone: it changed meanwhile"
+    (outcome,) = plane.fix(found)
+    assert outcome.text.startswith(expected)
+    assert plane.services.placement.has_trait(TRAIT)

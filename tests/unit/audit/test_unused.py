@@ -1,0 +1,55 @@
+"""Classes and traits that nobody uses, in small pictures; on a real plane: tests/system/audit/test_unused.py."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.audit.findings import decide
+from moorage.audit.model import Accelerators, Action, Compute, Kind, Names, Picture, Provider, Reservations
+from moorage.core.inventories import Inventory
+from moorage.core.names import reservation_class
+
+NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+ONE = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
+CLASS, FPGA, TRAIT = reservation_class(ONE), "CUSTOM_ACCELERATOR_FPGA", "CUSTOM_FPGA_INTEL_FUNCTION_1"
+NOTHING = Picture(
+    NOW,
+    {"h": Provider("h", "host", None, "h", {"VCPU": Inventory(1)})},
+    {},
+    Compute(frozenset(), frozenset(), frozenset({"h"})),
+    Accelerators(frozenset(), frozenset()),
+    Reservations(frozenset(), frozenset(), frozenset()),
+    Names(frozenset({"VCPU", "CUSTOM_MINE", CLASS, FPGA}), frozenset({"CUSTOM_OWN", TRAIT}), frozenset()),
+)
+
+
+def unused(picture: Picture) -> list[tuple[Kind, str]]:
+    found = [one for one in decide(picture, timedelta(0)) if one.kind in (Kind.UNUSED_CLASS, Kind.UNUSED_TRAIT)]
+    assert all(one.is_safe for one in found)
+    assert {one.action for one in found} <= {Action.DELETE_CLASS, Action.DELETE_TRAIT}
+    return [(one.kind, one.subject) for one in found]
+
+
+def test_only_names_of_our_own_making_are_unused():
+    assert unused(NOTHING) == [(Kind.UNUSED_CLASS, FPGA), (Kind.UNUSED_CLASS, CLASS), (Kind.UNUSED_TRAIT, TRAIT)]
+
+
+def test_a_name_that_a_flavor_or_profile_asks_for_stays():
+    assert unused(replace(NOTHING, names=replace(NOTHING.names, asked_for=frozenset({CLASS, FPGA, TRAIT})))) == []
+
+
+@pytest.mark.parametrize("because", ["offered", "held", "reserved"])
+def test_a_class_in_use_stays(because):
+    host, use = NOTHING.providers["h"], {CLASS: Inventory(1)}
+    changed = {
+        "offered": {"providers": {"h": replace(host, inventories=use)}},
+        "held": {"providers": {"h": replace(host, held={"s": {CLASS: 1}})}},
+        "reserved": {"reservations": replace(NOTHING.reservations, reservations=frozenset({ONE}))},
+    }[because]
+    assert (Kind.UNUSED_CLASS, CLASS) not in unused(replace(NOTHING, **changed))
+
+
+@pytest.mark.parametrize("service", ["compute", "accelerators", "reservations", "names"])
+def test_nothing_is_said_where_somebody_was_not_asked(service):
+    assert unused(replace(NOTHING, **{service: None})) == []
