@@ -3,7 +3,7 @@
 usage: .venv/bin/python tools/pictures.py
 
 A picture is boxes on a grid and arrows between them, said below; nothing else is needed to draw one. Colours follow the
-reader's choice of light or dark.
+reader's choice of light or dark; the paper is drawn too, for a page may have made another choice than its reader's system.
 """
 
 from collections.abc import Sequence
@@ -11,18 +11,19 @@ from html import escape
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "pictures"
-WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 190, 58, 50, 42, 12
+WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 208, 70, 64, 52, 12
 STYLE = """
-  .box { fill: #eef3fa; stroke: #33527a; stroke-width: 1.5 } .other { fill: #fdf3e1; stroke: #8a5a00 }
-  text { font: 13px sans-serif; fill: #1a1a1a; text-anchor: middle } .small { font-size: 11px }
+  .paper { fill: #ffffff } .box { fill: #eef3fa; stroke: #33527a; stroke-width: 1.5 } .other { fill: #fdf3e1; stroke: #8a5a00 }
+  text { font: 13px sans-serif; fill: #1a1a1a; text-anchor: middle } .small { font-size: 11px } .beside { text-anchor: start }
   path { stroke: #33527a; stroke-width: 1.5; fill: none } #head path { fill: #33527a }
   @media (prefers-color-scheme: dark) {
-    .box { fill: #1d2b3d; stroke: #8fb3e0 } .other { fill: #3a2c10; stroke: #e0b060 }
+    .paper { fill: #12161c } .box { fill: #1d2b3d; stroke: #8fb3e0 } .other { fill: #3a2c10; stroke: #e0b060 }
     text { fill: #f0f0f0 } path { stroke: #8fb3e0 } #head path { fill: #8fb3e0 }
   }
 """
 
-Box = tuple[float, float, str, str]  #: column, row, title, words below it; a title that begins with * is another colour
+#: Column, row, title, and one or two lines of words below it. A title that begins with * is another colour.
+Box = tuple[float, float, str, str]
 Arrow = tuple[int, int, str]  #: from box, to box, words beside it
 
 PICTURES: dict[str, tuple[str, Sequence[Box], Sequence[Arrow]]] = {
@@ -42,9 +43,9 @@ PICTURES: dict[str, tuple[str, Sequence[Box], Sequence[Arrow]]] = {
         [
             (0, 0, "lease", "from, until"),
             (1, 0, "reservation", "3 servers of one size"),
-            (2, 0, "*flavor reservation:UUID", "resources:CUSTOM_RESERVATION_UUID=1"),
+            (2, 0, "*flavor reservation:UUID", "resources:\nCUSTOM_RESERVATION_UUID=1"),
             (1, 1, "blazar_compute-1", "CUSTOM_RESERVATION_UUID: 3"),
-            (2, 1, "compute-1", "ordinary requests are kept off"),
+            (2, 1, "compute-1", "ordinary requests\nare kept off"),
         ],
         [(0, 1, ""), (1, 3, "start"), (1, 2, "start"), (2, 3, "takes"), (4, 3, "")],
     ),
@@ -55,20 +56,20 @@ PICTURES: dict[str, tuple[str, Sequence[Box], Sequence[Arrow]]] = {
             (1, 0, "placement", "which region, claimed"),
             (2, 0, "host agent", "os_acc.plug"),
             (0, 1, "*guest", "sees a PCI function"),
-            (1, 1, "attach handle", "free, attached, dirty, cleaned"),
-            (2, 1, "bitstream", "fetched, verified, programmed"),
+            (1, 1, "attach handle", "free, attached, dirty,\ncleaned"),
+            (2, 1, "bitstream", "fetched, verified,\nprogrammed"),
         ],
         [(0, 1, ""), (1, 2, "job"), (2, 5, ""), (5, 4, ""), (4, 3, "")],
     ),
     "jobs": (
         "Work for a host is a row; whoever works on it holds it for a while, with an epoch",
         [
-            (0, 0, "service", "state and job: one transaction"),
+            (0, 0, "service", "state and job\nin one transaction"),
             (1, 0, "job row", "state, lease, epoch, key"),
             (2, 0, "host agent", "claims, works, reports"),
-            (1, 1, "*hint", "in process, NOTIFY, RabbitMQ"),
+            (1, 1, "*hint", "in process, NOTIFY, RabbitMQ;\nmay get lost"),
         ],
-        [(0, 1, "writes"), (2, 1, "claims"), (0, 3, "may"), (3, 2, "get lost")],
+        [(0, 1, "writes"), (2, 1, "claims"), (0, 3, "sends"), (3, 2, "wakes")],
     ),
 }
 
@@ -81,8 +82,7 @@ def draw(title: str, boxes: Sequence[Box], arrows: Sequence[Arrow]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{escape(title)}">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n"
         '<defs><marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
+        f'<rect class="paper" width="{width:g}" height="{height:g}" rx="8"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
 
@@ -93,18 +93,18 @@ def corner(box: Box) -> tuple[float, float]:
 def box_of(box: Box) -> str:
     x, y = corner(box)
     kind = "box other" if box[2].startswith("*") else "box"
-    middle = x + WIDTH / 2
-    below = (
-        f'<text class="small" x="{middle:g}" y="{y + 42:g}" textLength="{min(WIDTH - 12, 6 * len(box[3])):g}">{escape(box[3])}</text>'
-        if box[3]
-        else ""
+    middle, words = x + WIDTH / 2, box[3].split("\n") if box[3] else []
+    first = y + HEIGHT / 2 + 5 - 8 * len(words)
+    title = f'<text x="{middle:g}" y="{first:g}">{escape(box[2].lstrip("*"))}</text>'
+    below = "".join(
+        f'<text class="small" x="{middle:g}" y="{first + 3 + 15 * number:g}">{escape(line)}</text>'
+        for number, line in enumerate(words, start=1)
     )
-    title = f'<text x="{middle:g}" y="{y + (24 if box[3] else 34):g}">{escape(box[2].lstrip("*"))}</text>'
     return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>{title}{below}'
 
 
 def line(start: Box, end: Box, words: str) -> str:
-    """From edge to edge; words in its middle."""
+    """From edge to edge; words above it, or to its right where it goes to another row."""
     (x, y), (to_x, to_y) = corner(start), corner(end)
     if start[1] == end[1]:
         right = to_x > x
@@ -113,9 +113,12 @@ def line(start: Box, end: Box, words: str) -> str:
     else:
         x, to_x = x + WIDTH / 2, to_x + WIDTH / 2
         y, to_y = (y + HEIGHT, to_y) if to_y > y else (y, to_y + HEIGHT)
-    said = (
-        f'<text class="small" x="{(x + to_x) / 2:g}" y="{(y + to_y) / 2 - 5:g}">{escape(words)}</text>' if words else ""
-    )
+    middle, height, slope = (x + to_x) / 2, (y + to_y) / 2, (to_x - x) * (to_y - y)
+    if y == to_y:
+        at = f'class="small" x="{middle:g}" y="{y - 8:g}"'
+    else:  # on the side that the line does not go to
+        at = f'class="small beside" x="{middle + 8:g}" y="{height + (4 if slope == 0 else -8 if slope > 0 else 16):g}"'
+    said = f"<text {at}>{escape(words)}</text>" if words else ""
     return f'<path d="M{x:g} {y:g}L{to_x:g} {to_y:g}" marker-end="url(#head)"/>{said}'
 
 
