@@ -9,6 +9,7 @@ import pytest
 from moorage.identity.embedded import credentials
 from tests.processes import free_port, inherited, running
 from tests.system.planes import PlaneProcess, until, write_config
+from tests.wire.dashboard.site import Site, password_of
 
 pytestmark = pytest.mark.slow
 
@@ -26,17 +27,20 @@ def gunicorn(service: str, port: int, *options: str) -> list[str]:
 def ports(tmp_path_factory):
     """{service: port} of services that run; the state directory is ``services`` in the directory of `ports`."""
     directory = tmp_path_factory.mktemp("wsgi")
-    ports = {service: free_port() for service in SERVICES}
-    urls = {service: f"http://127.0.0.1:{port}/{service}" for service, port in ports.items()}
+    ports = {service: free_port() for service in (*SERVICES, "dashboard")}
+    urls = {service: f"http://127.0.0.1:{ports[service]}/{service}" for service in SERVICES}
     config = write_config(directory / "services", endpoints=urls, compute={"poll_period_s": 0.5})
     with contextlib.ExitStack() as stack:
         for service, port in ports.items():
             # Two workers of one service: one of them has the duties. One is forked from a server that has imported it.
-            options = {"placement": ("--workers", "2"), "compute": ("--preload",)}.get(service, ())
+            # Of the dashboard either worker takes what the other one's page sends: it keeps nothing.
+            two = ("--workers", "2")
+            options = {"placement": two, "compute": ("--preload",), "dashboard": two}.get(service, ())
+            path = "ui" if service == "dashboard" else service
             stack.enter_context(
                 running(
                     gunicorn(service, port, *options),
-                    f"{urls[service]}/healthcheck",
+                    f"http://127.0.0.1:{port}/{path}/healthcheck",
                     directory / f"{service}.log",
                     MOORAGE_CONFIG=str(config.source),
                 )
@@ -84,6 +88,17 @@ def test_a_server_with_an_accelerator_is_built_and_freed(clients):
     clients.compute.request("DELETE", f"/servers/{server}")
     clients.wait_until_gone(server)
     until(lambda: not clients.allocations(server))
+
+
+def test_the_dashboard_is_a_client_of_the_others(ports, clients):
+    directory, numbers, _ = ports
+    site = Site(None, f"http://127.0.0.1:{numbers['dashboard']}")
+    for _ in range(4):
+        assert site.sign_in("admin", password_of(directory / "services", "admin")).status_code == 303
+        assert ">compute-1</a>" in site.get("/map").text
+        assert "Leases" in site.get("/leases").text
+        assert site.post("/sign-out").headers["location"] == "/ui/sign-in"
+    assert site.get("/map").headers["location"].startswith("/ui/sign-in")
 
 
 def test_the_duties_of_a_service_run_in_one_of_its_workers(ports):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from moorage.config import Config, load
+from moorage.config import DASHBOARD_PATH, Config, load
 from moorage.core.errors import StartError
 from moorage.telemetry import logs
 from moorage.wiring import Plane, build_plane
@@ -25,7 +25,7 @@ class Application:
 
     def __init__(self, service: str) -> None:
         self._service = service
-        self._prefix = f"/{service}"
+        self._prefix = DASHBOARD_PATH if service == "dashboard" else f"/{service}"
         self._lock = threading.Lock()
         self._pid = 0
         self._plane: Plane | None = None
@@ -65,7 +65,10 @@ def _config(service: str) -> Config:
     if not path:
         raise StartError(f"{CONFIG_VARIABLE} is not set; let it name the configuration file of {service}")
     config = load(Path(path))
-    services = {service, "identity"} if config.identity.mode in ("embedded", "http_basic") else {service}
+    services = {service}
+    # Tokens are judged where users are kept; the dashboard judges none, it asks identity as a browser's client.
+    if service != "dashboard" and config.identity.mode in ("embedded", "http_basic"):
+        services.add("identity")
     os.umask(0o077)
     config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     return dataclasses.replace(config, plane=dataclasses.replace(config.plane, services=",".join(sorted(services))))
