@@ -22,7 +22,7 @@ from moorage.telemetry.requests import NO_ROUTE, RequestMeter
 from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
 from moorage.wire.call import Call, Headers, Query, Reply, Route
-from moorage.wire.errors import ErrorShape, problem_of
+from moorage.wire.errors import ErrorShape, of_the_disk, problem_of
 from moorage.wire.microversion import HEADER, Version, VersionRange
 
 log = logging.getLogger(__name__)
@@ -320,6 +320,9 @@ def _send_error(
         error = e.MethodNotAllowed(f"The method {req.method} is not allowed for this resource.", allowed=allowed)
     elif isinstance(error, falcon.HTTPError):
         error = e.Invalid(error.description or error.title or "the request cannot be read")
+    elif refused := of_the_disk(error):
+        log.error("the disk fails", extra={"reason": str(error)})
+        error = refused
     problem = problem_of(error, req.context.request_id, req.get_header("Accept") or "*/*", req.context.version)
     if problem.status >= 500:
         _log_failure(error, problem.message, {"method": req.method, "path": req.path})

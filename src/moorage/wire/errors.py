@@ -1,5 +1,6 @@
 """From the house's errors to HTTP statuses. The bodies' shapes belong to each service (`ErrorShape`)."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -27,6 +28,15 @@ _STATUSES: list[tuple[type[e.MoorageError], int]] = [
     (e.Unavailable, 503),
     (e.RemoteError, 502),
 ]
+
+
+#: What a disk says that is no bug of ours, and may be otherwise later.
+_DISK = {
+    errno.ENOSPC: "is full: make room there",
+    errno.EDQUOT: "has no more room for this user: raise the quota or make room",
+    errno.EROFS: "only reads now: look why it was mounted so",
+    errno.EIO: "fails: look what the machine's log says of it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,13 @@ def problem_of(error: BaseException, request_id: str, accept: str, version: Vers
         None,
         version,
     )
+
+
+def of_the_disk(error: BaseException) -> e.Unavailable | None:
+    """Where a service cannot write its own files. Which file it was is for its log."""
+    if isinstance(error, OSError) and (what := _DISK.get(error.errno or 0)):
+        return e.Unavailable(f"the disk of this service {what}; the request can be repeated then", code="moorage.disk")
+    return None
 
 
 def status_of(error: e.MoorageError) -> int:

@@ -1,13 +1,43 @@
 """The Image API v2 as clients see it. What Glance 33 answers was measured with the same requests."""
 
+import errno
 import hashlib
+import json
+import os
 
 import pytest
 
+from moorage import durable
 from tests.wire.images.conftest import BASE, PATCH
 
 ADMIN = {"who": "root:ops", "roles": "admin,member"}
 OTHER = {"who": "bob:blue", "roles": "member"}
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(errno.ENOSPC, "is full: make room"), (errno.EIO, "fails"), (errno.EROFS, "only reads now")]
+)
+def test_a_disk_that_takes_no_more_is_503_and_the_image_can_be_filled_later(wire, monkeypatch, caplog, number, said):
+    image = wire.create()
+
+    class Disk:
+        """Writes nothing any more."""
+
+        def __getattr__(self, name):
+            return getattr(os, name)
+
+        def open(self, path, *options):
+            raise OSError(number, os.strerror(number), str(path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(durable, "os", Disk())
+        status, headers, answer = wire.upload(image["id"], b"data")
+    assert (status, headers["retry-after"]) == (503, "2")
+    assert said in json.dumps(answer)
+    assert image["id"] not in json.dumps(answer), "where it lies is for the log"
+    assert any(image["id"] in record.reason for record in caplog.records if record.msg == "the disk fails")
+    assert wire.send("GET", f"/v2/images/{image['id']}")[2]["status"] == "queued"
+    assert wire.upload(image["id"], b"data")[0] == 204
 
 
 @pytest.mark.parametrize(("path", "status"), [("", 300), ("/", 300), ("/versions", 200), ("/v2", 200), ("/v2/", 200)])
