@@ -22,6 +22,7 @@ from moorage.audit.model import (
 )
 from moorage.audit.places import listed, names_of, roots
 from moorage.audit.servers import disagreements
+from moorage.audit.stuck import stuck_work
 from moorage.audit.unused import unused_names
 from moorage.core.inventories import Inventory, faults_of
 from moorage.core.names import is_reservation_class, reservation_class, reservation_provider
@@ -67,6 +68,7 @@ def decide(picture: Picture, grace: timedelta) -> list[Finding]:
         *disagreements(picture, grace),
         *device_findings(picture, grace),
         *lease_findings(picture),
+        *stuck_work(picture, grace),
         *unused_names(picture),
     ]
     return sorted(found, key=lambda one: list(Kind).index(one.kind))

@@ -79,6 +79,15 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class Busy:
+    """A server that something is being done to (`task`), since `since` or longer."""
+
+    node: str | None  #: hypervisor hostname
+    task: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregate:
     """One of compute's. `hosts` are names of compute services. `is_lent`: it is named for a reservation of hosts."""
 
@@ -97,6 +106,8 @@ class Compute:
     owners: Mapping[str, Owner] = field(default_factory=dict)  # {server: whose it is}, where that was asked for
     states: Mapping[str, Server] = field(default_factory=dict)  # {server: of those that can be judged}
     nodes: Mapping[str, str] = field(default_factory=dict)  # {hypervisor hostname: uuid}
+    down: frozenset[str] = frozenset()  #: hypervisor hostnames that do not say that they live
+    busy: Mapping[str, Busy] = field(default_factory=dict)  # {server: what is being done to it}
     reservation_flavors: frozenset[str] = frozenset()  #: ids of those that the reservation service made
     aggregates: tuple[Aggregate, ...] = ()
     #: {server: hypervisor hostnames that it was evacuated from}: Nova takes its holdings there away when they are back
@@ -124,6 +135,7 @@ class AcceleratorRequest:
     host: str
     changed_at: datetime
     is_made_here: bool
+    is_waiting: bool = False  #: its host has not yet said whether it is bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +215,8 @@ class Kind(StrEnum):
     AGGREGATE_WITHOUT_LEASE = "aggregate without lease"
     HOST_OUTSIDE_POOL = "host outside pool"
     STRANGER_IN_POOL = "stranger in pool"
+    STUCK_SERVER = "stuck server"
+    STUCK_REQUEST = "stuck accelerator request"
     UNUSED_CLASS = "unused class"
     UNUSED_TRAIT = "unused trait"
 
@@ -230,7 +244,7 @@ class Finding:
     """`is_safe`: `--fix` does `action`; else only when the operator names `subject`, or, without an action, never."""
 
     kind: Kind
-    subject: str  #: uuid of the consumer, server, provider, deployable or reservation; or the name of an aggregate, host, class or trait
+    subject: str  #: uuid of the consumer, server, provider, deployable, request or reservation; or the name of an aggregate, host, class or trait
     where: str  #: for people
     why: str
     advice: str  #: what --fix does, or what the operator can do

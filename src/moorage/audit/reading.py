@@ -16,6 +16,7 @@ from moorage.audit.model import (
     INCOMPLETE,
     AcceleratorRequest,
     Accelerators,
+    Busy,
     Compute,
     Consumer,
     Deployable,
@@ -47,6 +48,9 @@ _RUNNING = frozenset({"ACTIVE", "PAUSED"})
 _WITHOUT_HOST = frozenset({"ERROR", "SHELVED_OFFLOADED"})
 #: After one of these Nova's host has nothing of the servers that were evacuated from it.
 _EVACUATED_AND_CLEAN = frozenset({"completed", "error", "failed", "cancelled"})
+
+#: The state of an accelerator request while its host binds it.
+_BEING_BOUND = "BindStarted"
 
 #: A custom class or trait in ``trait:CUSTOM_A``, ``in:CUSTOM_A,CUSTOM_B`` or ``resources1:CUSTOM_C``.
 _WORD = re.compile(r"CUSTOM_[A-Z0-9_]+")
@@ -216,7 +220,7 @@ def names_asked_for(services: Services) -> frozenset[str]:
 
 def _compute(compute: ComputeClient) -> Compute:
     # A server that appears on a host later is too young to be judged; one that is gone with its host is not listed.
-    nodes = compute.hypervisor_ids()
+    nodes = compute.nodes()
     # What was made for a lease was made after it, and leases are asked for later.
     flavors, aggregates = reservation_flavors(compute), compute.aggregates()
     # A migration that ends gives its allocations back to the server: asked for first, it is in one of the two.
@@ -230,9 +234,15 @@ def _compute(compute: ComputeClient) -> Compute:
     return Compute(
         frozenset(found),
         frozenset(one.uuid for one in migrations),
-        frozenset(nodes.values()),
+        frozenset(node.uuid for node in nodes.values()),
         states={uuid: server for uuid, server in states.items() if server is not None},
-        nodes=nodes,
+        nodes={name: node.uuid for name, node in nodes.items()},
+        down=frozenset(name for name, node in nodes.items() if not node.is_up),
+        busy={
+            uuid: Busy(state.node, state.task, state.updated_at)
+            for uuid, state in found.items()
+            if state is not None and state.task is not None
+        },
         reservation_flavors=flavors,
         aggregates=tuple(aggregate_of(one) for one in aggregates),
         evacuated=evacuated,
@@ -302,6 +312,7 @@ def _accelerators(accelerators: AcceleratorClient) -> Accelerators:
                 one.hostname,
                 one.changed_at,
                 is_made_here=one.profile is not None,
+                is_waiting=one.state == _BEING_BOUND,
             )
             for one in requests
         ),

@@ -53,6 +53,14 @@ class Hypervisor:
     running_servers: str  #: names of those that are on it, for messages; empty without any
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A hypervisor. Its uuid is that of its resource provider, too."""
+
+    uuid: str
+    is_up: bool
+
+
 @dataclass(frozen=True)
 class Flavor:
     id: str
@@ -120,10 +128,10 @@ class ComputeClient(HostJobsClient):
             return None
         return next((_hypervisor(row) for row in found if row["hypervisor_hostname"] == name), None)
 
-    def hypervisor_ids(self) -> dict[str, str]:
-        """{hypervisor hostname: uuid} of all; the uuids are those of their resource providers."""
+    def nodes(self) -> dict[str, Node]:
+        """{hypervisor hostname: what it is} of all."""
         rows = self._rows("/v2.1/os-hypervisors", "hypervisors")
-        return {row["hypervisor_hostname"]: str(row["id"]) for row in rows}
+        return {row["hypervisor_hostname"]: Node(str(row["id"]), row["state"] == "up") for row in rows}
 
     def hosts_up(self) -> dict[str, bool]:
         """{name of a compute service's host: it lives and takes servers}"""

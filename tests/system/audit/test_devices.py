@@ -32,8 +32,8 @@ def fpga_server(plane) -> str:
     return server
 
 
-def bind(plane, instance: str) -> str:
-    """A request of a profile, bound for an instance as compute does it; its uuid."""
+def ask_to_bind(plane, instance: str) -> str:
+    """A request of a profile, to be bound for an instance, as compute asks for it; its uuid."""
     part = next(one for one in plane.services.accelerators.deployables() if "_R" in one.name)
     trait = next(
         name for name in plane.placement.get(f"/resource_providers/{part.rp_uuid}/traits")["traits"] if "REGION" in name
@@ -44,9 +44,15 @@ def bind(plane, instance: str) -> str:
     where = {"hostname": "compute-1", "device_rp_uuid": part.rp_uuid, "instance_uuid": instance}
     body = {made["uuid"]: [{"path": f"/{name}", "op": "add", "value": value} for name, value in where.items()]}
     plane.accelerator.request("PATCH", "/accelerator_requests", json=body)
+    uuid: str = made["uuid"]
+    return uuid
+
+
+def bind(plane, instance: str) -> str:
+    request = ask_to_bind(plane, instance)
     plane.settle()
-    assert plane.accelerator.get(f"/accelerator_requests/{made['uuid']}")["state"] == "Bound"
-    return made["uuid"]
+    assert plane.accelerator.get(f"/accelerator_requests/{request}")["state"] == "Bound"
+    return request
 
 
 def test_accelerators_in_use_are_right(plane):
