@@ -146,6 +146,9 @@ class ComputeOptions:
     bare_metal_period_s: float = option(
         600.0, "How often the allocations of bare-metal servers are compared with their flavors."
     )
+    finished_jobs_days: int = option(
+        30, "How long finished jobs of hosts are kept; the actions of servers that users see are others. 0: for ever."
+    )
     host_down_after_s: int = option(60, "A host whose agent was silent for longer counts as down.")
     allow_resize_to_same_host: bool = option(
         False, "A resize may end on the host where it began; both flavors are held there until it is confirmed."
@@ -281,6 +284,7 @@ class AcceleratorOptions:
     history_days: int = option(
         400, "How long the service keeps what was done with devices (`moorage accelerator history`). 0: for ever."
     )
+    finished_jobs_days: int = option(30, "How long finished jobs of hosts are kept. 0: for ever.")
     signature_keys: str = option(
         "",
         "Directory of public keys and certificates, <name>.pem, that bitstreams are signed with; relative to "

@@ -5,25 +5,18 @@ servers and projects that they name, up to an age that the operator sets.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from moorage.accelerator import history_store, store
 from moorage.accelerator.custody import LONGEST, LONGEST_REASON, Event, Record
 from moorage.accelerator.model import HandleState
 from moorage.accelerator.records import Entry, HandleRow, HistoryFilter, Place
-from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
 from moorage.db.prepared import Database
 
-#: Records that one transaction takes away: some milliseconds, which a writer on SQLite waits.
-BATCH = 500
-#: Between two rounds in which nothing was old enough.
-PAUSE = timedelta(hours=1)
-BREATH = timedelta(milliseconds=20)
 _LARGEST = (1 << 63) - 1
 
 
@@ -95,24 +88,6 @@ def _why(connection: Connection, host: str, handle: str, state: str) -> str:
     return next(
         (one.record.what.reason for one in history_store.entries(connection, wanted, None, 1, newest_first=True)), ""
     )
-
-
-class HistoryDuty:
-    """Takes away what is older than `keep`, a few at a time, so that no writer waits for it."""
-
-    name = "accelerator-history"
-
-    def __init__(self, engine: Engine, clock: Clock, *, keep: timedelta) -> None:
-        self._database = Database(engine)
-        self._clock = clock
-        self._keep = keep
-
-    def tick(self) -> datetime:
-        now = self._clock.now()
-        removed = self._database.in_transaction(
-            lambda connection: history_store.remove_before(connection, now - self._keep, BATCH)
-        )
-        return now + (BREATH if removed == BATCH else PAUSE)
 
 
 def _check(record: Record) -> None:

@@ -1,6 +1,6 @@
 """The statements of `moorage.jobs.store`, built once per table: that costs several times what SQLite needs to run them."""
 
-from sqlalchemy import ColumnElement, Dialect, Table, and_, bindparam, delete, or_, select, update
+from sqlalchemy import ColumnElement, Dialect, Table, and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.sql import Executable
 
@@ -122,7 +122,16 @@ class Changing:
             .where(job.id == bindparam("of_id"), job.open_queue.is_(None))
             .values(payload=bindparam("instead", type_=job.payload.type))
         )
-        self.prune = delete(table).where(job.finished_at < bindparam("before", type_=job.finished_at.type))
+        self.old = (
+            select(job.position)
+            .where(job.finished_at < bindparam("before", type_=job.finished_at.type))
+            .order_by(job.finished_at)
+            .limit(bindparam("limit"))
+        )
+        self.last_done = select(func.max(job.position)).where(
+            job.serial_key == bindparam("of_key"), job.state == JobState.DONE
+        )
+        self.forget = delete(table).where(job.position.in_(bindparam("positions", expanding=True)))
 
 
 def _in_queue(table: Table) -> ColumnElement[bool]:

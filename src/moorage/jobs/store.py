@@ -201,9 +201,21 @@ class JobStore:
         """All jobs of `key` that were not pruned, oldest first."""
         return [_job(row) for row in connection.execute(self._looking.by_key, {"of_key": key})]
 
-    def prune(self, connection: Connection, finished_before: datetime) -> int:
-        """Forget jobs that were finished before this moment; how many."""
-        return connection.execute(self._changing.prune, {"before": finished_before}).rowcount
+    def prune(
+        self, connection: Connection, finished_before: datetime, limit: int, *, last_of: Sequence[str] = ()
+    ) -> int:
+        """Forget at most `limit` jobs that were finished before this moment, the oldest first; how many.
+
+        What is open stays, whatever its age, and so does the last DONE job of each key in `last_of`. Who reports on one
+        that is forgotten is told that there is none, and stops, as one who is fenced.
+        """
+        values = {"before": finished_before, "limit": limit + len(last_of)}
+        kept = {connection.execute(self._changing.last_done, {"of_key": key}).scalar() for key in last_of}
+        found = [row.position for row in connection.execute(self._changing.old, values)]
+        positions = [position for position in found if position not in kept][:limit]
+        if positions:  # MariaDB takes no LIMIT in a subquery of IN
+            connection.execute(self._changing.forget, {"positions": positions})
+        return len(positions)
 
     def _take(self, connection: Connection, rows: Sequence[Row[Any]], worker: str, until: datetime) -> list[Job]:
         """They are locked since they were found, so they are as they were found."""

@@ -5,9 +5,10 @@ Each imports what it builds: a process that serves placement alone starts in hal
 
 import dataclasses
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Table
 
 from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.clock import VirtualClock
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Shorter than this a process that is busy for a while would read everything again and again.
 LEAST_HISTORY_S = 60
-#: Of the accelerators' history: a century.
+#: Of what is kept for days: a century.
 MOST_DAYS = 36_500
 
 #: A shorter lease would run out between two renewals now and then; a writer waits for the end of a longer one.
@@ -114,6 +115,7 @@ def build_image(parts: Parts) -> None:
 def build_compute(parts: Parts) -> None:
     from moorage.compute import routes as compute_routes
     from moorage.compute.meters import show_state
+    from moorage.compute.tables import jobs
     from moorage.placement.client import PlacementClient
 
     engine = parts.engine("compute")
@@ -121,6 +123,7 @@ def build_compute(parts: Parts) -> None:
     service = _compute_service(parts, engine, placement)
     show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
     parts.plane.duties += _compute_duties(parts, engine, service, placement)
+    parts.plane.duties += _job_pruning(parts, "compute", engine, jobs)
     parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
 
 
@@ -279,10 +282,12 @@ def _quotas(config: Config) -> dict[str, int]:
 def build_accelerator(parts: Parts) -> None:
     from moorage.accelerator import routes as accelerator_routes
     from moorage.accelerator.events_duty import EventsDuty
-    from moorage.accelerator.history_service import HistoryDuty
+    from moorage.accelerator.history_store import remove_before
     from moorage.accelerator.meters import show_state
     from moorage.accelerator.service import AcceleratorService
+    from moorage.accelerator.tables import jobs
     from moorage.compute.client import ComputeClient
+    from moorage.jobs.pruning import PruningDuty
 
     engine = parts.engine("accelerator")
     service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints)
@@ -290,8 +295,10 @@ def build_accelerator(parts: Parts) -> None:
     compute = ComputeClient(parts.client("compute"))
     events = parts.worker("accelerator-events")
     poll_s = parts.config.accelerator.poll_period_s
-    if days := _history_days(parts.config):
-        parts.plane.duties.append(HistoryDuty(engine, parts.clock, keep=timedelta(days=days)))
+    if days := _days(parts.config, "accelerator", "history_days"):
+        keep = timedelta(days=days)
+        parts.plane.duties.append(PruningDuty("accelerator-history", engine, parts.clock, remove_before, keep=keep))
+    parts.plane.duties += _job_pruning(parts, "accelerator", engine, jobs)
     parts.plane.duties.append(EventsDuty(engine, parts.clock, compute, worker=events, poll_s=poll_s))
     api = accelerator_routes.API
     if parts.config.accelerator.legacy_500:
@@ -299,12 +306,25 @@ def build_accelerator(parts: Parts) -> None:
     parts.serve("accelerator", api, service, accelerator_routes.RULES, engine)
 
 
-def _history_days(config: Config) -> int:
+def _days(config: Config, section: str, name: str) -> int:
     """Raises `StartError`."""
-    days = config.accelerator.history_days
+    days: int = getattr(getattr(config, section), name)
     if not 0 <= days <= MOST_DAYS:
-        raise StartError(f"{config.source}: [accelerator] history_days is {days}; it takes 0 to {MOST_DAYS}")
+        raise StartError(f"{config.source}: [{section}] {name} is {days}; it takes 0 to {MOST_DAYS}")
     return days
+
+
+def _job_pruning(parts: Parts, service: str, engine: Engine, jobs: Table) -> "list[Duty]":
+    """Of audits the last one stays: the metrics tell it."""
+    from moorage.audit.rounds import KEY
+    from moorage.jobs.pruning import PruningDuty
+    from moorage.jobs.store import JobStore
+
+    days = _days(parts.config, service, "finished_jobs_days")
+    if not days:
+        return []
+    remove = partial(JobStore(jobs).prune, last_of=(KEY,))
+    return [PruningDuty(f"{service}-jobs", engine, parts.clock, remove, keep=timedelta(days=days))]
 
 
 def build_reservation(parts: Parts) -> None:

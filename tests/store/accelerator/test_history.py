@@ -9,13 +9,13 @@ import pytest
 
 from moorage.accelerator import history_store
 from moorage.accelerator.custody import Event, Happening, Record, Who
-from moorage.accelerator.history_service import BATCH, BREATH, PAUSE, HistoryDuty
 from moorage.accelerator.records import HistoryFilter, Place
 from moorage.accelerator.service import AcceleratorService
 from moorage.accelerator.tables import metadata
 from moorage.core.errors import Invalid
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import InProcessHints
+from moorage.jobs.pruning import BATCH, BREATH, PAUSE, PruningDuty
 
 R1, GPU = "0000:3b:00.0_R1", "0000:17:00.0"
 VM = "22222222-0000-4000-8000-000000000001"
@@ -118,7 +118,7 @@ def test_pages_join_without_gap_or_repetition(service, clock):
 
 
 def test_what_is_older_than_the_operator_keeps_goes_a_few_at_a_time(service, engine, clock):
-    duty = HistoryDuty(engine, clock, keep=timedelta(days=30))
+    duty = PruningDuty("history", engine, clock, history_store.remove_before, keep=timedelta(days=30))
     with engine.begin() as connection:
         history_store.add(connection, "h1", [record(clock, number) for number in range(1, BATCH + 3)])
     clock.sleep(timedelta(days=30).total_seconds())

@@ -287,6 +287,6 @@ def test_the_story_of_a_key_is_kept_until_it_is_pruned(jobs, clock):
     finish(jobs, job, clock.now())
     with write(jobs) as connection:
         assert [job.id for job in STORE.story(connection, "server-1")] == ["a", "b"]
-        assert STORE.prune(connection, clock.now()) == 0
-        assert STORE.prune(connection, clock.now() + timedelta(seconds=1)) == 1
+        assert STORE.prune(connection, clock.now(), 9) == 0
+        assert STORE.prune(connection, clock.now() + timedelta(seconds=1), 9) == 1
         assert [job.id for job in STORE.story(connection, "server-1")] == ["b"]

@@ -1,0 +1,38 @@
+"""The duty that takes rows away that are older than the operator keeps them, a few at a time, so that no writer waits for it.
+
+Any number of processes may have it: who comes second finds less to do.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.clock import Clock
+from moorage.db.transactions import in_transaction
+
+#: Rows that one transaction takes away: some milliseconds, which a writer on SQLite waits.
+BATCH = 500
+#: Between two transactions, and as long as the last one took where that is longer.
+BREATH = timedelta(milliseconds=20)
+#: Between two rounds in which not enough was old.
+PAUSE = timedelta(hours=1)
+
+#: Takes away at most so many rows, the oldest first, of those that are older than a moment; how many it were.
+Remove = Callable[[Connection, datetime, int], int]
+
+
+class PruningDuty:
+    def __init__(self, name: str, engine: Engine, clock: Clock, remove: Remove, *, keep: timedelta) -> None:
+        self.name = name
+        self._engine = engine
+        self._clock = clock
+        self._remove = remove
+        self._keep = keep
+
+    def tick(self) -> datetime:
+        began = self._clock.now()
+        before = began - self._keep
+        removed = in_transaction(self._engine, lambda connection: self._remove(connection, before, BATCH))
+        now = self._clock.now()
+        return now + (max(BREATH, now - began) if removed == BATCH else PAUSE)

@@ -1,0 +1,134 @@
+"""Finished jobs go when they are older than the operator keeps them, on all three databases; nothing else does."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from threading import Barrier
+
+import pytest
+
+from moorage.core.errors import Conflict, NotFound
+from moorage.db.transactions import in_transaction, read, write
+from moorage.jobs.model import JobState
+from moorage.jobs.pruning import BATCH, BREATH, PAUSE, PruningDuty
+from tests.store.jobs.test_store import METADATA, STORE, claim, enqueue, finish, get, new
+
+KEEP = timedelta(days=30)
+
+
+@pytest.fixture
+def jobs(engine):
+    METADATA.create_all(engine)
+    return engine
+
+
+def duty(engine, clock, *last_of):
+    return PruningDuty("jobs", engine, clock, partial(STORE.prune, last_of=last_of), keep=KEEP)
+
+
+def finished(engine, clock, *ids, key="server-1", queue="compute-1"):
+    enqueue(engine, clock.now(), *(new(one, key=key, queue=queue) for one in ids))
+    for _ in ids:
+        [job] = claim(engine, clock.now(), queue=queue)
+        finish(engine, job, clock.now())
+
+
+def left(engine) -> list[str]:
+    with read(engine) as connection:
+        return [row.id for row in connection.execute(STORE.table.select().order_by(STORE.table.c.position))]
+
+
+def test_only_finished_jobs_that_are_old_enough_go(jobs, clock):
+    finished(jobs, clock, "done")
+    enqueue(jobs, clock.now(), new("cancelled", key="k1"), new("claimed", key="k2"), new("ready", key="k2"))
+    with write(jobs) as connection:
+        assert STORE.cancel(connection, "cancelled", clock.now())
+    [held] = claim(jobs, clock.now())
+    clock.sleep(KEEP.total_seconds())
+    finished(jobs, clock, "young", key="k3", queue="compute-2")
+    assert duty(jobs, clock).tick() == clock.now() + PAUSE
+    assert left(jobs) == ["done", "cancelled", "claimed", "ready", "young"], "just as old is not older"
+    clock.sleep(1)
+    duty(jobs, clock).tick()
+    assert left(jobs) == ["claimed", "ready", "young"]
+    finish(jobs, held, clock.now())  # however long it took
+    assert get(jobs, "claimed").state is JobState.DONE
+
+
+def test_they_go_a_few_at_a_time(jobs, clock):
+    with write(jobs) as connection:
+        STORE.enqueue_all(connection, [new(str(number), key=str(number)) for number in range(BATCH + 2)], clock.now())
+        for number in range(BATCH + 2):
+            STORE.cancel(connection, str(number), clock.now())
+    clock.sleep(KEEP.total_seconds() + 1)
+    pruning = duty(jobs, clock)
+    assert (pruning.tick(), len(left(jobs))) == (clock.now() + BREATH, 2)
+    assert (pruning.tick(), left(jobs)) == (clock.now() + PAUSE, [])
+
+
+def test_the_last_one_of_a_key_stays_where_somebody_shows_it(jobs, clock):
+    finished(jobs, clock, "audit:1", "audit:2", key="audit")
+    finished(jobs, clock, "a")
+    clock.sleep(KEEP.total_seconds() + 1)
+    duty(jobs, clock, "audit", "nothing").tick()
+    assert left(jobs) == ["audit:2"]
+
+
+def test_a_report_on_a_job_that_is_forgotten_is_refused_as_one_that_is_fenced(jobs, clock):
+    enqueue(jobs, clock.now(), new("a"))
+    [lost] = claim(jobs, clock.now())
+    with write(jobs) as connection:
+        STORE.revoke(connection, "server-1", "compute-1", clock.now())
+    with pytest.raises(Conflict):
+        finish(jobs, lost, clock.now())
+    clock.sleep(KEEP.total_seconds() + 1)
+    duty(jobs, clock).tick()
+    with pytest.raises(NotFound):
+        finish(jobs, lost, clock.now())
+
+
+def test_jobs_that_come_later_are_still_younger(jobs, clock):
+    """Where all are gone the database may begin to count anew: what matters is the order among those that are there."""
+    finished(jobs, clock, "a", "b")
+    clock.sleep(KEEP.total_seconds() + 1)
+    duty(jobs, clock).tick()
+    enqueue(jobs, clock.now(), new("c"), new("d"))
+    assert [one.id for one in claim(jobs, clock.now())] == ["c"]
+    finished(jobs, clock, "e", key="k2", queue="compute-2")
+    assert left(jobs) == ["c", "d", "e"]
+
+
+def test_two_processes_prune_while_others_work(jobs, clock):
+    with write(jobs) as connection:
+        STORE.enqueue_all(connection, [new(str(number), key=str(number)) for number in range(BATCH)], clock.now())
+        for number in range(BATCH):
+            STORE.cancel(connection, str(number), clock.now())
+    clock.sleep(KEEP.total_seconds() + 1)
+    enqueue(jobs, clock.now(), *(new(f"w{number}", key=f"w{number}") for number in range(9)))
+    start = Barrier(3)
+
+    def prune(_number: int) -> None:
+        start.wait()
+        duty(jobs, clock).tick()
+
+    def work() -> list[str]:
+        start.wait()
+        done = []
+        for number in range(9):
+            [job] = in_transaction(
+                jobs, lambda connection, n=number: STORE.claim(connection, "compute-1", f"w{n}", clock.now(), 60.0)
+            )
+            in_transaction(
+                jobs,
+                lambda connection, job=job: STORE.finish(
+                    connection, job.id, job.epoch, JobState.DONE, None, clock.now()
+                ),
+            )
+            done.append(job.id)
+        return done
+
+    with ThreadPoolExecutor(3) as pool:
+        working = pool.submit(work)
+        list(pool.map(prune, range(2)))
+        assert working.result() == [f"w{number}" for number in range(9)]
+    assert left(jobs) == [f"w{number}" for number in range(9)]

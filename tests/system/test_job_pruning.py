@@ -1,0 +1,55 @@
+"""Finished jobs of hosts go in the background; what users and operators see stays, and servers work on."""
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.core.errors import StartError
+from moorage.wiring import build_plane
+from tests.system.planes import VirtualPlane, write_config
+
+pytestmark = pytest.mark.slow
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def jobs(plane, service: str) -> list[tuple[str, str]]:
+    """(kind, state)"""
+    with sqlite3.connect(plane.state / f"{service}.db") as connection:
+        return connection.execute("SELECT kind, state FROM jobs ORDER BY position").fetchall()
+
+
+def actions(plane, server: str) -> list[str]:
+    return [row["action"] for row in plane.compute.get(f"/servers/{server}/os-instance-actions")["instanceActions"]]
+
+
+def test_jobs_of_hosts_are_forgotten_and_what_was_done_to_a_server_is_not(tmp_path):
+    with VirtualPlane(tmp_path, START, audit={"period_s": 40 * 24 * 3600.0}) as plane:
+        server = plane.create_server(flavor=plane.create_fpga_flavor())
+        plane.settle()
+        plane.compute.request("POST", f"/servers/{server}/action", json={"os-stop": None})
+        plane.settle()
+        assert {"build", "stop"} <= {kind for kind, _ in jobs(plane, "compute")}
+        shown, attached = actions(plane, server), plane.accelerators_of(server)
+        plane.run_until(START + timedelta(days=29))
+        assert {"build", "stop"} <= {kind for kind, _ in jobs(plane, "compute")}
+        plane.run_until(START + timedelta(days=32))
+        assert [(kind, state) for kind, state in jobs(plane, "compute") if kind != "audit"] == []
+        assert (actions(plane, server), plane.accelerators_of(server)) == (shown, attached)
+        plane.run_until(START + timedelta(days=79))  # audits were 7 and 47 days after the start
+        assert [(kind, state.upper()) for kind, state in jobs(plane, "compute")] == [("audit", "DONE")]
+        plane.compute.request("POST", f"/servers/{server}/action", json={"os-start": None})
+        plane.settle()
+        assert plane.server(server)["status"] == "ACTIVE"
+        plane.compute.request("DELETE", f"/servers/{server}")
+        plane.settle()
+        assert plane.server(server) is None
+        assert plane.allocations(server) == {}
+
+
+@pytest.mark.parametrize("service", ["compute", "accelerator"])
+def test_an_age_that_is_none_is_refused(tmp_path, service):
+    config = write_config(tmp_path, **{service: {"finished_jobs_days": -1}})
+    with pytest.raises(StartError, match=rf"\[{service}\] finished_jobs_days is -1; it takes 0 to"):
+        build_plane(config)
