@@ -123,7 +123,7 @@ def build_compute(parts: Parts) -> None:
     service = _compute_service(parts, engine, placement)
     show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
     parts.plane.duties += _compute_duties(parts, engine, service, placement)
-    parts.plane.duties += _job_pruning(parts, "compute", engine, jobs)
+    parts.plane.duties += _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days)
     parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
 
 
@@ -295,10 +295,10 @@ def build_accelerator(parts: Parts) -> None:
     compute = ComputeClient(parts.client("compute"))
     events = parts.worker("accelerator-events")
     poll_s = parts.config.accelerator.poll_period_s
-    if days := _days(parts.config, "accelerator", "history_days"):
+    if days := _days(parts.config, "accelerator", "history_days", parts.config.accelerator.history_days):
         keep = timedelta(days=days)
         parts.plane.duties.append(PruningDuty("accelerator-history", engine, parts.clock, remove_before, keep=keep))
-    parts.plane.duties += _job_pruning(parts, "accelerator", engine, jobs)
+    parts.plane.duties += _job_pruning(parts, "accelerator", engine, jobs, parts.config.accelerator.finished_jobs_days)
     parts.plane.duties.append(EventsDuty(engine, parts.clock, compute, worker=events, poll_s=poll_s))
     api = accelerator_routes.API
     if parts.config.accelerator.legacy_500:
@@ -306,22 +306,20 @@ def build_accelerator(parts: Parts) -> None:
     parts.serve("accelerator", api, service, accelerator_routes.RULES, engine)
 
 
-def _days(config: Config, section: str, name: str) -> int:
-    """Raises `StartError`."""
-    days: int = getattr(getattr(config, section), name)
+def _days(config: Config, section: str, name: str, days: int) -> int:
+    """The value of the option. Raises `StartError`."""
     if not 0 <= days <= MOST_DAYS:
         raise StartError(f"{config.source}: [{section}] {name} is {days}; it takes 0 to {MOST_DAYS}")
     return days
 
 
-def _job_pruning(parts: Parts, service: str, engine: Engine, jobs: Table) -> "list[Duty]":
+def _job_pruning(parts: Parts, service: str, engine: Engine, jobs: Table, days: int) -> "list[Duty]":
     """Of audits the last one stays: the metrics tell it."""
     from moorage.audit.rounds import KEY
     from moorage.jobs.pruning import PruningDuty
     from moorage.jobs.store import JobStore
 
-    days = _days(parts.config, service, "finished_jobs_days")
-    if not days:
+    if not _days(parts.config, service, "finished_jobs_days", days):
         return []
     remove = partial(JobStore(jobs).prune, last_of=(KEY,))
     return [PruningDuty(f"{service}-jobs", engine, parts.clock, remove, keep=timedelta(days=days))]
