@@ -54,7 +54,7 @@ ROUTES: Sequence[Route[Dashboard]] = (
     _does("/leases/new", reserving.answer),
     _shows("/leases/holds", holds.index),
     _shows("/leases/holds/{hold_id}", holds.show),
-    _does("/leases/holds/{hold_id}/lease", holds.lease),
+    _does("/leases/holds/{hold_id}", holds.lease),
     _does("/leases/holds/{hold_id}/release", holds.release),
     _shows("/leases/maintenance", maintenance.ask),
     _does("/leases/maintenance", maintenance.answer),

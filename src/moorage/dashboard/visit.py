@@ -123,9 +123,12 @@ def rendered(visit: Visit, answer: Page) -> Reply:
 
 
 def _here(call: Call[Dashboard]) -> str:
-    """Path and query of this page, below the mount, to come back to."""
+    """Path and query of this page, below the mount, to come back to: of what a form did, the page that it was on."""
     if call.method != "GET":
-        return call.path
+        sent_from, root = urlsplit(call.headers.get("referer", "")), urlsplit(call.base_url).path
+        if not sent_from.path.startswith(f"{root}/"):
+            return "/"
+        return sent_from.path.removeprefix(root) + (f"?{sent_from.query}" if sent_from.query else "")
     query = "&".join(f"{quote(name)}={quote(value)}" for name, value in call.query.pairs)
     return f"{call.path}?{query}" if query else call.path
 

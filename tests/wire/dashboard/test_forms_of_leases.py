@@ -86,7 +86,7 @@ def test_a_found_time_is_held_and_becomes_a_lease(sign_in, plane):
     assert 'name="name" value="held"' in page
     assert f"/ui/leases/holds/{held}" in site.get("/leases/holds").text
     made = the_id(
-        site.post(f"/leases/holds/{held}/lease", name="from hold", before_end_date="2026-03-09T11:30", snapshot="1"),
+        site.post(f"/leases/holds/{held}", name="from hold", before_end_date="2026-03-09T11:30", snapshot="1"),
         "/leases/",
     )
     lease = plane.lease(made)
@@ -95,7 +95,7 @@ def test_a_found_time_is_held_and_becomes_a_lease(sign_in, plane):
     )  # fmt: skip
     assert actions(plane, made) == ("2026-03-09T11:30", ["snapshot"])
     assert site.get(f"/leases/holds/{held}").status_code == 404
-    assert site.post(f"/leases/holds/{held}/lease", name="again").status_code == 404
+    assert site.post(f"/leases/holds/{held}", name="again").status_code == 404
 
 
 def test_a_time_of_now_is_held(sign_in):
@@ -126,10 +126,10 @@ def test_a_hold_of_others_is_none(sign_in):
     member = sign_in("demo")
     assert "Nothing is held" in member.get("/leases/holds").text
     assert member.get(f"/leases/holds/{held}").status_code == 404
-    for action in ("lease", "release"):
-        assert member.post(f"/leases/holds/{held}/{action}", name="mine").status_code == 404
-        assert member.post(f"/leases/holds/{held}/{action}", origin="https://evil.test").status_code == 403
-        assert member.post(f"/leases/holds/{held}/{action}", token="0" * 64).status_code == 403
+    for action in ("", "/release"):
+        assert member.post(f"/leases/holds/{held}{action}", name="mine").status_code == 404
+        assert member.post(f"/leases/holds/{held}{action}", origin="https://evil.test").status_code == 403
+        assert member.post(f"/leases/holds/{held}{action}", token="0" * 64).status_code == 403
     assert "<b>secret" not in admin.get(f"/leases/holds/{held}?name=%3Cb%3Esecret").text
     admin.post(f"/leases/holds/{held}/release")
 
@@ -138,7 +138,7 @@ def test_a_hold_that_is_over_is_said(sign_in, plane):
     site = sign_in("demo")
     held = the_id(hold(site)[1], "/leases/holds/")
     plane.clock.advance_to(plane.clock.now() + timedelta(minutes=11))
-    answer = site.post(f"/leases/holds/{held}/lease", name="late")
+    answer = site.post(f"/leases/holds/{held}", name="late")
     assert (answer.status_code, "It may have ended" in answer.text) == (404, True)
 
 

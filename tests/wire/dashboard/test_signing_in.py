@@ -6,7 +6,7 @@ from socket import create_server
 import httpx
 import pytest
 
-from moorage.dashboard.cookies import SEED, SESSION
+from moorage.dashboard.cookies import SEED, SESSION, form_token
 from moorage.wire.server import Server
 from moorage.wiring import build_plane
 from tests.system.planes import write_config
@@ -65,6 +65,19 @@ def test_a_token_that_is_over_leads_back_to_the_sign_in_with_a_reason(sign_in):
     site.http.cookies.set(SESSION, "moor1.nonsense.nonsense", domain="127.0.0.1", path="/ui")
     answer = site.get("/", follow_redirects=True)
     assert "Your session is over" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("referer", "back"),
+    [("/ui/leases/1?a=b", "%2Fleases%2F1%3Fa%3Db"), ("/elsewhere", "%2F"), ("//evil.test/ui/", "%2F"), ("", "%2F")],
+)
+def test_a_form_whose_session_is_over_leads_back_to_the_page_it_was_on(sign_in, referer, back):
+    site = sign_in("demo")
+    token = form_token(site.http.cookies[SEED], "moor1.nonsense.nonsense")
+    site.http.cookies.set(SESSION, "moor1.nonsense.nonsense", domain="127.0.0.1", path="/ui")
+    site.http.headers["referer"] = f"{site.url}{referer}" if referer.startswith("/ui") else referer
+    answer = site.post("/leases/1/end", token=token)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/sign-in?next={back}&over=1")
 
 
 def test_the_project_is_switched_among_ones_own(sign_in):
