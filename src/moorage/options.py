@@ -64,7 +64,9 @@ class IdentityOptions:
     )
     users_file: str = option("", "Users, projects and roles. Empty: users.yaml in state_path, made at the first start.")
     token_lifetime_s: int = option(3600, "How long a token of the embedded identity is good.")
-    allow_none_beyond_loopback: bool = option(False, "Let mode 'none' listen on other addresses than loopback.")
+    allow_none_beyond_loopback: bool = option(
+        False, "Let mode 'none' listen on other addresses than loopback, and answer to any name."
+    )
     keystone_url: str = option("", "Keystone's URL with /v3, for mode 'keystone'.")
     username: str = option("moorage", "The user that the services call each other as.")
     password: str = option("", "Its password. Empty: the one made for the users file at the first start.")

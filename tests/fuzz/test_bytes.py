@@ -77,7 +77,7 @@ def _part(connection: socket.socket) -> bytes:
 def request(method: str, path: str, body: bytes | None = None, *headers: bytes, length: int | None = None) -> bytes:
     lines = [
         f"{method} /placement{path} HTTP/1.1".encode("utf-8", "surrogateescape"),
-        b"Host: here",
+        b"Host: localhost",
         b"OpenStack-API-Version: placement 1.39",
         *headers,
     ]
@@ -269,11 +269,11 @@ def test_a_strange_header_is_refused_or_ignored(server, header):
         b"GET / HTTP/9.9\r\n\r\n",
         b"G" * 100_000,
         b"GET /placement/ HTTP/1.1\r\n" + b"X-A: b\r\n" * 2000 + b"\r\n",
-        b"GET http://elsewhere.example/placement/ HTTP/1.1\r\nHost: here\r\n\r\n",
-        b"CONNECT here:1 HTTP/1.1\r\nHost: here\r\n\r\n",
-        b"OPTIONS * HTTP/1.1\r\nHost: here\r\n\r\n",
-        b"G\xc3\x89T /placement/ HTTP/1.1\r\nHost: here\r\n\r\n",
-        b"BREW /placement/resource_providers HTTP/1.1\r\nHost: here\r\n\r\n",
+        b"GET http://elsewhere.example/placement/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"CONNECT here:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"G\xc3\x89T /placement/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"BREW /placement/resource_providers HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
     ids=lambda raw: raw[:20],
 )

@@ -17,11 +17,12 @@ import hmac
 import ipaddress
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
@@ -122,17 +123,35 @@ class TokensOrBasic:
 
 
 class NoAuth:
-    """Everybody who calls from this machine may do everything, in one project. Credentials are not looked at."""
+    """Everybody who calls from this machine may do everything, in one project. Credentials are not looked at.
 
-    def __init__(self, *, user_id: str = "admin", project_id: str = "demo", beyond_loopback: bool = False) -> None:
+    A browser here calls for whatever page is open in it, and a page from elsewhere can have its own name lead to this
+    machine (DNS rebinding). So of names only ``localhost`` and `names` are answered; None: all are.
+    """
+
+    def __init__(
+        self,
+        *,
+        user_id: str = "admin",
+        project_id: str = "demo",
+        beyond_loopback: bool = False,
+        names: Collection[str] | None = None,
+    ) -> None:
         roles = frozenset({"admin", "member", "reader", "service"})
         self._caller = Caller(user_id, project_id, roles, user_name=user_id, project_name=project_id)
         self._beyond_loopback = beyond_loopback
+        self._names = names
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         address = str(environ.get("REMOTE_ADDR") or "")
         if not self._beyond_loopback and address and not _is_loopback(address):
             raise Unauthorized(f"without authentication only this machine is served, not {address}")
+        host = headers.get("host", "")
+        if not (self._beyond_loopback or self._names is None or _is_ours(host, self._names)):
+            raise Unauthorized(
+                f"without authentication this machine is not served as {host}: a page from elsewhere could have given it "
+                "that name. Call it by its address or localhost, or let [server] public_url name it"
+            )
         return self._caller
 
 
@@ -187,6 +206,17 @@ def _basic_credentials(header: str) -> tuple[str, str]:
     if not colon:
         raise Unauthorized("the Authorization header holds no password", code="identity.bad_header")
     return name, password
+
+
+def _is_ours(host: str, names: Collection[str]) -> bool:
+    """Of a Host header: an address, which nobody can have lead elsewhere, or a name that is known."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name not in ("", "localhost") and name not in names:
+            ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=_MAX_CACHED)

@@ -6,6 +6,7 @@ Our own identity is imported where a process has it: without users nobody needs 
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from moorage.config import Config
 from moorage.core.clock import Clock
@@ -68,7 +69,8 @@ def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None
     if identity.mode == "none":
         if not identity.allow_none_beyond_loopback:
             refuse_beyond_loopback(config.server.address)
-        return NoAuth(beyond_loopback=identity.allow_none_beyond_loopback)
+        named = urlsplit(config.base_url).hostname
+        return NoAuth(beyond_loopback=identity.allow_none_beyond_loopback, names={named} if named else set())
     return KeystoneTokens(
         auth_url=identity.keystone_url,
         username=identity.username,

@@ -184,6 +184,22 @@ class TestNoAuth:
             NoAuth().authenticate({}, {"REMOTE_ADDR": address})
         assert NoAuth(beyond_loopback=True).authenticate({}, {"REMOTE_ADDR": address})
 
+    @pytest.mark.parametrize(
+        "host",
+        ["", "localhost", "LOCALHOST:8778", "127.0.0.1:8778", "[::1]:8778", "10.1.2.3", "cloud.test", "cloud.test:1"],
+    )
+    def test_addresses_and_known_names_are_answered(self, host):
+        assert NoAuth(names={"cloud.test"}).authenticate({"host": host}, {"REMOTE_ADDR": "127.0.0.1"})
+
+    @pytest.mark.parametrize(
+        "host", ["evil.test", "evil.test:8778", "127.0.0.1.evil.test", "localhost.evil.test", "[evil", "a@b"]
+    )
+    def test_a_name_that_a_page_from_elsewhere_may_have_given_us_is_refused(self, host):
+        here = {"REMOTE_ADDR": "127.0.0.1"}
+        with pytest.raises(Unauthorized, match="could have given it"):
+            NoAuth(names={"cloud.test"}).authenticate({"host": host}, here)
+        assert NoAuth(names={"cloud.test"}, beyond_loopback=True).authenticate({"host": host}, here)
+
     @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "plane.example", ""])
     def test_a_server_does_not_start_on_other_addresses(self, address):
         with pytest.raises(StartError, match="allow_none_beyond_loopback"):

@@ -166,6 +166,17 @@ def test_without_users_nobody_signs_in_and_this_machine_is_admin(open_site):
     assert site.get("/").status_code == 401
 
 
+def test_without_users_a_page_from_elsewhere_reaches_nothing_under_a_name_of_its_own(open_site):
+    """DNS rebinding: the browser is here, and what it sends is of one origin with the page that leads it here."""
+    options = {"identity": {"mode": "none"}, "plane": {"services": "placement,dashboard"}}
+    evil = open_site("http://evil.test:8778", **options)
+    assert evil.get("/map").status_code == 401
+    assert evil.http.get("/placement/resource_providers").status_code == 401
+    assert open_site("http://localhost:8778", **options).get("/map").status_code == 200
+    named = {"server": {"public_url": "http://cloud.test"}}
+    assert open_site("http://cloud.test", **options, **named).get("/map").status_code == 200
+
+
 def _from(site, address):
     app = site.http._transport.app
     return httpx.Client(transport=httpx.WSGITransport(app=app, remote_addr=address), base_url=site.url)
