@@ -15,8 +15,8 @@ from moorage.db.transactions import in_transaction
 BATCH = 500
 #: Between two transactions, and as long as the last one took where that is longer.
 BREATH = timedelta(milliseconds=20)
-#: Between two rounds in which not enough was old.
-PAUSE = timedelta(hours=1)
+#: Between two rounds in which not enough was old: a thirtieth of the time that rows are kept, within these.
+LEAST_PAUSE, MOST_PAUSE = timedelta(hours=1), timedelta(days=1)
 
 #: Takes away at most so many rows, the oldest first, of those that are older than a moment; how many it were.
 Remove = Callable[[Connection, datetime, int], int]
@@ -29,10 +29,11 @@ class PruningDuty:
         self._clock = clock
         self._remove = remove
         self._keep = keep
+        self.pause = min(max(keep / 30, LEAST_PAUSE), MOST_PAUSE)
 
     def tick(self) -> datetime:
         began = self._clock.now()
         before = began - self._keep
         removed = in_transaction(self._engine, lambda connection: self._remove(connection, before, BATCH))
         now = self._clock.now()
-        return now + (max(BREATH, now - began) if removed == BATCH else PAUSE)
+        return now + (max(BREATH, now - began) if removed == BATCH else self.pause)

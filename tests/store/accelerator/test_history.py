@@ -15,7 +15,7 @@ from moorage.accelerator.tables import metadata
 from moorage.core.errors import Invalid
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import InProcessHints
-from moorage.jobs.pruning import BATCH, BREATH, PAUSE, PruningDuty
+from moorage.jobs.pruning import BATCH, BREATH, PruningDuty
 
 R1, GPU = "0000:3b:00.0_R1", "0000:17:00.0"
 VM = "22222222-0000-4000-8000-000000000001"
@@ -123,7 +123,10 @@ def test_what_is_older_than_the_operator_keeps_goes_a_few_at_a_time(service, eng
         history_store.add(connection, "h1", [record(clock, number) for number in range(1, BATCH + 3)])
     clock.sleep(timedelta(days=30).total_seconds())
     service.history.write("h1", [record(clock, BATCH + 3)])
-    assert (duty.tick(), len(shown(service, limit=9999))) == (clock.now() + PAUSE, BATCH + 3)  # not older: just as old
+    assert (duty.tick(), len(shown(service, limit=9999))) == (
+        clock.now() + duty.pause,
+        BATCH + 3,
+    )  # not older: just as old
     clock.sleep(1)
     assert (duty.tick(), len(shown(service, limit=9999))) == (clock.now() + BREATH, 3)
-    assert (duty.tick(), numbers(service)) == (clock.now() + PAUSE, [("h1", BATCH + 3)])
+    assert (duty.tick(), numbers(service)) == (clock.now() + duty.pause, [("h1", BATCH + 3)])

@@ -10,7 +10,7 @@ import pytest
 from moorage.core.errors import Conflict, NotFound
 from moorage.db.transactions import in_transaction, read, write
 from moorage.jobs.model import JobState
-from moorage.jobs.pruning import BATCH, BREATH, PAUSE, PruningDuty
+from moorage.jobs.pruning import BATCH, BREATH, PruningDuty
 from tests.store.jobs.test_store import METADATA, STORE, claim, enqueue, finish, get, new
 
 KEEP = timedelta(days=30)
@@ -46,13 +46,20 @@ def test_only_finished_jobs_that_are_old_enough_go(jobs, clock):
     [held] = claim(jobs, clock.now())
     clock.sleep(KEEP.total_seconds())
     finished(jobs, clock, "young", key="k3", queue="compute-2")
-    assert duty(jobs, clock).tick() == clock.now() + PAUSE
+    pruning = duty(jobs, clock)
+    assert pruning.tick() == clock.now() + pruning.pause
     assert left(jobs) == ["done", "cancelled", "claimed", "ready", "young"], "just as old is not older"
     clock.sleep(1)
     duty(jobs, clock).tick()
     assert left(jobs) == ["claimed", "ready", "young"]
     finish(jobs, held, clock.now())  # however long it took
     assert get(jobs, "claimed").state is JobState.DONE
+
+
+@pytest.mark.parametrize(("days", "hours"), [(0.5, 1), (3, 2.4), (30, 24), (3650, 24)])
+def test_what_is_kept_long_is_looked_at_seldom(jobs, clock, days, hours):
+    pruning = PruningDuty("jobs", jobs, clock, STORE.prune, keep=timedelta(days=days))
+    assert pruning.pause == timedelta(hours=hours)
 
 
 def test_they_go_a_few_at_a_time(jobs, clock):
@@ -63,7 +70,7 @@ def test_they_go_a_few_at_a_time(jobs, clock):
     clock.sleep(KEEP.total_seconds() + 1)
     pruning = duty(jobs, clock)
     assert (pruning.tick(), len(left(jobs))) == (clock.now() + BREATH, 2)
-    assert (pruning.tick(), left(jobs)) == (clock.now() + PAUSE, [])
+    assert (pruning.tick(), left(jobs)) == (clock.now() + pruning.pause, [])
 
 
 def test_the_last_one_of_a_key_stays_where_somebody_shows_it(jobs, clock):
