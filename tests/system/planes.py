@@ -188,10 +188,12 @@ class VirtualPlane(PlaneClients):
         audit: dict[str, object] | None = None,
         tracing: dict[str, object] | None = None,
         database: dict[str, object] | None = None,
+        before_end: dict[str, object] | None = None,
     ) -> None:
         config = write_config(
             directory,
             database=database or {},
+            before_end=before_end or {},
             # Periods of real hosts would be most of the work of thirty days.
             agent={
                 "workers": 1,

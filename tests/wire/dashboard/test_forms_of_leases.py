@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.names import reservation_class
+from tests.conftest import START
 from tests.system.planes import VirtualPlane
 from tests.wire.dashboard.site import Site
 from tests.wire.dashboard.test_calendar_pages import SIZE
@@ -173,6 +174,38 @@ def test_a_place_that_the_operator_does_not_allow_is_said_and_stays_typed(sign_i
     assert "Webhooks may not go to https://hooks.test" in answer.text
     answer = sign_in("demo").post("/leases/new", **TYPED, action="check", emails="a@b.test")
     assert "sends no mail" in answer.text
+
+
+ALLOWED = {
+    "webhook_origins": "https://hooks.test",
+    "mail_domains": "b.test",
+    "smtp_server": "mail.test:25",
+    "mail_sender": "m@b.test",
+}
+
+
+def test_mails_and_webhooks_are_asked_for_shown_and_changed(tmp_path):
+    with VirtualPlane(tmp_path / "state", START, before_end=ALLOWED) as plane:
+        plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
+        site = Site(plane.plane.app)
+        site.sign_in("demo", plane.password("demo"))
+        asked = {"emails": "a@b.test\nc@b.test", "webhooks": "https://hooks.test/<i>"}
+        made = the_id(site.post("/leases/new", **TYPED, action="make", **asked), "/leases/")
+        page = site.get(f"/leases/{made}").text
+        assert re.findall(r'(E-mail|Webhook) to <span class="mono">([^<]+)<', page) == [
+            ("E-mail", "a@b.test"), ("E-mail", "c@b.test"), ("Webhook", "https://hooks.test/&lt;i&gt;")
+        ]  # fmt: skip
+        form = site.get(f"/leases/{made}/change").text
+        assert ">a@b.test\nc@b.test</textarea>" in form
+        same = {**PERIOD, **asked, "snapshot": "", "emails": "c@b.test"}
+        assert site.post(f"/leases/{made}/change", action="change", **same).status_code == 303
+        lease = plane.reservation.get(f"/v1/leases/{made}", version="1.1")["lease"]
+        assert [each.get("to") or each["url"] for each in lease["before_end_actions"]] == [
+            "c@b.test",
+            "https://hooks.test/<i>",
+        ]
+        again = site.post(f"/leases/{made}/change", action="change", **same)
+        assert (again.status_code, "nothing is different" in again.text) == (400, True)
 
 
 def test_a_maintenance_is_looked_at_refused_and_made(sign_in, plane):
