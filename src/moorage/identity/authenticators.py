@@ -140,7 +140,7 @@ class NoAuth:
         roles = frozenset({"admin", "member", "reader", "service"})
         self._caller = Caller(user_id, project_id, roles, user_name=user_id, project_name=project_id)
         self._beyond_loopback = beyond_loopback
-        self._names = names
+        self._names = None if names is None else frozenset(names)
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         address = str(environ.get("REMOTE_ADDR") or "")
@@ -208,7 +208,8 @@ def _basic_credentials(header: str) -> tuple[str, str]:
     return name, password
 
 
-def _is_ours(host: str, names: Collection[str]) -> bool:
+@lru_cache(maxsize=_MAX_CACHED)
+def _is_ours(host: str, names: frozenset[str]) -> bool:
     """Of a Host header: an address, which nobody can have lead elsewhere, or a name that is known."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
