@@ -73,9 +73,9 @@ class AcceleratorClient(HostJobsClient):
         return [_request(row) for row in body["arqs"]]
 
     def handles(self, host: str) -> list[Handle] | None:
-        """The attach handles of a host; None where the service is not ours and does not tell them."""
-        answer = self._http.answer("GET", "/moorage/v1/handles", params={"host": host}, accept=(404,))
-        if answer.status == 404:
+        """The attach handles of a host; None where the service is not ours, or does not tell us."""
+        answer = self._http.answer("GET", "/moorage/v1/handles", params={"host": host}, accept=(403, 404))
+        if answer.status != 200:
             return None
         return [
             Handle(row["handle"], row["state"], row["deployable"], row["request_uuid"])

@@ -6,7 +6,7 @@ from moorage.audit.model import Aggregate, Reservations, ReservedFlavor
 from moorage.compute.client import Aggregate as ComputeAggregate
 from moorage.compute.client import ComputeClient
 from moorage.core.ids import is_uuid
-from moorage.core.names import reservation_class, reservation_flavor, reservation_zone
+from moorage.core.names import reservation_class, reservation_flavor
 from moorage.placement.client import PlacementClient
 from moorage.reservation.client import LeaseView, ReservationClient, ReservationView
 
@@ -56,7 +56,7 @@ def reservation_flavors(compute: ComputeClient) -> frozenset[str]:
 
 def aggregate_of(aggregate: ComputeAggregate) -> Aggregate:
     zone = aggregate.metadata.get("availability_zone", "")
-    is_lent = is_uuid(aggregate.name) and zone == reservation_zone(aggregate.name)
+    is_lent = is_uuid(aggregate.name) and zone.endswith(aggregate.name)  # Blazar's prefix can be another than ours
     return Aggregate(aggregate.name, frozenset(aggregate.hosts), is_lent)
 
 

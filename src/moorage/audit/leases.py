@@ -1,7 +1,7 @@
 """What the reservation service made in Placement and compute, compared with the leases it made it for. Pure.
 
 Only leases that are ACTIVE are judged by what they lack. What is left of leases is told by its name: flavors
-``reservation:<id>``, aggregates in the zone ``blazar_<id>``.
+``reservation:<id>``, aggregates ``<id>`` in a zone of their own.
 """
 
 from collections.abc import Iterator, Mapping

@@ -225,7 +225,7 @@ class ComputeClient(HostJobsClient):
         return [_server(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)]
 
     def server_states(self) -> dict[str, ServerState | None]:
-        """{server: its state} of all projects; None where its cell does not answer, or of who may not see its host."""
+        """{server: its state} of all projects; None where its cell does not answer, or where we may not see its host and all of its flavor."""
         rows = self._rows("/v2.1/servers/detail", "servers", {"all_tenants": "true"})
         return {row["id"]: _server_state(row) for row in rows}
 
@@ -433,7 +433,7 @@ def _server(row: Mapping[str, Any]) -> Server:
 
 
 def _server_state(row: Mapping[str, Any]) -> ServerState | None:
-    if "flavor" not in row or _NODE not in row:
+    if _NODE not in row or "extra_specs" not in row.get("flavor", {}):
         return None
     # Embedded in its server a flavor has no id, and no word of its access.
     flavor = {"id": "", "name": row["flavor"]["original_name"], "OS-FLV-EXT-DATA:ephemeral": row["flavor"]["ephemeral"]}
@@ -443,7 +443,7 @@ def _server_state(row: Mapping[str, Any]) -> ServerState | None:
         row["OS-EXT-STS:task_state"],
         row[_NODE],
         datetime.fromisoformat(row["updated"] or row["created"]),
-        _flavor({"extra_specs": {}, "os-flavor-access:is_public": True, **row["flavor"], **flavor}),
+        _flavor({"os-flavor-access:is_public": True, **row["flavor"], **flavor}),
         bool(row["image"]),
     )
 

@@ -42,15 +42,16 @@ class Meddling:
             key for key in self._plane.before if key[:2] == (method, self._service) and path.startswith(key[2])
         ]:
             self._plane.before.pop(key)()
-        if path.startswith(self._plane.refused.get(self._service, "\n")):
-            return Answer(404, {}, b"{}")
+        for start, status in self._plane.refused.get(self._service, {}).items():
+            if path.startswith(start):
+                return Answer(status, {}, b"{}")
         answered = self._plane.answers.get(self._service, lambda _path: None)(path)
         return self._inner.send(method, path, headers, body) if answered is None else Answer(200, {}, answered)
 
 
 class AuditedPlane(VirtualPlane):
     """`before`: what happens, once, right before a request of the audit: {(method, service, start of path): act}.
-    `answers`: {service: its answer to a path, None for its own}. `refused`: {service: start of paths that it has not got}.
+    `answers`: {service: its answer to a path, None for its own}. `refused`: {service: {start of paths: status}}.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -59,7 +60,7 @@ class AuditedPlane(VirtualPlane):
         credentials = self.placement._credentials
         self.before: dict[tuple[str, str, str], Callable[[], object]] = {}
         self.answers: dict[str, Callable[[str], bytes | None]] = {}
-        self.refused: dict[str, str] = {}
+        self.refused: dict[str, dict[str, int]] = {}
 
         def client(service: str) -> ServiceClient:
             return ServiceClient(

@@ -130,9 +130,10 @@ def test_deployables_whose_provider_is_gone(plane):
     assert plane.audit() == [], "as the finding says: the agent makes it again"
 
 
-def test_a_service_that_tells_no_handles_is_read_without_them(plane):
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_service_that_tells_no_handles_is_read_without_them(plane, status):
     fpga_server(plane)
     plane.pass_grace()
-    plane.refused["accelerator"] = "/moorage/v1/handles"
+    plane.refused["accelerator"] = {"/moorage/v1/handles": status}
     with plane.broken("DELETE FROM accelerator_requests", service="accelerator"):
         assert [one.kind for one in plane.audit()] == [Kind.SERVER_WITHOUT_DEVICE]

@@ -157,6 +157,26 @@ def test_what_changes_while_it_is_mended_is_left_alone(plane, moment):
     assert ended == [False]
 
 
+@pytest.mark.parametrize("missing", ["a flavor", "extra specs", "a host"])
+def test_a_server_of_which_not_enough_is_told_is_not_judged(plane, missing):
+    """As Nova tells those of a cell that does not answer, or to who is not its administrator."""
+    server = plane.new_server()
+    hold(plane, server, {plane.host: {"VCPU": 5}})
+    plane.pass_grace()
+    assert [one.kind for one in plane.audit()] == [Kind.WRONG_AMOUNTS]
+    row = plane.server(server)
+    if missing == "a flavor":
+        row = {"id": server, "status": "UNKNOWN", "tenant_id": row["tenant_id"], "created": row["created"]}
+    elif missing == "extra specs":
+        del row["flavor"]["extra_specs"]
+    else:
+        del row["OS-EXT-SRV-ATTR:hypervisor_hostname"]
+    told = json.dumps({"servers": [row]}).encode()
+    plane.answers["compute"] = lambda path: told if path.startswith("/v2.1/servers/detail?") else None
+    assert plane.audit() == []
+    assert plane.picture.compute.servers == {server}
+
+
 def test_a_server_that_is_being_moved_is_not_judged(plane):
     server, other = plane.new_server(), second_host(plane)
     hold(plane, server, {plane.host: {"VCPU": 1}, other: {"VCPU": 1}})

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.audit.findings import decide
+from moorage.audit.lease_reading import aggregate_of
 from moorage.audit.model import (
     Action,
     Aggregate,
@@ -16,6 +17,7 @@ from moorage.audit.model import (
     Reservations,
     ReservedFlavor,
 )
+from moorage.compute.client import Aggregate as ComputeAggregate
 from moorage.core.inventories import Inventory
 from moorage.core.names import reservation_class
 
@@ -91,6 +93,15 @@ def test_aggregates_of_hosts_that_are_lent_have_a_lease():
     assert decide(picture(compute=replace(COMPUTE, aggregates=(POOL, lent))), GRACE) == []
     left = only(picture(compute=replace(COMPUTE, aggregates=(POOL, replace(lent, name=TWO)))))
     assert (left.kind, left.subject, left.where, left.action) == (Kind.AGGREGATE_WITHOUT_LEASE, TWO, "svc", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "zone", "is_lent"),
+    [(ONE, f"blazar_{ONE}", True), (ONE, f"other-{ONE}", True), (ONE, "nova", False), ("rack", "blazar_rack", False)],
+)
+def test_an_aggregate_is_lent_by_its_name_and_its_zone(name, zone, is_lent):
+    read = ComputeAggregate(1, name, ("svc",), {"availability_zone": zone})
+    assert aggregate_of(read) == Aggregate(name, frozenset({"svc"}), is_lent)
 
 
 def test_a_reserved_host_is_in_the_pool_or_lent_and_nobody_else_is_in_the_pool():
