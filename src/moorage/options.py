@@ -311,7 +311,8 @@ class AcceleratorOptions:
     names: str = option(
         "spec",
         "What this host's devices are called in Placement: CUSTOM_ACCELERATOR_<TYPE>, or as Cyborg does (FPGA, PGPU, VGPU, "
-        "CUSTOM_QAT), for device profiles of a Nova that asks by those; then traits have both forms.",
+        "CUSTOM_QAT), for device profiles of a real Nova, which asks by those; Moorage's own compute asks by the former. With it "
+        "traits have both forms.",
         choices=("spec", "cyborg"),
     )
     pci_devices: str = option(

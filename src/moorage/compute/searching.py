@@ -20,6 +20,7 @@ from moorage.compute.offers import Offers
 from moorage.compute.places import Alternate, NoHost
 from moorage.compute.scheduling_store import Situation
 from moorage.core.errors import NotFound, RemoteError
+from moorage.core.names import DISABLED_HOST_TRAIT, RESERVED_HOST_TRAIT
 from moorage.db.transactions import read
 from moorage.placement.client import Explanation, PlacementClient
 from moorage.scheduler.filters import UNKNOWN_HOST, rejects
@@ -33,6 +34,11 @@ CLAIMS_PER_ROUND = 8
 ROUNDS = 4
 #: Of candidates that servers share, so many for each at least: the best of them must not be one and the same.
 SHARE = 3
+#: What every request asks of a host, as Placement explains it, and in words of users.
+_WORDS = {
+    f"root_required=!{DISABLED_HOST_TRAIT},!{RESERVED_HOST_TRAIT}": "enabled and not under reservation",
+    f"root_required=!{DISABLED_HOST_TRAIT}": "enabled",
+}
 #: Hosts that are looked at together, the first time, for each server; then eight times as many.
 _FIRST_LOOK = 8
 
@@ -240,7 +246,9 @@ def _rest(offers: Offers, walk: Walk) -> Iterator[Alternate]:
 
 def _counts(explanation: Explanation | None, meanings: Mapping[str, str]) -> tuple[Count, ...]:
     def worded(constraint: str) -> str:
-        return next((words for uuid, words in meanings.items() if uuid in constraint), constraint)
+        return next(
+            (words for uuid, words in meanings.items() if uuid in constraint), _WORDS.get(constraint, constraint)
+        )
 
     steps = () if explanation is None else explanation.steps
     return tuple(Count(worded(step.constraint), step.before, step.after, step.removed) for step in steps)

@@ -147,7 +147,7 @@ def test_a_reserved_host_is_closed_to_ordinary_flavors_and_open_to_reserved_ones
     plane.settle(host)
     assert plane.show(reserved)["status"] == "ACTIVE"
     assert plane.show(ordinary)["status"] == "ERROR"
-    assert "CUSTOM_RESERVATION_HOST" in plane.show(ordinary)["fault"]["message"]
+    assert "enabled and not under reservation left 0" in plane.show(ordinary)["fault"]["message"]
 
 
 def test_the_emptier_host_is_taken(plane, host):

@@ -5,6 +5,7 @@ from rich.console import Console
 
 from moorage.cli.explain_server import show
 from moorage.compute.explain_client import ExplainClient
+from moorage.core.names import RESERVED_HOST_TRAIT
 from tests.wire.compute.conftest import IMAGE, Host
 
 ADMIN = {"who": "root:admin", "roles": "admin"}
@@ -51,6 +52,18 @@ def test_it_says_what_the_fault_would_say(plane, hosts):
     fault = plane.show(server_id)["fault"]["message"]
     assert fault.endswith("1 host: its compute service is down.")
     assert found["text"].endswith("1 host: its compute service is down.")
+
+
+def test_a_host_under_reservation_is_said_to_be_one(plane, hosts):
+    """The words that Placement has for it are the names of traits."""
+    plane.flavor("small")
+    for one in hosts:
+        generation, traits = plane.placement.traits(one.provider.uuid)
+        plane.placement.ensure_trait(RESERVED_HOST_TRAIT)
+        plane.placement.set_traits(one.provider.uuid, generation, {*traits, RESERVED_HOST_TRAIT})
+    found = explained(plane, "small", who=ADMIN)
+    assert found["text"] == ("No valid host was found. 2 hosts considered; enabled and not under reservation left 0.")
+    assert "compute-1 has CUSTOM_RESERVATION_HOST" in found["examples"]
 
 
 def test_members_see_counts_and_no_names(plane, hosts):
