@@ -4,7 +4,7 @@ Speaks 1.39, so it works with OpenStack's Placement too; only `explain`, and the
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -323,8 +323,19 @@ class PlacementClient:
         self._send("POST", "/allocations", body)
 
     def release(self, consumer: str) -> None:
-        """Give back all it holds; nothing is fine."""
-        self._delete(f"/allocations/{consumer}")
+        """Give back all it holds; nothing is fine.
+
+        Not by DELETE, which does not say what is given back: one that comes late, after its sender has given it up and
+        claimed anew, would take that claim away. This one names the generation of what it saw. Raises `ConcurrentUpdate`
+        where others were quicker.
+        """
+
+        def attempt() -> None:
+            holder = self.holder(consumer)
+            if holder is not None:
+                self.hold(replace(holder, allocations={}))
+
+        _repeated(attempt)
 
     # --- who could ----------------------------------------------------------------------------------------------
 

@@ -1,9 +1,14 @@
 """`PlacementClient` against the real service, in process: every method once, as the other features use it."""
 
+from dataclasses import replace
+
 import pytest
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, RemoteError
 from moorage.placement.client import Candidate, Claim, Inventory, PlacementClient
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import InProcessTransport
+from tests.wire.placement.conftest import BASE, Admin
 
 SERVERS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(9)]
 
@@ -168,6 +173,36 @@ def test_a_candidate_is_claimed_and_released(client, host):
     assert [*map(len, client.candidates(query))] == [0, 0]
     client.release(SERVERS[0])
     assert client.allocations(SERVERS[0]) == {}
+
+
+class Kept:
+    """A transport that keeps what was written, as a network may that delivers it late."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.base_url = inner.base_url
+        self.written = []
+
+    def send(self, method, path, headers, body=None):
+        if method != "GET":
+            self.written.append((method, path, headers, body))
+        return self._inner.send(method, path, headers, body)
+
+
+def test_what_comes_late_gives_back_nothing_that_was_claimed_since(app, client, host):
+    kept = Kept(InProcessTransport(app, f"{BASE}/placement"))
+    other = PlacementClient(ServiceClient(kept, service_type="placement", version="1.39", credentials=Admin()))
+    first, second = ({host.uuid: {"VCPU": units}} for units in (1, 2))
+    other.release(SERVERS[0])
+    assert kept.written == [], "there was nothing"
+    client.claim(SERVERS[0], Candidate(first, {}, host.uuid), "red", "alice")
+    client.hold(replace(client.holder(SERVERS[0]), allocations=first))
+    other.release(SERVERS[0])
+    assert client.allocations(SERVERS[0]) == {}
+    client.claim(SERVERS[0], Candidate(second, {}, host.uuid), "red", "alice")
+    [late] = kept.written
+    assert kept.send(*late).status == 409
+    assert client.allocations(SERVERS[0]) == second
 
 
 def test_a_claim_may_be_repeated_but_not_changed(client, host):
