@@ -3,7 +3,7 @@
 Each tick takes up, one after another, the events whose turn it is, and says when it wants to be called again: when
 the next event is due, or the next retry, or when somebody else's claim runs out.
 
-Starts that follow one another in it are carried out together as far as they can.
+Starts that follow one another in it are carried out together as far as they can, and so is what is due before ends.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -17,7 +17,7 @@ from moorage.reservation import event_store
 from moorage.reservation.events import Unfinished, runnable, turn
 from moorage.reservation.model import EventType, LeaseStatus
 from moorage.reservation.operations import Operations
-from moorage.reservation.together import MOST, Shared, StartsTogether
+from moorage.reservation.together import MOST, Shared, Together
 
 #: The topic that is woken when leases were created, changed or deleted, and the name of the duty.
 TOPIC = "reservation.runner"
@@ -46,7 +46,7 @@ class ReservationRunner:
         engine: Engine,
         clock: Clock,
         operations: Operations,
-        together: StartsTogether,
+        together: Together,
         *,
         poll_s: float | None = None,
     ) -> None:
@@ -64,7 +64,13 @@ class ReservationRunner:
             if not turns:
                 return self._next_look()
             for group in _groups(turns[: MAX_EVENTS - done]):
-                shared = self._together.start(group) if _is_start(group[0]) else Shared()
+                match _shares(group[0]):
+                    case EventType.START:
+                        shared = self._together.start(group)
+                    case EventType.BEFORE_END:
+                        shared = self._together.pass_by(group)
+                    case _:
+                        shared = Shared()
                 done += len(shared.done)
                 lost |= shared.gone
                 for event in group:
@@ -103,10 +109,11 @@ class ReservationRunner:
 
 
 def _groups(turns: Sequence[Unfinished]) -> Iterator[list[Unfinished]]:
-    """In their order: starts that follow one another together, `MOST` at once, everything else by itself."""
+    """In their order: those that follow one another and share a way together, `MOST` at once, others by themselves."""
     group: list[Unfinished] = []
     for event in turns:
-        if group and (not _is_start(event) or not _is_start(group[0]) or len(group) == MOST):
+        way = _shares(event)
+        if group and (way is None or way is not _shares(group[0]) or len(group) == MOST):
             yield group
             group = []
         group.append(event)
@@ -114,6 +121,10 @@ def _groups(turns: Sequence[Unfinished]) -> Iterator[list[Unfinished]]:
         yield group
 
 
-def _is_start(event: Unfinished) -> bool:
-    """One that nobody has begun."""
-    return event.type is EventType.START and event.lease_status is LeaseStatus.PENDING
+def _shares(event: Unfinished) -> EventType | None:
+    """Which way it shares with others of its type: starts that nobody has begun, and what is due before an end."""
+    if event.type is EventType.BEFORE_END or (
+        event.type is EventType.START and event.lease_status is LeaseStatus.PENDING
+    ):
+        return event.type
+    return None

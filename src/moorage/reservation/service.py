@@ -37,7 +37,7 @@ from moorage.reservation.regions import Programming, RegionSteps
 from moorage.reservation.runner import TOPIC, ReservationRunner
 from moorage.reservation.snapshots import SnapshotSteps
 from moorage.reservation.sources import ProfileLookup, Sources
-from moorage.reservation.together import StartsTogether
+from moorage.reservation.together import Together
 from moorage.reservation.watch import HostWatch
 from moorage.wire.microversion import Version, parse
 
@@ -158,7 +158,7 @@ class ReservationService:
 
     def _operations(
         self, settings: ReservationSettings, ids: Ids, worker: str | None, accelerators: Accelerators | None
-    ) -> tuple[Operations, StartsTogether]:
+    ) -> tuple[Operations, Together]:
         instances = InstanceSteps(self._placement, self._compute)
         steps = (
             instances,
@@ -180,7 +180,7 @@ class ReservationService:
             worker=worker or ids.uuid(),
             start_deadline_s=settings.start_deadline_s,
         )
-        return operations, StartsTogether(
+        return operations, Together(
             self._engine, self._clock, effects, operations, requests_at_once=settings.requests_at_once
         )
 

@@ -6,6 +6,8 @@
     open     the other steps, lease by lease: access, for most
     finish   leases, reservations, events: one transaction
 
+So does what is due before the end of leases that ask for nothing then: it is claimed and finished in one transaction.
+
 What is special is left to `operations`, which carries out one event at a time and writes down each step: leases of an
 older system, late ones, steps that take long, and whatever was begun before. So is each start in which a step failed or
 waits, each after a crash, and all of a round in which not every event was still ours at the end. Every effect may be
@@ -26,8 +28,9 @@ from moorage.db.transactions import in_transaction
 from moorage.reservation import event_batches, store
 from moorage.reservation.at_once import AtOnce
 from moorage.reservation.effects import Effects
+from moorage.reservation.event_store import OPEN
 from moorage.reservation.events import Unfinished
-from moorage.reservation.model import CLAIM, EventStatus, EventType, Lease, LeaseStatus, ReservationStatus
+from moorage.reservation.model import CLAIM, Event, EventStatus, EventType, Lease, LeaseStatus, ReservationStatus
 from moorage.reservation.operations import Claim, Operations
 from moorage.reservation.steps import Further, Step, StepKind, Waiting
 
@@ -81,7 +84,7 @@ class _Round:
             self.failed.append((start, position, why))
 
 
-class StartsTogether:
+class Together:
     """Thread-safe, as `Operations` is."""
 
     def __init__(
@@ -104,6 +107,31 @@ class StartsTogether:
             self._carry_out(now)
         return Shared(frozenset(start.claim.event_id for start in starts), gone)
 
+    def pass_by(self, events: Sequence[Unfinished]) -> Shared:
+        """These are due before an end: finish those before whose end nothing is to be done; the others are untouched."""
+        try:
+            done, gone = in_transaction(self._engine, lambda connection: self._pass_by(connection, events))
+        except Conflict:
+            return Shared()  # one by one it shows which
+        for event in events:
+            if event.event_id in done:
+                log.info("lease event done", extra={"lease_id": event.lease_id, "type": event.type})
+        return Shared(done, gone)
+
+    def _pass_by(self, connection: Connection, events: Sequence[Unfinished]) -> tuple[frozenset[str], frozenset[str]]:
+        now = self._clock.now()
+        there, gone = _as_seen(connection, events, now)
+        plan = self._operations.planning.steps
+        idle = {
+            event_id: event.epoch
+            for event_id, (event, lease) in there.items()
+            if _is_new(event, lease) and not plan(connection, lease, event.type)
+        }
+        if idle:
+            held = event_batches.claim(connection, idle, self._operations.worker, now + CLAIM, now)
+            event_batches.finish(connection, held, now)
+        return frozenset(idle), gone
+
     def _carry_out(self, now: _Round) -> None:
         self._offer(now)
         self._hold(now, StepKind.PUT_INVENTORY)
@@ -115,14 +143,12 @@ class StartsTogether:
     def _claim(self, connection: Connection, events: Sequence[Unfinished]) -> tuple[list[_Start], frozenset[str]]:
         """What is ours now, and the ids of the events that are not any more what they were seen to be."""
         now = self._clock.now()
-        found = store.lock_all(connection, [event.lease_id for event in events])
-        there = {
-            event.event_id: (event, lease)
-            for event in events
-            if (lease := found.get(event.lease_id)) is not None and _is_as_seen(event, lease, now)
+        there, gone = _as_seen(connection, events, now)
+        fit = {
+            event_id: (event, lease)
+            for event_id, (event, lease) in there.items()
+            if _is_new(event, lease) and not self._operations.is_late(lease, EventType.START)
         }
-        gone = frozenset(event.event_id for event in events) - there.keys()
-        fit = {event_id: pair for event_id, pair in there.items() if self._fits(pair[1])}
         plans = self._operations.planning.starts(connection, [lease for _, lease in fit.values()])
         taken = {
             event_id: (event, plans[lease.id])
@@ -140,10 +166,6 @@ class StartsTogether:
             _Start(Claim(event_id, event.lease_id, event.type, epochs[event_id]), plan)
             for event_id, (event, plan) in taken.items()
         ], gone
-
-    def _fits(self, lease: Lease) -> bool:
-        is_known = all(each.generation is not None for each in lease.reservations)
-        return is_known and not self._operations.is_late(lease, EventType.START)
 
     def _offer(self, now: _Round) -> None:
         """Every inventory of every lease: before the first access of any (R24)."""
@@ -228,13 +250,37 @@ class StartsTogether:
             log.info("lease event done", extra={"lease_id": start.claim.lease_id, "type": start.claim.type})
 
 
+def _as_seen(
+    connection: Connection, events: Sequence[Unfinished], now: datetime
+) -> tuple[dict[str, tuple[Unfinished, Lease]], frozenset[str]]:
+    """{event id: (event, its lease, which is locked)}, and the ids of the events that are not any more what they were."""
+    found = store.lock_all(connection, [event.lease_id for event in events])
+    there = {
+        event.event_id: (event, lease)
+        for event in events
+        if (lease := found.get(event.lease_id)) is not None and _is_as_seen(event, lease, now)
+    }
+    return there, frozenset(event.event_id for event in events) - there.keys()
+
+
 def _is_as_seen(seen: Unfinished, lease: Lease, now: datetime) -> bool:
-    """Nobody has begun it, and nobody works on anything of the lease."""
-    event = next((each for each in lease.events if each.id == seen.event_id), None)
+    """Nobody works on anything of the lease, and nobody has taken up this since."""
+    event = _event(seen, lease)
     return (
         event is not None
-        and (event.type, event.status, event.attempt) == (EventType.START, EventStatus.UNDONE, 0)
-        and event.epoch == seen.epoch
-        and lease.status is LeaseStatus.PENDING
+        and (event.type, event.epoch) == (seen.type, seen.epoch)
+        and event.status in OPEN
+        and lease.status is seen.lease_status
         and not any(each.claimed(now) for each in lease.events)
     )
+
+
+def _is_new(seen: Unfinished, lease: Lease) -> bool:
+    """Nobody has ever taken it up, and nothing of its lease is of an older system and still to be told apart."""
+    event = _event(seen, lease)
+    is_untouched = event is not None and (event.status, event.attempt) == (EventStatus.UNDONE, 0)
+    return is_untouched and all(each.generation is not None for each in lease.reservations)
+
+
+def _event(seen: Unfinished, lease: Lease) -> Event | None:
+    return next((each for each in lease.events if each.id == seen.event_id), None)

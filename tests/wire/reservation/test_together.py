@@ -4,7 +4,7 @@ What a crash or a failing service leaves of it: the scenario `starts` of `test_d
 """
 
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import event
@@ -21,10 +21,14 @@ from tests.wire.reservation.wrapped import Recorded, Wrapped
 
 LATER = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
 STARTS = datetime(2026, 3, 5, 10, tzinfo=UTC)
+ENDS = STARTS + timedelta(days=1)
 
 #: Of a round of the runner that starts leases, however many: three transactions write (claim with the journal,
 #: inventories done, finish), the others look for what is due and for when it is next.
 TRANSACTIONS, STATEMENTS = 6, 28
+
+#: Of one that passes by what is due before ends: the same without journal, requests and states.
+PASSED_BY = 4, 16
 
 SPREAD = instance(2, vcpus=1, memory_mb=64, disk_gb=1, affinity="False")
 WHOLE_HOST = {
@@ -234,6 +238,26 @@ def test_whole_hosts_are_lent_together(hosts):
     found = taken.of(taken.service.runner().tick)
     assert statuses(hosts, made) == ["ACTIVE"] * 3
     assert found["transaction"] == TRANSACTIONS
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_what_is_due_before_ends_and_asks_for_nothing_is_one_transaction(hosts, count):
+    made = create(hosts, count)
+    hosts.clock.advance_to(STARTS)
+    hosts.service.runner().tick()
+    work = Work(hosts)
+    runner = work.service.runner()
+    runner.tick()
+    hosts.clock.advance_to(ENDS - timedelta(minutes=60))
+    assert work.of(runner.tick) == {"transaction": PASSED_BY[0], "statement": PASSED_BY[1]}
+    for each in made:
+        document = hosts.lease(each["id"])
+        assert document["status"] == "ACTIVE"
+        assert {event["event_type"]: event["status"] for event in document["events"]} == {
+            "start_lease": "DONE",
+            "before_end_lease": "DONE",
+            "end_lease": "UNDONE",
+        }
 
 
 def test_a_new_lease_takes_two_writing_transactions(hosts):
