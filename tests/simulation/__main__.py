@@ -57,8 +57,10 @@ def main() -> int:
 def _until_time_is_up(options: argparse.Namespace, course: Course) -> Iterator[Summary]:
     began = time.perf_counter()
     seeds = (str(options.first + number) for number in range(10**9))
-    # A process per seed: what one leaves in memory is not another one's.
-    with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=20) as pool:
+    # A process per seed: what one leaves in memory is not another one's, and --seed tells the same story.
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["tests.simulation.run"])
+    with processes.Pool(options.jobs, maxtasksperchild=1) as pool:
         waiting = [pool.apply_async(run, (next(seeds), course)) for _ in range(options.jobs)]
         while waiting:
             summary = waiting.pop(0).get()
