@@ -15,8 +15,9 @@ Not here: how they are worded (`moorage.db.words`), single questions (`moorage.d
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import NoResultFound
@@ -32,11 +33,20 @@ from moorage.db.words import Compiler, Values, Words
 
 T = TypeVar("T")
 
+#: {engine: what its statements are run in}
+_AROUND: WeakKeyDictionary[Engine, Callable[[str], AbstractContextManager[None]]] = WeakKeyDictionary()
+
+
+def run_within(engine: Engine, around: Callable[[str], AbstractContextManager[None]]) -> None:
+    """From now on each prepared statement on this engine is run within ``around(its words)``, which have no values."""
+    _AROUND[engine] = around
+
 
 class Database:
     """Thread-safe. Raises what `moorage.db.transactions` raises."""
 
     def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._sql = Compiler(engine)
         self._open_link = _LINKS[dialect_name(engine)]
         self._driver = Driver(engine)
@@ -69,6 +79,11 @@ class Database:
                 if attempt == attempts or is_over(began):
                     raise
         raise AssertionError("unreachable")
+
+    def around(self, words: str) -> AbstractContextManager[None]:
+        """What a statement is run in: see `run_within`."""
+        around = _AROUND.get(self._engine)
+        return nullcontext() if around is None else around(words)
 
     @contextmanager
     def _session(self) -> Iterator["_Session"]:
@@ -154,7 +169,8 @@ class _Session:
     def _execute(self, statement: Executable, values: Values) -> Result:
         words = self._sql.words(statement, values)
         self._database.statements += 1
-        rows, count = self._do(words.text, lambda: self.link.run(words, words.placed(values)))
+        with self._database.around(words.text):
+            rows, count = self._do(words.text, lambda: self.link.run(words, words.placed(values)))
         return Result(words.named(rows), count)
 
     def commit(self) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy import Engine, event
 
 from moorage.config import Config
 from moorage.core.errors import StartError
+from moorage.db.prepared import run_within
 from moorage.telemetry import tracing
 
 
@@ -27,13 +28,15 @@ def open_tracer(config: Config) -> "tracing.Tracer | None":
 
 
 def trace_statements(engine: Engine, service: str, tracer: tracing.Tracer) -> None:
-    """A span for each statement that goes through SQLAlchemy, with its text and never its values."""
+    """A span for each statement that goes through SQLAlchemy or is prepared, with its text and never its values."""
     open_spans: dict[int, contextlib.AbstractContextManager[object]] = {}
 
     @contextlib.contextmanager
     def statement_span(text: str) -> Iterator[None]:
         with tracing.span(f"SQL {service}", "client", **{"db.query.text": text}):
             yield
+
+    run_within(engine, statement_span)
 
     @event.listens_for(engine, "before_cursor_execute")
     def before(_connection: object, cursor: object, statement: str, *_: object) -> None:
