@@ -365,7 +365,9 @@ class TracingOptions:
     )
     sample: float = option(1.0, "Which part of the traces that begin here is kept, 0 to 1; a caller's decision holds.")
     service_name: str = option("moorage", "What this process is called in traces.")
-    statements: bool = option(False, "A span for each statement to a database that goes through SQLAlchemy, too.")
+    statements: bool = option(
+        False, "A span for each statement to a database that goes through SQLAlchemy or is prepared, too."
+    )
 
 
 @dataclass(frozen=True)

@@ -326,8 +326,9 @@ class PlacementClient:
         """Give back all it holds; nothing is fine.
 
         Not by DELETE, which does not say what is given back: one that comes late, after its sender has given it up and
-        claimed anew, would take that claim away. This one names the generation of what it saw. Raises `ConcurrentUpdate`
-        where others were quicker.
+        claimed anew, would take that claim away. This one names the generation of what it saw. (A consumer that held
+        nothing begins again at the first generation: a late request of the same one would still be taken.) Raises
+        `ConcurrentUpdate` where others were quicker.
         """
 
         def attempt() -> None:

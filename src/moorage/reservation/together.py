@@ -6,7 +6,7 @@
     open     the other steps, lease by lease: access, for most
     finish   leases, reservations, events: one transaction
 
-So does what is due before the end of leases that ask for nothing then: it is claimed and finished in one transaction.
+What is due before the end of leases that ask for nothing then is claimed and finished in one transaction for all.
 
 What is special is left to `operations`, which carries out one event at a time and writes down each step: leases of an
 older system, late ones, steps that take long, and whatever was begun before. So is each start in which a step failed or

@@ -67,7 +67,7 @@ class Tool:
             raise ToolMissing(
                 f"{self.name} is not installed in {self.path or '(nowhere)'}; it comes with its vendor's runtime"
             )
-        with subprocess.Popen(  # noqa: S603 - a list of words, each from the table or looked at in _words
+        with subprocess.Popen(  # noqa: S603 - no shell; each word is of the table of forms, or was checked by _words
             [program, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

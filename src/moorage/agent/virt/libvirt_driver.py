@@ -35,7 +35,7 @@ from moorage.images.base import CHUNK_BYTES
 
 #: Of a guest's console, the end is read.
 MAX_CONSOLE_BYTES = 1 << 18
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where QEMU keeps the memory of emulated devices
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - nothing is made there: a file of QEMU is removed by its name
 _NO_LIVE_MIGRATION = "live migration is not built for libvirt: migrate the server cold, or evacuate it"
 
 CAPABILITIES = frozenset(Capability) - {Capability.LIVE_MIGRATION}
