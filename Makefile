@@ -5,7 +5,7 @@ PYTHON ?= python3
 MAKEFLAGS += --no-print-directory
 INSTALL := .venv/bin/python tools/install.py
 # What `make test` installs, two at a time.
-EVERYTHING := .venv/.dev .venv/.libvirt .venv/.browser .venv-clients/.done .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done .venv-tempest/.done .venv-blazar/.done .venv-cyborg/.done .venv-docs/.done .venv-audit/.done
+EVERYTHING := .venv/.dev .venv/.libvirt .venv/.browser .venv-clients/.done .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done .venv-tempest/.done .venv-blazar/.done .venv-cyborg/.done .venv-neutron/.done .venv-docs/.done .venv-audit/.done
 PYTEST := .venv/bin/pytest
 
 .PHONY: help
@@ -121,7 +121,7 @@ wheel: .venv/.runtime ## Build the wheel into dist/, from what is committed or w
 
 .PHONY: lock
 lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
-	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova conformance tempest blazar cyborg bench docs audit; do \
+	@for lock in runtime uv dev keystonemiddleware libvirt nvidia signatures otel clients cyborgclient keystone glance nova neutron conformance tempest blazar cyborg bench docs audit; do \
 	    echo "requirements/$$lock.txt"; \
 	    (cd requirements && ../.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	        --no-header --no-annotate $$lock.in --output-file $$lock.txt) || exit 1; \
@@ -129,7 +129,7 @@ lock: .venv/.uv ## Write requirements/*.txt again from requirements/*.in
 
 .PHONY: clean
 clean: ## Remove virtual environments, caches and build output (state of a plane stays)
-	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-conformance .venv-tempest .venv-blazar .venv-cyborg .venv-bench .venv-docs .venv-audit build dist src/*.egg-info
+	rm -rf .venv .venv-clients .venv-cyborgclient .venv-keystone .venv-glance .venv-nova .venv-neutron .venv-conformance .venv-tempest .venv-blazar .venv-cyborg .venv-bench .venv-docs .venv-audit build dist src/*.egg-info
 	rm -rf .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -181,6 +181,10 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 
 .venv-nova/.done: requirements/nova.txt | .venv/.uv
 	@$(INSTALL) --into .venv-nova --name "a Nova to test against" $<
+	@touch $@
+
+.venv-neutron/.done: requirements/neutron.txt | .venv/.uv
+	@$(INSTALL) --into .venv-neutron --name "a Neutron to test against" $<
 	@touch $@
 
 .venv-tempest/.done: requirements/tempest.txt | .venv/.uv

@@ -1,0 +1,1 @@
+"""The network service of the cloud, a Neutron: there is none of ours, only the client."""

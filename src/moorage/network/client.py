@@ -1,0 +1,154 @@
+"""The network service over its public API (Networking API v2.0, as Neutron speaks it): networks, subnets, floating IPs.
+
+Only what reservations of floating IPs need. Needs the credentials of an administrator: floating IPs are made in other
+projects, with addresses that are named.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from moorage.core.errors import Conflict, NotFound, RemoteError
+from moorage.wire.client import ServiceClient
+
+#: So many addresses are asked for in one request: a URL has no room for any number of them.
+_ADDRESSES_AT_ONCE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    id: str
+    name: str
+    is_external: bool  #: floating IPs may come from it
+
+
+@dataclass(frozen=True, slots=True)
+class Subnet:
+    """`cidr`, `gateway` and the ends of `pools`, both included, are texts as Neutron writes addresses."""
+
+    id: str
+    cidr: str
+    gateway: str | None
+    pools: Sequence[tuple[str, str]]  #: (first, last): what Neutron gives out by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Who has an address: `owner` is what it is for, ``network:floatingip`` say."""
+
+    id: str
+    project_id: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class FloatingIp:
+    id: str
+    network_id: str
+    address: str
+    project_id: str
+    port_id: str | None  #: where it is bound to
+    description: str
+    tags: frozenset[str]
+
+
+class NetworkClient:
+    """`http` leads to the network endpoint of the catalogue, without ``/v2.0``.
+
+    Raises `RemoteError` for what Neutron refuses, `Unavailable` where it does not answer.
+    """
+
+    def __init__(self, http: ServiceClient) -> None:
+        self._http = http
+
+    def network(self, network_id: str) -> Network | None:
+        """None where there is no such network."""
+        if network_id in ("", ".", ".."):  # quoting leaves dots as they are
+            return None
+        try:
+            found = self._http.get(f"/v2.0/networks/{quote(network_id, safe='')}")["network"]
+        except NotFound:
+            return None
+        return Network(found["id"], found.get("name") or "", bool(found.get("router:external")))
+
+    def subnets(self, network_id: str) -> list[Subnet]:
+        return [
+            Subnet(
+                row["id"],
+                row["cidr"],
+                row.get("gateway_ip"),
+                [(pool["start"], pool["end"]) for pool in row.get("allocation_pools", ())],
+            )
+            for row in self._rows("subnets", [("network_id", network_id)])
+        ]
+
+    def ports_at(self, network_id: str, address: str) -> list[Port]:
+        """Whoever has the address now: servers, routers, floating IPs."""
+        asked = [("network_id", network_id), ("fixed_ips", f"ip_address={address}")]
+        return [
+            Port(row["id"], row.get("project_id") or "", row.get("device_owner") or "")
+            for row in self._rows("ports", asked)
+        ]
+
+    def floating_ips(self, network_id: str, addresses: Collection[str]) -> list[FloatingIp]:
+        """Those that have one of these addresses, of any project."""
+        found, wanted = list[FloatingIp](), sorted(addresses)
+        for first in range(0, len(wanted), _ADDRESSES_AT_ONCE):
+            some = wanted[first : first + _ADDRESSES_AT_ONCE]
+            asked = [("floating_network_id", network_id), *(("floating_ip_address", each) for each in some)]
+            found += [_floating_ip(row) for row in self._rows("floatingips", asked)]
+        return found
+
+    def floating_ips_tagged(self, tag: str) -> list[FloatingIp]:
+        return [_floating_ip(row) for row in self._rows("floatingips", [("tags", tag)])]
+
+    def create_floating_ip(
+        self, network_id: str, subnet_id: str, address: str, *, project_id: str, description: str
+    ) -> FloatingIp:
+        """Raises `Conflict` where the address is in use, or the project's quota in Neutron is used up.
+
+        Not repeated: the answer may have been lost, and who asks again looks first what is there.
+        """
+        wanted = {
+            "floating_network_id": network_id,
+            "subnet_id": subnet_id,
+            "floating_ip_address": address,
+            "project_id": project_id,
+            "description": description,
+        }
+        try:
+            made = self._http.request("POST", "/v2.0/floatingips", json={"floatingip": wanted}, repeatable=False)
+        except RemoteError as error:
+            if error.status == 409:
+                raise Conflict(error.message) from error
+            raise
+        return _floating_ip(made["floatingip"])
+
+    def set_tags(self, floating_ip_id: str, tags: Collection[str]) -> None:
+        """Instead of those that it has. One that is gone is refused, by Neutron 29 with a 500."""
+        self._http.request("PUT", f"/v2.0/floatingips/{floating_ip_id}/tags", json={"tags": sorted(tags)})
+
+    def unbind(self, floating_ip_id: str) -> None:
+        """From its port. One that is gone is fine."""
+        path = f"/v2.0/floatingips/{floating_ip_id}"
+        self._http.answer("PUT", path, json={"floatingip": {"port_id": None}}, accept=(404,))
+
+    def delete_floating_ip(self, floating_ip_id: str) -> None:
+        """One that is gone is fine."""
+        self._http.answer("DELETE", f"/v2.0/floatingips/{floating_ip_id}", accept=(404,))
+
+    def _rows(self, resource: str, asked: Sequence[tuple[str, str]]) -> Iterator[Mapping[str, Any]]:
+        return self._http.rows(f"/v2.0/{resource}", resource, asked, more=f"{resource}_links")
+
+
+def _floating_ip(row: Mapping[str, Any]) -> FloatingIp:
+    return FloatingIp(
+        row["id"],
+        row["floating_network_id"],
+        row["floating_ip_address"],
+        row.get("project_id") or row.get("tenant_id") or "",
+        row.get("port_id"),
+        row.get("description") or "",
+        frozenset(row.get("tags", ())),
+    )

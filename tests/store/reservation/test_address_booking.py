@@ -1,0 +1,94 @@
+"""Addresses are given out once, whoever races; on all three databases."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from moorage.core.clock import VirtualClock
+from moorage.core.ids import SeededIds
+from moorage.db import migrations
+from moorage.db.transactions import in_transaction, read
+from moorage.reservation import address_store, store
+from moorage.reservation.address_booking import AddressBooking, NotEnoughFloatingIps
+from moorage.reservation.addresses import FloatingIp
+from moorage.reservation.requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
+from tests.store.reservation.worlds import END, NOW, START, new_lease
+
+NETWORK, LEASES, ADDRESSES = "network", 12, 5
+
+
+@pytest.fixture
+def database(engine):
+    migrations.upgrade(engine, "reservation")
+    return engine
+
+
+def register(engine, count):
+    def work(connection):
+        for number in range(count):
+            values = f"{number:036}", NETWORK, "subnet", f"192.0.2.{number}", True, NOW, None
+            address_store.insert_floating_ip(connection, FloatingIp(*values))
+
+    in_transaction(engine, work)
+
+
+def lease_of(seed, request, start=START, end=END):
+    made = new_lease(SeededIds(seed), start=start, end=end)
+    (reservation,) = made.reservations
+    own = replace(reservation, request=request, resource_type=VIRTUAL_FLOATING_IP, flavor_id=None)
+    return replace(made, reservations=(own,))
+
+
+def take(engine, lease):
+    """Whether it has got what it wants."""
+    booking = AddressBooking(engine, VirtualClock(NOW), SeededIds(hash(lease.id)))
+
+    def work(connection):
+        store.insert_lease(connection, lease)
+        booking.take(connection, [lease])
+
+    try:
+        in_transaction(engine, work)
+    except NotEnoughFloatingIps:
+        return False
+    return True
+
+
+def test_no_address_is_given_out_twice(database):
+    """Twelve at once want one of five for the same time."""
+    register(database, ADDRESSES)
+    leases = [lease_of(seed, FloatingIpRequest(NETWORK, 1)) for seed in range(LEASES)]
+    with ThreadPoolExecutor(6) as pool:
+        got = list(pool.map(lambda each: take(database, each), leases))
+    assert got.count(True) == ADDRESSES
+    with read(database) as connection:
+        ids = [each.reservations[0].id for each in leases]
+        found = address_store.of_reservations(connection, ids)
+        taken = address_store.taken(connection, [NETWORK], NOW)
+    assert len({each.id for mine in found.values() for each in mine}) == ADDRESSES == len(taken)
+
+
+def test_what_a_lease_asks_for_is_read_again(database):
+    register(database, 2)
+    request = FloatingIpRequest(NETWORK, 2, ("192.0.2.1",))
+    made = lease_of(1, request)
+    assert take(database, made)
+    with read(database) as connection:
+        found = store.find_lease(connection, made.id)
+    assert found.reservations[0].request == request
+
+
+def test_a_deleted_lease_leaves_nothing(database):
+    register(database, 1)
+    made = lease_of(1, FloatingIpRequest(NETWORK, 1))
+    assert take(database, made)
+
+    def delete(connection):
+        address_store.release_all(connection, [made.reservations[0].id])
+        store.delete_lease(connection, made.id)
+        address_store.delete_floating_ip(connection, f"{0:036}")
+
+    in_transaction(database, delete)
+    with read(database) as connection:
+        assert address_store.all_floating_ips(connection) == []

@@ -1,0 +1,469 @@
+"""Reservations of floating IPs: addresses that are registered, who gets them when, and what is made of it in Neutron."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.core.errors import Unavailable
+from moorage.reservation.enforcement import Rules
+from moorage.reservation.limits import Limits
+from tests.wire.reservation.neutron import INSIDE, NETWORK, SUBNET, SUBNET6, Neutron
+from tests.wire.reservation.plane import Plane, instance, lease
+
+ENDS = datetime(2026, 3, 2, 10, tzinfo=UTC)
+MEMBER = {"user": "user", "project": "demo", "roles": ("member",)}
+LATER = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
+
+
+@pytest.fixture
+def neutron():
+    return Neutron()
+
+
+@pytest.fixture
+def plane(tmp_path, neutron):
+    return Plane(tmp_path, neutron=neutron)
+
+
+def register(plane, *numbers):
+    """{address: id}"""
+    made = {}
+    for number in numbers:
+        body = {"floating_network_id": NETWORK, "floating_ip_address": f"192.0.2.{number}"}
+        made[f"192.0.2.{number}"] = plane.ask("POST", "/v1/floatingips", body, status=201)["floatingip"]["id"]
+    return made
+
+
+def addresses(amount=1, *required, network=NETWORK):
+    """A reservation as stock clients send it."""
+    return {
+        "resource_type": "virtual:floatingip",
+        "network_id": network,
+        "amount": amount,
+        "required_floatingips": list(required),
+    }
+
+
+def create(plane, *reservations, status=201, **period):
+    document = plane.ask("POST", "/v1/leases", lease(*reservations, **period), status=status, **MEMBER)
+    return document["lease"] if status == 201 else document["error_message"]
+
+
+def update(plane, made, status=200, **values):
+    """Of the lease, or of its first reservation."""
+    change = {name: values.pop(name) for name in ("start_date", "end_date") if name in values}
+    if values:
+        change["reservations"] = [{"id": made["reservations"][0]["id"], **values}]
+    document = plane.ask("PUT", f"/v1/leases/{made['id']}", change, status=status, **MEMBER)
+    return document["lease"] if status == 200 else document["error_message"]
+
+
+def ours(version):
+    return {"version": version, **MEMBER}
+
+
+# ------------------------------------------------------------------------------------------ registered addresses
+
+
+def test_an_address_is_registered_shown_and_taken_out_again(plane):
+    body = {"floating_network_id": NETWORK, "floating_ip_address": "192.0.2.7"}
+    made = plane.ask("POST", "/v1/floatingips", body, status=201)["floatingip"]
+    assert made == {
+        **body, "id": made["id"], "subnet_id": SUBNET, "reservable": True, "created_at": made["created_at"], "updated_at": None
+    }  # fmt: skip
+    assert plane.ask("GET", "/v1/floatingips", **MEMBER) == {"floatingips": [made]}
+    assert plane.ask("GET", f"/v1/floatingips/{made['id']}.json", **MEMBER) == {"floatingip": made}
+    plane.ask("DELETE", f"/v1/floatingips/{made['id']}", status=204)
+    for method in ("GET", "DELETE"):
+        refused = plane.ask(method, f"/v1/floatingips/{made['id']}", status=404)
+        assert refused["error_message"] == f"Floating IP {made['id']} not found."
+
+
+def test_addresses_of_both_versions_are_kept_as_neutron_writes_them(plane):
+    body = {"floating_network_id": NETWORK, "floating_ip_address": "2001:DB8:0::7"}
+    made = plane.ask("POST", "/v1/floatingips", body, status=201)["floatingip"]
+    assert (made["floating_ip_address"], made["subnet_id"]) == ("2001:db8::7", SUBNET6)
+    assert plane.ask("POST", "/v1/floatingips", body, status=409)["error_message"].endswith("is registered already")
+
+
+@pytest.mark.parametrize(
+    ("network", "address", "word"),
+    [
+        (NETWORK, "192.0.2.150", "lies in the allocation pool 192.0.2.100 to 192.0.2.200"),
+        (NETWORK, "192.0.2.100", "lies in the allocation pool"),
+        (NETWORK, "192.0.2.1", "is the gateway"),
+        (NETWORK, "192.0.2.0", "is no host"),
+        (NETWORK, "192.0.2.255", "is no host"),
+        (NETWORK, "198.51.100.7", "lies in no subnet"),
+        (NETWORK, "floating", "is not an IP address"),
+        (INSIDE, "192.0.2.7", "is not external"),
+        ("nowhere", "192.0.2.7", "there is no network nowhere"),
+        ("..", "192.0.2.7", "there is no network"),
+    ],
+)
+def test_an_address_that_can_never_be_reserved_is_refused(plane, network, address, word):
+    body = {"floating_network_id": network, "floating_ip_address": address}
+    assert word in plane.ask("POST", "/v1/floatingips", body, status=400)["error_message"]
+    assert plane.ask("GET", "/v1/floatingips") == {"floatingips": []}
+
+
+def test_what_is_missing_is_named(plane):
+    refused = plane.ask("POST", "/v1/floatingips", {"floating_network_id": NETWORK}, status=400)
+    assert refused["error_message"] == "Missing parameter floating_ip_address"
+
+
+def test_an_address_that_somebody_has_is_refused(plane, neutron):
+    neutron.ports.append(
+        {"id": "p", "network_id": NETWORK, "address": "192.0.2.7", "project_id": "x", "device_owner": "network:router"}
+    )
+    body = {"floating_network_id": NETWORK, "floating_ip_address": "192.0.2.7"}
+    refused = plane.ask("POST", "/v1/floatingips", body, status=409)
+    assert "port p (network:router) of project x has it" in refused["error_message"]
+
+
+def test_without_a_network_service_all_say_so(tmp_path):
+    """Nothing is there to be listed, shown or deleted, and nothing can be made."""
+    plane = Plane(tmp_path)
+    assert plane.ask("GET", "/v1/floatingips") == {"floatingips": []}
+    for method in ("GET", "DELETE"):
+        plane.ask(method, "/v1/floatingips/1", status=404)
+    body = {"floating_network_id": NETWORK, "floating_ip_address": "192.0.2.7"}
+    for path, wanted in (("/v1/floatingips", body), ("/v1/leases", lease(addresses()))):
+        assert "[endpoints] network" in plane.ask("POST", path, wanted, status=501)["error_message"]
+
+
+def test_an_address_stays_registered_while_a_lease_has_it(plane):
+    ids = register(plane, 7)
+    made = create(plane, addresses(1))
+    refused = plane.ask("DELETE", f"/v1/floatingips/{ids['192.0.2.7']}", status=409)
+    assert "192.0.2.7 is reserved" in refused["error_message"]
+    plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204, **MEMBER)
+    plane.ask("DELETE", f"/v1/floatingips/{ids['192.0.2.7']}", status=204)
+
+
+# ------------------------------------------------------------------------------------------------- who gets what
+
+
+def test_a_lease_has_its_addresses_from_its_start_to_its_end(plane, neutron):
+    """One is bound then: it goes all the same, as the peer does it."""
+    register(plane, 7, 8, 9)
+    made = create(plane, addresses(2))
+    (reservation,) = made["reservations"]
+    wanted = {"network_id": NETWORK, "amount": 2, "required_floatingips": [], "status": "pending"}
+    assert reservation | wanted == reservation
+    assert neutron.floating_ips == {}
+    plane.run_for(10)
+    assert plane.lease(made["id"])["status"] == "ACTIVE"
+    assert neutron.addresses() == ["192.0.2.7", "192.0.2.8"]
+    tags = {frozenset(each["tags"]) for each in neutron.floating_ips.values()}
+    assert tags == {frozenset({"blazar", f"reservation:{reservation['id']}"})}
+    assert {each["subnet_id"] for each in neutron.floating_ips.values()} == {SUBNET}
+    bound = next(iter(neutron.floating_ips))
+    neutron.floating_ips[bound]["port_id"] = "port"
+    neutron.asked.clear()
+    plane.run_until(ENDS)
+    plane.run_for(10)
+    assert plane.lease(made["id"])["status"] == "TERMINATED"
+    assert neutron.floating_ips == {}
+    assert neutron.asked.index(("PUT", f"/floatingips/{bound}")) < neutron.asked.index(
+        ("DELETE", f"/floatingips/{bound}")
+    )
+    register(plane, 10)  # what is over keeps nothing
+    assert create(plane, addresses(4), end="2026-03-03 10:00")["status"] == "PENDING"
+
+
+def test_required_addresses_come_first(plane, neutron):
+    """Also where another reservation of the lease could have had them."""
+    register(plane, 7, 8, 9)
+    create(plane, addresses(1), addresses(1, "192.0.2.7"), **LATER)
+    create(plane, addresses(1, "192.0.2.9"))
+    plane.run_for(10)
+    assert neutron.addresses() == ["192.0.2.9"]
+
+
+@pytest.mark.parametrize(
+    ("reservation", "word"),
+    [
+        (addresses(2), "2 cannot be had of network .* of its 2 registered addresses 1 is free; .* from 2026-03-06 10:00"),
+        (addresses(1, "192.0.2.7"), "192.0.2.7 is taken then; all of it can be had from 2026-03-06 10:00 on"),
+        (addresses(1, "192.0.2.99"), "192.0.2.99 is not registered .*; all of it can be had at no time within 90 days"),
+        (addresses(1, network=INSIDE), "of its 0 registered addresses 0 are free; .* at no time"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_had_says_why_and_when_it_can(plane, reservation, word):
+    """400, as the peer's."""
+    register(plane, 7, 8)
+    create(plane, addresses(1, "192.0.2.7"), **LATER)
+    refused = create(plane, reservation, status=400, **LATER)
+    assert refused.startswith("Not enough floating IPs available: ")
+    assert re.search(word, refused), refused
+    assert len(plane.ask("GET", "/v1/leases")["leases"]) == 1
+
+
+def test_leases_that_meet_share_an_address(plane, neutron):
+    register(plane, 7)
+    first = create(plane, addresses(1))
+    second = create(plane, addresses(1), start="2026-03-02 10:00", end="2026-03-03 10:00")
+    create(plane, addresses(1), start="2026-03-02 09:59", end="2026-03-03 10:00", status=400)
+    plane.run_until(ENDS)
+    plane.run_for(20)
+    states = [plane.lease(made["id"])["status"] for made in (first, second)]
+    assert states == ["TERMINATED", "ACTIVE"]
+    ((floating_ip),) = neutron.floating_ips.values()
+    assert f"reservation:{second['reservations'][0]['id']}" in floating_ip["tags"]
+
+
+@pytest.mark.parametrize(
+    ("reservation", "word"),
+    [
+        ({**addresses(), "network_id": None}, "Malformed parameter network_id"),
+        ({**addresses(), "amount": 0}, "amount must be >= 1"),
+        ({**addresses(), "amount": "0"}, "amount must be >= 1"),
+        ({**addresses(), "amount": "many"}, "Malformed parameter amount"),
+        ({**addresses(), "required_floatingips": ["x"]}, "Malformed parameter required_floatingips"),
+        (addresses(1, "192.0.2.7", "192.0.2.8"), "names 2 addresses, which is more than the amount of 1"),
+    ],
+)
+def test_malformed_reservations_are_refused(plane, reservation, word):
+    assert word in create(plane, reservation, status=400)
+
+
+def test_an_amount_may_be_text(plane):
+    """The peer takes it."""
+    register(plane, 7)
+    assert create(plane, {**addresses(), "amount": "1"})["reservations"][0]["amount"] == 1
+
+
+def test_a_refusal_leaves_nothing_of_the_other_reservations(plane):
+    plane.add_host()
+    plane.register()
+    create(plane, instance(1), addresses(1), status=400)
+    assert plane.ask("GET", "/v1/leases") == {"leases": []}
+    create(plane, instance(8, disk_gb=0))  # all of the host
+
+
+# -------------------------------------------------------------------------------------- crashes, losses, outages
+
+
+class Lost(Unavailable):
+    """The request or its answer is lost."""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_start_is_repeated_without_a_second_floating_ip(tmp_path, moment):
+    """Whichever request fails, whether it was carried out or not: the next try finds what is there."""
+    for number in range(8):
+        (tmp_path / str(number)).mkdir()
+        neutron = Neutron()
+        plane = Plane(tmp_path / str(number), neutron=neutron)
+        register(plane, 7, 8)
+        made = create(plane, addresses(2))
+        neutron.asked.clear()
+        met = []
+
+        def lose(method, path, number=number, neutron=neutron, met=met):
+            # The client repeats what may be repeated three times.
+            if not met and len(neutron.asked) == number + (moment == "after"):
+                met.append((method, path))
+            if met and met[-1] == (method, path) and len(met) < 5:
+                met.append((method, path))
+                raise Lost("nobody answers")
+
+        setattr(neutron, moment, lose)
+        plane.run_for(60)
+        assert plane.lease(made["id"])["status"] == "ACTIVE"
+        assert neutron.addresses() == ["192.0.2.7", "192.0.2.8"]
+        assert all(len(each["tags"]) == 2 for each in neutron.floating_ips.values())
+        if not met:
+            assert number >= 5  # one look, two creations with their tags
+            return
+    raise AssertionError("it makes more requests than this test counts on")
+
+
+def test_an_end_waits_for_neutron(plane, neutron):
+    register(plane, 7, 8)
+    made = create(plane, addresses(2))
+    plane.run_for(10)
+    gone = next(iter(neutron.floating_ips))
+    del neutron.floating_ips[gone]  # by its project
+    neutron.is_down = True
+    plane.run_until(ENDS)
+    plane.run_for(30)
+    assert plane.lease(made["id"])["status"] == "TERMINATING"
+    neutron.is_down = False
+    plane.run_for(120)
+    assert plane.lease(made["id"])["status"] == "TERMINATED"
+    assert neutron.floating_ips == {}
+
+
+def test_an_end_finds_floating_ips_without_their_marks(plane, neutron):
+    """The project may take tags away, and write another description; the address is the reservation's all the same."""
+    register(plane, 7, 8)
+    create(plane, addresses(1, "192.0.2.7"))
+    plane.run_for(10)
+    (mine,) = neutron.floating_ips.values()
+    mine |= {"tags": [], "description": "web"}
+    neutron.floating_ips["other"] = {**mine, "id": "other", "floating_ip_address": "192.0.2.8"}
+    plane.run_until(ENDS)
+    plane.run_for(10)
+    assert neutron.addresses() == ["192.0.2.8"]
+
+
+def test_a_lease_that_never_began_asks_nothing_of_neutron(plane, neutron):
+    """Another reservation of the project may have the address now."""
+    register(plane, 7)
+    create(plane, addresses(1))
+    plane.run_for(10)
+    second = create(plane, addresses(1), **LATER)
+    neutron.asked.clear()
+    plane.ask("DELETE", f"/v1/leases/{second['id']}", status=204, **MEMBER)
+    assert neutron.asked == []
+    assert neutron.addresses() == ["192.0.2.7"]
+
+
+def test_an_address_that_somebody_took_by_hand_is_waited_for(plane, neutron):
+    register(plane, 7)
+    made = create(plane, addresses(1))
+    taken = {"floating_network_id": NETWORK, "floating_ip_address": "192.0.2.7", "project_id": "x", "description": "",
+             "port_id": None, "tags": []}  # fmt: skip
+    neutron.floating_ips["taken"] = {"id": "taken", **taken}
+    plane.run_for(20)
+    assert plane.lease(made["id"])["status"] == "STARTING"
+    timeline = plane.ask("GET", f"/v1/leases/{made['id']}/timeline", version="1.1")
+    assert "192.0.2.7 is still floating IP taken of project x" in str(timeline)
+    del neutron.floating_ips["taken"]
+    plane.run_for(60)
+    assert plane.lease(made["id"])["status"] == "ACTIVE"
+    assert neutron.addresses("x") == []
+
+
+def test_many_are_made_in_turns(plane, neutron):
+    """The claim on the event is renewed after each `AT_ONCE`."""
+    register(plane, *range(2, 47))
+    made = create(plane, addresses(45))
+    plane.run_for(20)
+    assert plane.lease(made["id"])["status"] == "ACTIVE"
+    assert len(neutron.floating_ips) == 45
+    plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204, **MEMBER)
+    plane.run_for(10)
+    assert neutron.floating_ips == {}
+
+
+# ------------------------------------------------------------------------------------------------------- updates
+
+
+def test_an_active_reservation_grows(plane, neutron):
+    register(plane, 7, 8, 9)
+    made = create(plane, addresses(1))
+    plane.run_for(10)
+    changed = update(plane, made, amount=2)
+    assert changed["reservations"][0]["amount"] == 2
+    assert neutron.addresses() == ["192.0.2.7", "192.0.2.8"]
+    assert "keeps the floating IPs that it has" in update(plane, made, 400, amount=1)
+    assert "Not enough floating IPs available: 4 cannot be had" in update(plane, made, 400, amount=4)
+    assert plane.lease(made["id"])["status"] == "ACTIVE"
+    assert len(neutron.floating_ips) == 2
+
+
+def test_before_the_start_an_amount_may_shrink(plane):
+    register(plane, 7, 8)
+    made = create(plane, addresses(2), **LATER)
+    create(plane, addresses(1), status=400, **LATER)
+    update(plane, made, amount=1)
+    create(plane, addresses(1), **LATER)
+
+
+def test_the_network_stays_and_required_addresses_can_only_be_emptied(plane):
+    register(plane, 7, 8)
+    made = create(plane, addresses(1, "192.0.2.8"), **LATER)
+    update(plane, made, network_id=NETWORK, required_floatingips=["192.0.2.8"])
+    assert "keeps its network" in update(plane, made, 400, network_id=INSIDE)
+    assert "can only be emptied" in update(plane, made, 400, required_floatingips=["192.0.2.7"])
+    assert "Unknown parameter vcpus" in update(plane, made, 400, vcpus=1)
+    changed = update(plane, made, required_floatingips=[])
+    assert changed["reservations"][0]["required_floatingips"] == []
+
+
+def test_a_lease_is_prolonged_with_the_addresses_that_it_has(plane, neutron):
+    """As far as they are free; before the start it may get others."""
+    register(plane, 7, 8)
+    made = create(plane, addresses(1))
+    create(plane, addresses(1, "192.0.2.7"), start="2026-03-02 12:00", end="2026-03-02 13:00")
+    waiting = create(plane, addresses(1), start="2026-03-02 11:00", end="2026-03-02 12:00")
+    plane.run_for(10)
+    assert neutron.addresses() == ["192.0.2.7"]
+    prolongation = plane.ask("GET", f"/v1/leases/{made['id']}/prolongation", **ours("1.1"))["prolongation"]
+    assert (prolongation["latest_end_date"], prolongation["limited"]) == ("2026-03-02T11:00:00.000000", True)
+    assert "192.0.2.7, which it holds now, cannot be kept" in update(plane, made, 400, end_date="2026-03-02 11:01")
+    update(plane, waiting, end_date="2026-03-02 12:30")  # goes to the other address
+    update(plane, made, end_date="2026-03-02 12:00")
+    plane.run_until(datetime(2026, 3, 2, 11, 30, tzinfo=UTC))
+    assert neutron.addresses() == ["192.0.2.7", "192.0.2.8"]
+
+
+# ------------------------------------------------------------------------------- rehearsals, offers, limits, series
+
+
+def test_a_rehearsal_names_the_addresses(plane, neutron):
+    register(plane, 7, 8)
+    (shown,) = plane.ask("POST", "/v1/leases/dry-run", lease(addresses(2)), **ours("1.1"))["lease"]["reservations"]
+    assert shown["floating_ips"] == ["192.0.2.7", "192.0.2.8"]
+    made = create(plane, addresses(1))
+    path = f"/v1/leases/{made['id']}/dry-run"
+    change = {"reservations": [{"id": made["reservations"][0]["id"], "amount": 2}]}
+    (shown,) = plane.ask("POST", path, change, **ours("1.1"))["lease"]["reservations"]
+    assert shown["floating_ips"] == ["192.0.2.7", "192.0.2.8"]
+    refused = plane.ask("POST", "/v1/leases/dry-run", lease(addresses(2)), status=400, **ours("1.1"))
+    assert "all of it can be had from 2026-03-02 10:00 on" in refused["error_message"]
+    assert plane.lease(made["id"])["reservations"][0]["amount"] == 1
+
+
+def test_offers_look_for_hosts_and_addresses_together(plane):
+    plane.add_host()
+    plane.register()
+    register(plane, 7)
+    create(plane, addresses(1), start="2026-03-01 10:00", end="2026-03-01 12:00")
+    create(plane, instance(8), start="2026-03-01 12:00", end="2026-03-01 13:00")
+    search = {"duration_minutes": 60, "reservations": [instance(1), addresses(1)]}
+    found = plane.ask("POST", "/v1/offers", {**search, "limit": 2}, **ours("1.1"))
+    assert [each["start_date"] for each in found["offers"]] == [
+        "2026-03-01T13:00:00.000000", "2026-03-01T14:00:00.000000"
+    ]  # fmt: skip
+    assert "of its 1 registered addresses 0 are free" in str(found["earliest_start"])
+    refused = plane.ask("POST", "/v1/holds", search, status=400, **ours("1.1"))
+    assert "a hold keeps room on hosts only" in refused["error_message"]
+
+
+def test_floating_ips_count_against_the_limits_of_the_project(tmp_path, neutron):
+    plane = Plane(tmp_path, neutron=neutron, rules=Rules(limits=Limits(now={"FLOATING_IPS": 2})))
+    register(plane, 7, 8, 9)
+    made = create(plane, addresses(1), **LATER)
+    refused = create(plane, addresses(2), status=403, **LATER)
+    assert "may reserve 2 FLOATING_IPS at one time, this would make 3" in refused
+    update(plane, made, amount=2)
+    assert "this would make 3" in update(plane, made, 403, amount=3)
+    plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204, **MEMBER)
+    create(plane, addresses(2), **LATER)
+
+
+def test_a_series_has_addresses_in_all_its_leases_or_none(plane):
+    register(plane, 7)
+    create(plane, addresses(1), start="2026-03-12 10:00", end="2026-03-12 11:00")
+    series = {**lease(addresses(1), start="2026-03-05 10:00", end="2026-03-05 11:00"), "every_days": 7}
+    del series["before_end_date"], series["events"]
+    refused = plane.ask("POST", "/v1/leases/series", {**series, "count": 2}, status=400, **ours("1.1"))
+    assert "0 are free" in refused["error_message"]
+    made = plane.ask("POST", "/v1/leases/series", {**series, "every_days": 14, "count": 2}, status=201, **ours("1.1"))
+    assert len(made["leases"]) == 2
+
+
+def test_a_snapshot_before_the_end_passes_addresses_by(plane, neutron):
+    register(plane, 7)
+    body = {**lease(addresses(1)), "before_end_actions": [{"action": "snapshot"}]}
+    made = plane.ask("POST", "/v1/leases", body, status=201, **ours("1.1"))["lease"]
+    plane.run_for(10)
+    plane.run_until(ENDS - timedelta(minutes=30))
+    assert {each["event_type"]: each["status"] for each in plane.lease(made["id"])["events"]} == {
+        "start_lease": "DONE", "before_end_lease": "DONE", "end_lease": "UNDONE"
+    }  # fmt: skip
