@@ -23,8 +23,7 @@ from moorage.accelerator.errors import NotReady
 from moorage.accelerator.fleet import Fleet
 from moorage.accelerator.inventory import ProviderNode, provider_nodes
 from moorage.accelerator.model import HandleState, plugged
-from moorage.accelerator.naming import Names, canonical_id
-from moorage.accelerator.profile import Wanted
+from moorage.accelerator.naming import Names
 from moorage.accelerator.programming import Programmer
 from moorage.accelerator.reports import attachment_reports, device_reports
 from moorage.accelerator.request import decode_plug, instance_name_of, instance_uuid_of
@@ -218,15 +217,14 @@ class AcceleratorAgent:
             self._to_report()
 
     def program(self, order: object) -> str | None:
-        """Have a region carry an image, whoever asks for it later, or nothing; the image's id."""
-        wanted = decode(order, ProgramOrder)
+        """Have a region carry an image, whoever asks for it later, or nothing; the id of what it carries then."""
+        told = decode(order, ProgramOrder)
         self._check_started()
-        unit, by = self._fleet.unit(wanted.deployable), Who("", wanted.project_id, wanted.user_id)
-        if not wanted.image_id:
-            self._programmer.empty(wanted.deployable, by)
-            return None
-        chosen = self._programmer.resolve(Wanted(canonical_id(wanted.image_id)), unit, wanted.project_id)
-        self._programmer.load(wanted.deployable, chosen, "", by)
+        unit, by = self._fleet.unit(told.deployable), Who("", told.project_id, told.user_id)
+        if not told.wanted:
+            return self._programmer.empty(told.deployable, by, told.emptied)
+        chosen = self._programmer.resolve(told.wanted, unit, told.project_id)
+        self._programmer.load(told.deployable, chosen, "", by)
         return chosen.image.id
 
     def heed(self, wishes: object) -> None:

@@ -8,7 +8,7 @@ Spec: docs/specs/accelerator-attach.md
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
@@ -17,7 +17,8 @@ import msgspec
 
 from moorage.accelerator.errors import BadRequest
 from moorage.accelerator.holdings import Attachment
-from moorage.accelerator.naming import spec_class
+from moorage.accelerator.naming import canonical_id, spec_class
+from moorage.accelerator.profile import Wanted, function_id_of
 from moorage.accelerator.records import RequestRecord
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
@@ -89,12 +90,28 @@ class BindOrder:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOrder:
-    """Load an image, or the vendor's blank (no `image_id`), into a region that nobody uses. On the wire a JSON object with the same names."""
+    """Load an image, or the vendor's blank, into a region that nobody uses. On the wire a JSON object with the same names.
+
+    The image is named by its id or by a function of it; with none of these it is the blank, where the region carries `only`
+    or that is nothing.
+    """
 
     deployable: str
     image_id: str
     project_id: str  #: whose images may be taken besides those for everybody
     user_id: str = ""
+    function_id: str = ""
+    function_name: str = ""
+    only: Wanted = field(default_factory=Wanted)
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(canonical_id(self.image_id), function_id_of(self.function_id), self.function_name)
+
+    @property
+    def emptied(self) -> Wanted:
+        """`only`, as bitstreams are compared with it."""
+        return replace(self.only, function_id=function_id_of(self.only.function_id))
 
 
 def amount(group: Mapping[str, str]) -> int:

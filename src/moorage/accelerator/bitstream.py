@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from moorage.accelerator.errors import BitstreamNotFound, MultipleBitstreams
-from moorage.accelerator.model import Bitstream, Deployable, Device, Function
+from moorage.accelerator.model import Bitstream, Device, Function
 from moorage.accelerator.naming import comparable, function_traits, same_id
 from moorage.accelerator.profile import Wanted
 from moorage.core.names import is_custom
@@ -33,15 +33,18 @@ MOST_FUNCTIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a bitstream must fit: the region and its card, and who wants to use it."""
+    """What a bitstream must fit: the type of the region and, where that is known, its card; and who wants to use it."""
 
-    deployable: Deployable
-    device: Device
+    region_type: str
     project_id: str
+    device: Device | None = None
+    deployable: str = ""  #: the region's name
     only_public: bool = False  #: it is asked for by a server's image, which anybody may have made
 
     def __str__(self) -> str:
-        return f"region {self.deployable.name} ({self.device.model}, type {self.deployable.region_type})"
+        if self.device is None:
+            return f"a region of type {self.region_type}"
+        return f"region {self.deployable} ({self.device.model}, type {self.region_type})"
 
 
 def searches(wanted: Wanted, target: Target) -> Iterator[Mapping[str, str]]:
@@ -50,7 +53,7 @@ def searches(wanted: Wanted, target: Target) -> Iterator[Mapping[str, str]]:
     R24: function and region type together. Then Cyborg's property; then the region type alone, because an image
     with several functions lists them in one property that no equality finds.
     """
-    region = {REGION: target.deployable.region_type}
+    region = {REGION: target.region_type}
     if wanted.function_id:
         yield {FUNCTION_ID: wanted.function_id} | region
         yield {CYBORG_FUNCTION_ID: wanted.function_id}
@@ -69,7 +72,7 @@ def choose(images: Sequence[ImageRecord], wanted: Wanted, target: Target) -> Ima
     if len(fitting) > 1:
         named = " and ".join(f"{image.id} ({image.name})" for image in sorted(fitting.values(), key=lambda i: i.id))
         raise MultipleBitstreams(
-            f"{wanted} for {target} is in several images: {named}; name one of them as bitstream:<uuid>",
+            f"{wanted} for {target} is in several images: {named}; name one of them by its id",
             images=sorted(fitting),
         )
     return next(iter(fitting.values()), None)
@@ -82,9 +85,18 @@ def rejects(image: ImageRecord, wanted: Wanted, target: Target) -> str | None:
     if why := _withheld(image, target):
         return why
     region = image.properties.get(REGION, "")
-    if not same_id(region, target.deployable.region_type):
+    if not same_id(region, target.region_type):
         return f"it is made for region type {region or '(none given)'}"
-    device = target.device
+    if target.device is not None and (why := _unfit(image, target.device)):
+        return why
+    functions = functions_of(image)
+    if not wanted.bitstream_id and not any(matches(wanted, function) for function in functions):
+        return "it does not carry the function"
+    return _fault_of_functions(functions, "" if target.device is None else target.device.vendor)
+
+
+def _unfit(image: ImageRecord, device: Device) -> str:
+    """Which other card it is made for; empty where it may be for this one."""
     for name, have in (
         ("vendor", (device.vendor, device.vendor_id, f"0x{device.vendor_id}")),
         ("board", (device.board, device.model)),
@@ -93,10 +105,7 @@ def rejects(image: ImageRecord, wanted: Wanted, target: Target) -> str | None:
         needed = image.properties.get(name)
         if needed and comparable(needed) not in {comparable(value) for value in have}:
             return f"it is made for {name} {needed}"
-    functions = functions_of(image)
-    if not wanted.bitstream_id and not any(matches(wanted, function) for function in functions):
-        return "it does not carry the function"
-    return _fault_of_functions(functions, device.vendor)
+    return ""
 
 
 def _fault_of_functions(functions: Sequence[Function], vendor: str) -> str | None:
@@ -130,6 +139,15 @@ def _withheld(image: ImageRecord, target: Target) -> str:
 
 def _may_use(image: ImageRecord, target: Target) -> bool:
     return image.is_for_everybody or image.owner == target.project_id
+
+
+def carries(bitstream: Bitstream | None, wanted: Wanted) -> bool:
+    """Is it what is wanted?"""
+    if bitstream is None:
+        return False
+    if wanted.bitstream_id:
+        return same_id(bitstream.image_id, wanted.bitstream_id)
+    return any(matches(wanted, function) for function in bitstream.functions)
 
 
 def matches(wanted: Wanted, function: Function) -> bool:

@@ -10,9 +10,20 @@ from msgspec import to_builtins
 
 from moorage.accelerator.custody import Record
 from moorage.accelerator.naming import spec_class
+from moorage.accelerator.profile import Wanted
 from moorage.accelerator.reports import AttachmentReport, DeviceReport
 from moorage.jobs.over_http import HostJobsClient
 from moorage.wire.client import decode
+
+__all__ = [
+    "AcceleratorClient",
+    "AcceleratorRequest",
+    "Deployable",
+    "Device",
+    "Handle",
+    "NoBitstream",
+    "Wanted",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,14 @@ class Handle:
     request_uuid: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class NoBitstream:
+    """Why no region can be loaded with what is wanted."""
+
+    message: str
+    is_ambiguous: bool  #: several images have it, which are named
+
+
 class AcceleratorClient(HostJobsClient):
     """The Accelerator API v2 of a plane. `http` is made for service type ``accelerator``, below ``/accelerator``."""
 
@@ -86,14 +105,23 @@ class AcceleratorClient(HostJobsClient):
         """As compute does when the server is deleted. Raises `Conflict` for those that were plugged with their server."""
         self._http.request("DELETE", f"/v2/accelerator_requests?instance={quote(instance_uuid)}")
 
-    def program(self, uuid: str, image_id: str, project_id: str) -> str | None:
-        """Have a deployable carry an image that `project_id` may use; what it carries then. For administrators."""
-        value = [{"image_uuid": image_id, "project_id": project_id}]
-        return self._program(uuid, {"op": "replace", "value": value})
+    def find_bitstream(self, wanted: Wanted, project_id: str, traits: Iterable[str] = ()) -> NoBitstream | None:
+        """None: some region could be loaded with what is wanted, for `project_id`; else why not. The `traits` are required of
+        the region. For administrators. Raises `NotFound` where the service is not ours.
+        """
+        params = [*_named(wanted).items(), ("project_id", project_id), *(("trait", trait) for trait in traits)]
+        refusal = self._http.get("/moorage/v1/bitstreams", params=params)["refusal"]
+        return None if refusal is None else NoBitstream(refusal["message"], is_ambiguous=refusal["is_ambiguous"])
 
-    def empty(self, uuid: str) -> str | None:
-        """Have a deployable carry nothing. For administrators."""
-        return self._program(uuid, {"op": "remove"})
+    def program(self, uuid: str, wanted: Wanted, project_id: str) -> str | None:
+        """Have a deployable carry an image that `project_id` may use; the image's id. For administrators."""
+        return self._program(uuid, {"op": "replace", "value": [_named(wanted) | {"project_id": project_id}]})
+
+    def empty(self, uuid: str, only: Wanted, wait_s: float) -> str | None:
+        """Have a deployable that carries `only` carry nothing; what it carries then. After `wait_s` at the latest: its host
+        does it later, and before whatever it is told of the deployable next. For administrators.
+        """
+        return self._program(uuid, {"op": "remove", "value": [_named(only)], "wait_s": wait_s})
 
     def _program(self, uuid: str, operation: Mapping[str, Any]) -> str | None:
         body = [{"path": "/program", **operation}]
@@ -131,6 +159,15 @@ class AcceleratorClient(HostJobsClient):
         """One page, ``{"records", "next"}``; `wanted` are the query's parameters. Administrators only."""
         page: dict[str, Any] = self._http.get("/moorage/v1/history", params=wanted)
         return page
+
+
+def _named(wanted: Wanted) -> dict[str, str]:
+    names = {
+        "image_uuid": wanted.bitstream_id,
+        "function_id": wanted.function_id,
+        "function_name": wanted.function_name,
+    }
+    return {name: value for name, value in names.items() if value}
 
 
 def _deployable(row: Mapping[str, Any]) -> Deployable:

@@ -3,6 +3,8 @@
 Each has a code that `os_acc.exception` turns back into its own class on the other side of the socket.
 """
 
+from collections.abc import Sequence
+
 from moorage.core.errors import Conflict, Invalid, MoorageError, NotFound, Unavailable
 
 #: Of refusals where the peer checks nothing and answers 500 (`AcceleratorOptions.legacy_500`).
@@ -38,7 +40,13 @@ class BitstreamNotFound(NotFound):
 
 
 class MultipleBitstreams(Conflict):
+    """`images` are the ids of those that fit."""
+
     code = "accelerator.multiple_bitstreams"
+
+    def __init__(self, message: str, *, images: Sequence[str]) -> None:
+        super().__init__(message, images=list(images))
+        self.images = images
 
 
 class ChecksumMismatch(Conflict):

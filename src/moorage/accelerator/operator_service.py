@@ -5,6 +5,7 @@ begins with ``trait`` are traits of the deployable's resource provider.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -13,6 +14,7 @@ from moorage.accelerator import store
 from moorage.accelerator import tables as t
 from moorage.accelerator.host_jobs import PROGRAM, WISHES, HostJobs
 from moorage.accelerator.inventory import provider_name
+from moorage.accelerator.profile import Wanted
 from moorage.accelerator.records import FUNCTION, AttributeRecord, DeployableRecord, DeviceRecord, DeviceStatus
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
@@ -56,12 +58,23 @@ class OperatorService:
 
     # ------------------------------------------------------------------------------------- programming
 
-    def program(self, caller: Caller, uuid: str, image_id: str, project_id: str) -> DeployableRecord:
-        """No `image_id`: the vendor's blank. `project_id`: whose images may be taken besides those for everybody.
+    def program(
+        self,
+        caller: Caller,
+        uuid: str,
+        wanted: Wanted,
+        project_id: str,
+        *,
+        empties: bool = False,
+        wait_s: float | None = None,
+    ) -> DeployableRecord:
+        """Nothing wanted: the vendor's blank; so with `empties`, but only where it carries what is wanted. `project_id`: whose
+        images may be taken besides those for everybody.
 
-        The deployable with what it carries then. Raises `Conflict` with the host's reason, `Unavailable` when the
-        host has not done it in time; it goes on.
+        The deployable with what it carries then. Raises `Conflict` with the host's reason, `Unavailable` when the host has
+        not done it in time; it goes on. With `wait_s` that is no error: what it carries after so long is told.
         """
+        loaded = Wanted() if empties else wanted
 
         def work(connection: Connection) -> tuple[str, str]:
             part = _deployable(connection, uuid)
@@ -69,7 +82,10 @@ class OperatorService:
             name = part.name.removeprefix(provider_name(host, ""))
             payload = {
                 "deployable": name,
-                "image_id": image_id,
+                "image_id": loaded.bitstream_id,
+                "function_id": loaded.function_id,
+                "function_name": loaded.function_name,
+                "only": asdict(wanted if empties else Wanted()),
                 "project_id": project_id,
                 "user_id": caller.user_id,
                 "uuid": part.uuid,
@@ -78,20 +94,25 @@ class OperatorService:
 
         host, job_id = self._database.in_transaction(work)
         self._jobs.hint([host])
-        ended = self._ended(job_id)
-        if ended.state is not JobState.DONE:
+        ended = self._ended(job_id, PATIENCE_S if wait_s is None else wait_s)
+        if ended is None and wait_s is None:
+            raise Unavailable(
+                f"The host has not programmed the device within {PATIENCE_S:.0f} s; look at it again later."
+            )
+        if ended is not None and ended.state is not JobState.DONE:
             why = (ended.result or {}).get("error") or "the host gave no reason"
             raise Conflict(f"Deployable {uuid} could not be programmed: {why}")
         with self._database.read() as connection:
             return _deployable(connection, uuid)
 
-    def _ended(self, job_id: str) -> Job:
-        for _ in range(round(PATIENCE_S / LOOK_EVERY_S)):
+    def _ended(self, job_id: str, wait_s: float) -> Job | None:
+        """None: not in that time."""
+        for _ in range(1 + round(wait_s / LOOK_EVERY_S)):
             job = self._jobs.get(job_id)
             if job is not None and job.finished_at is not None:
                 return job
             self._clock.sleep(LOOK_EVERY_S)
-        raise Unavailable(f"The host has not programmed the device within {PATIENCE_S:.0f} s; look at it again later.")
+        return None
 
     def _programmed(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
         for part in store.deployables(connection, uuid=job.payload["uuid"]):

@@ -232,5 +232,10 @@ def _wanted(kind: str, value: str) -> Wanted:
         return Wanted(bitstream_id=canonical_id(value))
     if kind == "function_name":
         return Wanted(function_name=value)
-    trait = parse_trait(value)
-    return Wanted(function_id=canonical_id(trait.id if trait else value))
+    return Wanted(function_id=function_id_of(value))
+
+
+def function_id_of(text: str) -> str:
+    """Of an id in any spelling, or of the function's trait."""
+    trait = parse_trait(text)
+    return canonical_id(trait.id if trait else text)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from moorage.accelerator import holdings as h
-from moorage.accelerator.bitstream import Target, bitstream_of, choose, not_found, searches
+from moorage.accelerator.bitstream import Target, bitstream_of, carries
 from moorage.accelerator.checkpoint import Checkpoint
 from moorage.accelerator.custody import Who
 from moorage.accelerator.drivers.base import DriverError
@@ -25,11 +25,12 @@ from moorage.accelerator.errors import (
     ProgramFailed,
 )
 from moorage.accelerator.fleet import Fleet, Unit
+from moorage.accelerator.image_search import find_image
 from moorage.accelerator.model import Bitstream, RegionState
 from moorage.accelerator.profile import Wanted
 from moorage.accelerator.signatures import Signatures, Signed
 from moorage.core.errors import Invalid, NotFound, TooLarge
-from moorage.images.base import HASH_ALGO, DigestMismatch, ImageRecord, ImageSource
+from moorage.images.base import DigestMismatch, ImageRecord, ImageSource
 from moorage.images.cache import CachedFile, DigestCache
 
 log = logging.getLogger(__name__)
@@ -104,12 +105,10 @@ class Programmer:
             raise BadRequest(
                 f"{unit.deployable.name} ({unit.device.model}) cannot be programmed, {wanted} is asked for"
             )
-        target = Target(unit.deployable, unit.device, project_id, only_public)
-        image = self._named(wanted, target) if wanted.bitstream_id else self._searched(wanted, target)
-        if image.hash_algo != HASH_ALGO or not image.hash_value:
-            raise ChecksumMismatch(
-                f"image {image.id} ({image.name}) carries no {HASH_ALGO} of its data; nothing unverified is programmed"
-            )
+        part = unit.deployable
+        image = find_image(
+            self._images, wanted, Target(part.region_type, project_id, unit.device, part.name, only_public)
+        )
         return Chosen(image, bitstream_of(image), self._signatures.check(image, demanded=signed))
 
     def load(self, deployable: str, chosen: Chosen, instance_uuid: str, by: Who | None = None) -> None:
@@ -127,12 +126,17 @@ class Programmer:
             with self._fetched(chosen.image) as file:
                 self._program(deployable, chosen.bitstream, file, instance_uuid, by)
 
-    def empty(self, deployable: str, by: Who) -> None:
-        """Have `deployable` carry the vendor's blank; nothing is done where it does already."""
+    def empty(self, deployable: str, by: Who, only: Wanted) -> str | None:
+        """Have `deployable` carry the vendor's blank; nothing is done where it does already, or where it carries something
+        else than `only`, where that is not nothing. The id of the image that it carries then.
+        """
         with self._locks.held(deployable):
             region = self._at_rest(deployable)
+            if only and not carries(region.bitstream, only):
+                return region.bitstream.image_id or None if region.bitstream else None
             if region.state is not RegionState.IDLE or region.bitstream is not None:
                 self._program(deployable, None, None, "", by)
+            return None
 
     def _verify(self, chosen: Chosen) -> None:
         """The signature, also of what the region carries already: it may have been loaded when nobody asked for one."""
@@ -179,23 +183,6 @@ class Programmer:
             self._end(deployable, region.wanted, "it was cut short")
             self._changed()
         return self._checkpoint.holdings.region(deployable)
-
-    def _named(self, wanted: Wanted, target: Target) -> ImageRecord:
-        image = self._images.get(wanted.bitstream_id)
-        found = [image] if image is not None else []
-        chosen = choose(found, wanted, target)
-        if chosen is None:
-            raise not_found(wanted, target, found)
-        return chosen
-
-    def _searched(self, wanted: Wanted, target: Target) -> ImageRecord:
-        seen: dict[str, ImageRecord] = {}
-        for properties in searches(wanted, target):
-            found = self._images.find(properties)
-            seen |= {image.id: image for image in found}
-            if chosen := choose(found, wanted, target):
-                return chosen
-        raise not_found(wanted, target, list(seen.values()))
 
     @contextmanager
     def _fetched(self, image: ImageRecord) -> Iterator[CachedFile]:

@@ -9,6 +9,8 @@ from moorage.accelerator.custody import Record
 
 #: The attribute of a deployable for each function that it carries and everybody may know of.
 FUNCTION = "function"
+#: The attribute of one that can be programmed: for which images it is.
+REGION_TYPE = "region_type"
 
 
 class DeviceStatus(StrEnum):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from moorage.accelerator import schemas
 from moorage.accelerator.errors import UNCHECKED
-from moorage.accelerator.handlers import history, inventory, operator, profiles, reports, requests, versions
+from moorage.accelerator.handlers import bitstreams, history, inventory, operator, profiles, reports, requests, versions
 from moorage.accelerator.service import AcceleratorService
 from moorage.identity.policy import RuleTable, admin, admin_or_service, has_role, member, reader
 from moorage.jobs import over_http
@@ -138,6 +138,7 @@ _OPERATOR: Routes = (
 _OURS: Routes = (
     Route("GET", "/moorage/v1/history", history.index, rule=HISTORY_RULE),
     Route("GET", "/moorage/v1/handles", history.handles, rule=HISTORY_RULE),
+    Route("GET", "/moorage/v1/bitstreams", bitstreams.index, rule="cyborg:deployable:program"),
     Route("GET", "/moorage/v1/accelerator_requests", requests.page, rule="cyborg:arq:get_all"),
 )
 

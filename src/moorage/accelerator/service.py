@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from moorage.accelerator import store
 from moorage.accelerator import tables as t
 from moorage.accelerator.binding import RequestState
+from moorage.accelerator.bitstream_service import BitstreamService
 from moorage.accelerator.device_profile import NewProfile, check
 from moorage.accelerator.errors import UNCHECKED
 from moorage.accelerator.history_service import HistoryService
@@ -23,6 +24,7 @@ from moorage.accelerator.naming import CLASS_PREFIX
 from moorage.accelerator.operator_service import OperatorService
 from moorage.accelerator.records import (
     FUNCTION,
+    REGION_TYPE,
     DeployableRecord,
     DeviceRecord,
     DeviceStatus,
@@ -35,6 +37,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids, is_uuid
 from moorage.db.prepared import Database
+from moorage.images.base import ImageSource
 from moorage.jobs.hints import Hints
 
 R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
@@ -43,15 +46,16 @@ R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
 class AcceleratorService:
     """`requests` is what may be done with accelerator requests, `operator` with devices, `jobs` are for hosts.
 
-    `history` is what was done with devices.
+    `history` is what was done with devices, `bitstreams` what could be loaded, where it can ask for `images`.
     """
 
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints, images: ImageSource | None = None) -> None:
         self._database = Database(engine)
         self.jobs = HostJobs(self._database, clock, ids, hints)
         self.requests = RequestService(self._database, clock, ids, self.jobs)
         self.operator = OperatorService(self._database, clock, ids, self.jobs)
         self.history = HistoryService(self._database)
+        self.bitstreams = BitstreamService(self._database, images)
         self._clock = clock
         self._ids = ids
 
@@ -216,7 +220,7 @@ def _device_values(host: str, report: DeviceReport) -> dict[str, Any]:
 
 def _deployable_values(host: str, device_id: int, report: DeviceReport, part: DeployableReport) -> dict[str, Any]:
     functions = [[FUNCTION, function.id or function.name] for function in part.functions]
-    region = [["region_type", part.region_type], ["region_state", part.region_state]] if part.region_type else []
+    region = [[REGION_TYPE, part.region_type], ["region_state", part.region_state]] if part.region_type else []
     return {
         "device_id": device_id,
         "name": provider_name(host, part.name),

@@ -145,14 +145,14 @@ class WatchedImages:
 
 
 class Rig:
-    def __init__(self, directory, *, devices=None, clock=None, watch=None) -> None:
-        self.directory = directory
+    def __init__(self, directory, *, devices=None, clock=None, watch=None, host=HOST, images=None) -> None:
+        self.directory, self.host = directory, host
         self.clock = clock or VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
         self.ids = SeededIds(7)
         self.devices = devices or description.built_in_host()
         self.watch = watch or Watch()
         self.directory_of_images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
-        self.images = WatchedImages(self.directory_of_images, self.watch)
+        self.images = images or WatchedImages(self.directory_of_images, self.watch)
         #: How often the resource tracker was woken, the agent's own duty, and who tells the history.
         self.changes = self.reports = self.records = 0
         self.restart()
@@ -169,10 +169,10 @@ class Rig:
 
     def new_agent(self) -> AcceleratorAgent:
         cache = DigestCache(self.directory / "cache", max_bytes=1 << 24, clock=self.clock)
-        checkpoint = WatchedCheckpoint(self.directory / "agent" / "checkpoint.json", HOST, self.watch, self.clock)
+        checkpoint = WatchedCheckpoint(self.directory / "agent" / "checkpoint.json", self.host, self.watch, self.clock)
         driver = WatchedDriver(self.driver, self.watch)
         return AcceleratorAgent(
-            HOST,
+            self.host,
             [driver],
             self.directory / "agent",
             self.images,
@@ -226,7 +226,7 @@ class Rig:
         return self.agent.holdings
 
     def node(self, deployable: str):
-        return next(node for node in self.agent.nodes() if node.name == f"{HOST}_{deployable}")
+        return next(node for node in self.agent.nodes() if node.name == f"{self.host}_{deployable}")
 
     def carries(self, deployable: str) -> str:
         """The image id that the device itself says it carries."""

@@ -21,7 +21,7 @@ from moorage.images.base import ImageRecord
 
 AES = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
 CARD = next(device for device in built_in_host() if device.deployables[0].region_type == REGION_TYPE_CARD_0)
-TARGET = Target(CARD.deployables[0], CARD, project_id="mine")
+TARGET = Target(REGION_TYPE_CARD_0, "mine", CARD, CARD.deployables[0].name)
 BY_ID = Wanted(function_id=AES)
 
 

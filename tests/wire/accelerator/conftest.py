@@ -99,10 +99,10 @@ def hints() -> Told:
     return Told()
 
 
-def app_on(engine, clock, ids, hints):
+def app_on(engine, clock, ids, hints, images=None):
     """The Accelerator API over a database that is empty yet."""
     migrations.upgrade(engine, "accelerator")
-    service = AcceleratorService(engine, clock, ids, hints)
+    service = AcceleratorService(engine, clock, ids, hints, images)
     return mount({"/accelerator": build(API, service, Surroundings(ByRole(), RULES, ids))})
 
 

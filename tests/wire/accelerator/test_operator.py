@@ -117,6 +117,33 @@ def test_a_region_is_emptied(wire, rig):
     assert wire("PATCH", f"/v2/deployables/{part}/program", body=[{"path": "/program", "op": "replace"}]).status == 400
 
 
+def patch(wire, name, op, **value):
+    body = [{"path": "/program", "op": op, "value": [value]}]
+    return wire("PATCH", f"/v2/deployables/{deployable(wire, name)['uuid']}/program", body=body)
+
+
+def test_an_image_is_named_by_its_function(wire, rig):
+    """Ours: found as a flavor's or a profile's function is."""
+    image = rig.image(region_uuid=TYPE_R1, function_uuid=AES, function_name="aes")
+    for named in ({"function_id": AES.upper()}, {"function_name": "aes"}):
+        seen = patch(wire, R1, "replace", **named)
+        assert (seen.status, seen.body["bitstream_id"], rig.carries(R1)) == (200, image, image)
+    assert rig.programs() == [R1]
+    assert "no image fits function" in patch(wire, R1, "replace", function_id=SHA).fault
+    assert patch(wire, R1, "replace", function_id=AES, function_name="aes").status == 400
+
+
+def test_a_region_is_emptied_only_of_what_is_named(wire, rig):
+    image = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    program(wire, deployable(wire, R1)["uuid"], image)
+    for other in ({"function_id": SHA}, {"image_uuid": new_instance()}, {"function_name": "aes"}):
+        seen = patch(wire, R1, "remove", **other)
+        assert (seen.status, seen.body["bitstream_id"]) == (200, image)
+    for its in ({"function_id": AES}, {"image_uuid": image}):
+        assert patch(wire, R1, "remove", **its).body["bitstream_id"] is None
+    assert (rig.carries(R1), rig.programs()) == ("", [R1, R1])
+
+
 def test_a_private_image_is_programmed_for_its_project(wire, rig):
     part = deployable(wire, R1)["uuid"]
     private = rig.image(region_uuid=TYPE_R1, function_uuid=AES, visibility="private", owner="other")

@@ -72,8 +72,8 @@ class World:
     def __init__(self, directory, engine) -> None:
         self.engine, self.ids = engine, SeededIds(1)
         clock, hints = VirtualClock(START), Told()
-        self.wire = Wire(InProcessTransport(app_on(engine, clock, self.ids, hints), BASE))
         self.rig = Rig(directory / "host", clock=clock)
+        self.wire = Wire(InProcessTransport(app_on(engine, clock, self.ids, hints, self.rig.images), BASE))
         self.rig.agent._reports = self.wire.client()
         self.rig.agent.tick()
         runner = AcceleratorRunner(self.rig.agent, keep_alive_period_s=10)
@@ -284,6 +284,9 @@ ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]]
         (fixed("/moorage/v1/history?instance={}", "plugged"), answers(200, ["admin"])),
     ],
     ("GET", "/moorage/v1/handles"): [(fixed(f"/moorage/v1/handles?host={HOST}"), answers(200, ["admin"]))],
+    ("GET", "/moorage/v1/bitstreams"): [
+        (fixed("/moorage/v1/bitstreams?image_uuid={}&project_id=" + PROJECT, "private"), answers(200, ["admin"])),
+    ],
     ("GET", OWN_ARQS): [
         (fixed(OWN_ARQS), answers(200, READERS)),
         (fixed(OWN_ARQS + "?after={}", "initial"), answers(200, (*OWN, *TRUSTED), elsewhere=400) | {ELSEWHERE[3]: 400}),

@@ -1,6 +1,7 @@
 """What an operator does with devices, regions and attributes."""
 
 from moorage.accelerator.handlers import shapes
+from moorage.accelerator.profile import Wanted
 from moorage.accelerator.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.wire.call import Call, Reply
@@ -17,11 +18,13 @@ def disable(call: Call[AcceleratorService], uuid: str) -> Reply:
 
 
 def program(call: Call[AcceleratorService], uuid: str) -> Reply:
-    """The peer only replaces, and takes what the caller may use; ``remove`` and ``project_id`` are ours."""
+    """The peer only replaces, by an image that the caller may use; ``remove``, ``wait_s``, functions and ``project_id`` are ours."""
     (operation,) = call.json
-    wanted = operation["value"][0] if operation["op"] == "replace" else {}
-    image_id, project_id = wanted.get("image_uuid", ""), wanted.get("project_id", call.caller.project_id)
-    part = call.service.operator.program(call.caller, uuid, image_id, project_id)
+    value = operation.get("value", [{}])[0]
+    wanted = Wanted(value.get("image_uuid", ""), value.get("function_id", ""), value.get("function_name", ""))
+    project_id, empties = value.get("project_id", call.caller.project_id), operation["op"] == "remove"
+    wait_s = operation.get("wait_s")
+    part = call.service.operator.program(call.caller, uuid, wanted, project_id, empties=empties, wait_s=wait_s)
     return Reply(body=shapes.deployable(part, call.base_url, private=True))
 
 

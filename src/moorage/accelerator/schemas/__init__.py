@@ -96,15 +96,18 @@ PROGRAM = Schema(
             "properties": {
                 "path": {"const": "/program"},
                 "op": {"enum": ["replace", "remove"]},
+                "wait_s": {"type": "number", "minimum": 0, "maximum": 60},
                 "value": {
                     "type": "array",
                     "minItems": 1,
                     "maxItems": 1,
                     "items": {
                         "type": "object",
-                        "required": ["image_uuid"],
+                        "oneOf": [{"required": [name]} for name in ("image_uuid", "function_id", "function_name")],
                         "properties": {
                             "image_uuid": {"type": "string", "minLength": 1, "maxLength": 255},
+                            "function_id": {"type": "string", "minLength": 1, "maxLength": 255},
+                            "function_name": {"type": "string", "minLength": 1, "maxLength": 255},
                             "project_id": {"type": "string", "minLength": 1, "maxLength": 255},
                         },
                     },
