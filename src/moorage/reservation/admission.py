@@ -280,12 +280,15 @@ def _not_enough(refused: _Refused, calendar: Calendar, but: Except) -> NotEnough
     """Also says when the same would fit, where it is something new that was asked for."""
     shortage, booking = refused.shortage, refused.booking
     later = None
-    words = f"Not enough hosts available: {shortage.reason}"
-    if refused.of > 1:
-        words = f"Of {refused.of} that which begins {booking.start:%Y-%m-%d %H:%M}: {words}"
+    words = one_of(refused.of, booking.start, f"Not enough hosts available: {shortage.reason}")
     if not but.reservations:
         length = booking.end - booking.start
         later = first_fit(calendar, booking.asks, booking.start, booking.start + HORIZON, length)
         when = f"from {later:%Y-%m-%d %H:%M} on" if later else f"at no time within {HORIZON.days} days"
         words += f"; all of it fits {when}"
     return NotEnoughHostsAvailable(words, reservation_id=shortage.reservation_id, free=shortage.free, later=later)
+
+
+def one_of(number: int, start: datetime, words: str) -> str:
+    """Of several leases that are made together, which one the refusal means."""
+    return words if number == 1 else f"Of {number} that which begins {start:%Y-%m-%d %H:%M}: {words}"

@@ -21,10 +21,12 @@ class Asking:
     def of(
         self, reservations: Iterable[Reservation], held: Mapping[str, pick.Placing], *, keep: bool
     ) -> list[pick.Ask]:
-        """What is asked of the hosts, `held` being what the reservations have: {reservation id: ...}"""
+        """What is asked of the hosts, by those that ask anything of them. `held`: {reservation id: what it has}"""
         asks = []
         for reservation in reservations:
             wanted = type_named(reservation.resource_type).wanted(reservation.request)
+            if wanted is None:
+                continue
             demand, roots = self._sources.resolved(wanted.demand)
             has = held.get(reservation.id, {})
             # What is kept may be more than the least.

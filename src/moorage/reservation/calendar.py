@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from moorage.reservation.demand import WHOLE_HOST, Amounts, Demand, class_of
 from moorage.reservation.packing import Shelf, pack
-from moorage.reservation.step_blocks import Block, Ints, Rows, Segments
+from moorage.reservation.step_blocks import Block, Ints, Rows, Segments, Total, total
 
 #: Slots that are looked for on one host where its providers must be packed; no more are told.
 MAX_PACKED = 1000
@@ -118,7 +118,8 @@ class Calendar:
 
     def _all_rows(self) -> Rows:
         rows = self._block.rows
-        return rows.of(~np.isin(rows.row, self._anew)).joined(self._changes)
+        rows = rows.of(~np.isin(rows.row, self._anew)) if len(self._anew) else rows
+        return rows.joined(self._changes) if len(self._changes.row) else rows
 
     def _changed_hosts(self) -> Ints:
         return np.union1d(self._changes.row, self._anew)
@@ -142,6 +143,19 @@ class Calendar:
         if not len(hosts):
             return whole
         return whole.of(~np.isin(whole.row, hosts)).merged(block.segments(start, end).numbered(hosts))
+
+    def together(self, start: int, end: int, hosts: Ints | None = None) -> Total:
+        """What these hosts, indices of `hosts`, use together in ``[start, end)``, in seconds since 1970; None: all.
+
+        Of all of them it is kept with the block, and only what differs from that is summed up anew.
+        """
+        if hosts is None:
+            gone = self._block.rows_of(self._anew).released()
+            return self._block.total.between(start, end).plus(total(self._changes.joined(gone)).between(start, end))
+        wanted = np.zeros(len(self.hosts), np.bool_)
+        wanted[hosts] = True
+        rows = self._all_rows()
+        return total(rows.of(wanted[rows.row] & (rows.start < end) & (rows.end > start))).between(start, end)
 
     def peak(self, start: datetime, end: datetime) -> Ints:
         """(hosts, classes): the highest usage over ``[start, end)``."""

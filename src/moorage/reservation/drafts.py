@@ -1,8 +1,9 @@
 """What a create or an update would do: decided, with what has to be found for it, and not written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeAlias
 
 from sqlalchemy import Connection
 
@@ -13,6 +14,9 @@ from moorage.reservation.model import Lease, Reservation
 from moorage.reservation.requests import Request
 from moorage.reservation.update import Decision
 
+#: {reservation of floating IPs: their addresses}
+Addresses: TypeAlias = Mapping[str, Sequence[str]]
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -20,6 +24,7 @@ class Draft:
 
     lease: Lease
     booking: Booking
+    addresses: Addresses = field(default_factory=dict)  #: as a rehearsal found them
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class Change:
     requests: Mapping[str, Request]  #: {reservation id: what it asks for afterwards}, of all
     held: Mapping[str, pick.Placing]  #: {reservation id: where it is now}, of `planned`
     booking: Booking
+    addresses: Addresses = field(default_factory=dict)  #: as a rehearsal found them
 
     @property
     def but(self) -> Except:

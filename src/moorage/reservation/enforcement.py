@@ -13,11 +13,13 @@ from sqlalchemy import Connection, Engine
 from moorage.core.errors import Invalid, OverQuota
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation import host_store, limit_store, pick, store
+from moorage.reservation.admission import one_of
 from moorage.reservation.demand import Amounts
 from moorage.reservation.drafts import Change
 from moorage.reservation.external import ExternalService
-from moorage.reservation.limits import Limits, Reserved, counted, refusal
-from moorage.reservation.model import Host, Lease
+from moorage.reservation.limits import FLOATING_IPS, Limits, Reserved, counted, refusal
+from moorage.reservation.model import Host, Lease, Reservation
+from moorage.reservation.requests import FloatingIpRequest
 from moorage.reservation.steps import Actions, Step, StepKind
 
 
@@ -49,48 +51,47 @@ class Enforcement:
         self._check_change(change)
         if self._external is not None and (decision.moved or decision.requests):
             held = self._held(lease)
-            after = replace(
-                lease,
-                name=decision.name,
-                start_date=decision.start_date,
-                end_date=decision.end_date,
-                reservations=tuple(replace(each, request=change.requests[each.id]) for each in lease.reservations),
-            )
-            self._external.check_update(lease, held, after, {**held, **plan()}, self._hosts())
+            self._external.check_update(lease, held, _after(change), {**held, **plan()}, self._hosts())
         limit_store.ensure(self._engine, lease.project_id)
 
-    def created(self, connection: Connection, lease: Lease, plan: pick.Plan) -> None:
-        """In the transaction that writes the lease. Raises `OverQuota`."""
+    def created(self, connection: Connection, lease: Lease, plan: pick.Plan, *, of: int = 1) -> None:
+        """In the transaction that writes the lease, which is one `of` so many. Raises `OverQuota`."""
         limit_store.lock(connection, lease.project_id)
         limit_store.drop_before(connection, lease.project_id, lease.created_at - 2 * self._rules.period)
         limit_store.write(connection, lease.project_id, lease.id, _reserved(lease, plan))
-        self._check_limits(connection, lease.project_id, lease.start_date, lease.end_date)
+        self._check_limits(connection, lease.project_id, lease.start_date, lease.end_date, of=of)
 
     def updated(self, connection: Connection, change: Change, plan: pick.Plan) -> None:
         lease, decision = change.lease, change.decision
         limit_store.lock(connection, lease.project_id)
-        moved = replace(lease, start_date=decision.start_date, end_date=decision.end_date)
-        limit_store.write(connection, lease.project_id, lease.id, _reserved(moved, plan))
+        after = _after(change)
+        limit_store.write(connection, lease.project_id, lease.id, _reserved(after, plan))
         if decision.moved:
             ids = [each.id for each in lease.reservations]
             limit_store.move(connection, ids, decision.start_date, decision.end_date)
         if decision.grows or decision.requests:
             self._check_limits(connection, lease.project_id, decision.start_date, decision.end_date)
 
-    def rehearse_create(self, lease: Lease, plan: pick.Plan) -> None:
-        """As `before_create` and `created`, but nothing is written and the operator's service is not asked."""
-        self._check_duration(lease.project_id, lease.start_date, lease.end_date)
+    def rehearse_create(self, leases: Sequence[Lease], plans: Sequence[pick.Plan]) -> None:
+        """As `before_create` and `created` of one after another, but nothing is written, and the operator's service is
+        not asked: it may count what it is asked for.
+        """
+        reserved: list[Reserved] = []
         with read(self._engine) as connection:
-            self._check_limits(connection, lease.project_id, lease.start_date, lease.end_date, _reserved(lease, plan))
+            for lease, plan in zip(leases, plans, strict=True):
+                start, end = lease.start_date, lease.end_date
+                self._check_duration(lease.project_id, start, end)
+                reserved += _reserved(lease, plan)
+                self._check_limits(connection, lease.project_id, start, end, reserved, of=len(leases))
 
     def rehearse_update(self, change: Change, plan: pick.Plan) -> None:
         self._check_change(change)
         lease, decision = change.lease, change.decision
-        moved = replace(lease, start_date=decision.start_date, end_date=decision.end_date)
+        after = _after(change)
         if decision.grows or decision.requests:
             with read(self._engine) as connection:
-                again = _reserved(moved, plan)
-                self._check_limits(connection, lease.project_id, moved.start_date, moved.end_date, again)
+                again = _reserved(after, plan)
+                self._check_limits(connection, lease.project_id, after.start_date, after.end_date, again)
 
     @property
     def tells_ends(self) -> bool:
@@ -139,6 +140,7 @@ class Enforcement:
         start: datetime,
         end: datetime,
         more: Sequence[Reserved] = (),
+        of: int = 1,
     ) -> None:
         limits, period = limit_store.own_limits(connection, project_id) or self._rules.limits, self._rules.period
         if not limits.now and not limits.hours:
@@ -147,7 +149,7 @@ class Enforcement:
         there = limit_store.between(connection, project_id, start - period, end + period)
         reserved = [*(each for each in there if each.reservation_id not in anew), *more]
         if reason := refusal(limits, period, reserved, start, end):
-            raise OverQuota(f"Over the limits of the project: {reason}")
+            raise OverQuota(one_of(of, start, f"Over the limits of the project: {reason}"))
 
     def _held(self, lease: Lease) -> pick.Plan:
         with read(self._engine) as connection:
@@ -162,14 +164,30 @@ class Enforcement:
             return {host.id: host for host in host_store.all_hosts(connection)}
 
 
+def _after(change: Change) -> Lease:
+    """The lease as it shall be."""
+    lease, decision = change.lease, change.decision
+    return replace(
+        lease,
+        name=decision.name,
+        start_date=decision.start_date,
+        end_date=decision.end_date,
+        reservations=tuple(replace(each, request=change.requests[each.id]) for each in lease.reservations),
+    )
+
+
 def _reserved(lease: Lease, plan: pick.Plan) -> list[Reserved]:
+    """What is planned, and all floating IPs: of those the number is all that counts."""
     return [
-        Reserved(
-            each.id,
-            lease.start_date,
-            lease.end_date,
-            counted(amounts for slots in plan[each.id].values() for amounts in slots),
-        )
+        Reserved(each.id, lease.start_date, lease.end_date, amounts)
         for each in lease.reservations
-        if each.id in plan
+        if (amounts := _amounts(each, plan)) is not None
     ]
+
+
+def _amounts(reservation: Reservation, plan: pick.Plan) -> Amounts | None:
+    if isinstance(reservation.request, FloatingIpRequest):
+        return {FLOATING_IPS: reservation.request.amount}
+    if reservation.id not in plan:
+        return None
+    return counted(amounts for slots in plan[reservation.id].values() for amounts in slots)

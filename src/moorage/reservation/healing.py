@@ -4,7 +4,7 @@
                                           |-> not started: rows only, nobody notices
                                           |-> active: `resources_changed`, and an update brings Placement and Nova along
                                           |-> no room: the slots stay where they are, `missing_resources`
-    it is up again -> reservable -> whoever waits for it has its slots back
+    it is up again -> reservable -> whoever waits for it has its slots back; regions of FPGAs that it could not load are loaded
 
 A lease is `degraded` while a host that holds slots of it, or held them while it was active, is down. Leases that start later
 than `ahead_s` are left alone: the host may be back by then. What is decided is committed before anything is done outside,
@@ -28,8 +28,8 @@ from moorage.reservation.asking import Asking, held_of
 from moorage.reservation.leases import LeaseChanged, Leases
 from moorage.reservation.model import Allocation, EventType, Lease, LeaseStatus, Reservation
 from moorage.reservation.operations import Claim, Operations
-from moorage.reservation.planning import services_of, slots_of
-from moorage.reservation.plans import plan_move
+from moorage.reservation.planning import left, services_of, slots_of, unloaded
+from moorage.reservation.plans import plan_move, plan_regions
 from moorage.reservation.steps import Step
 
 log = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ class Healing:
                 log.warning("a lease could not be healed", extra={"lease_id": lease_id, "reason": error.message})
         for lease_id in degraded:
             in_transaction(self._engine, partial(self._recover, lease_id=lease_id, failed=failed))
+            self._load(lease_id)
 
     def _move(self, lease_id: str, failed: Failed) -> None:
         lease = self._stable(lease_id)
@@ -160,12 +161,35 @@ class Healing:
             return None
         slots = slots_of(connection, lease)
         services = services_of(connection, before, slots)
+        new, old = unloaded(connection, lease), left(connection, lease)
         steps: list[Step] = []
         for each in moved:
             key = each.reservation.id
             lost = {host: count for host, count in before[key].items() if slots[key].get(host, 0) < count}
+            steps += plan_regions(each.reservation, new.get(key, ()), old.get(key, ()), lease.project_id)
             steps += plan_move(each.reservation, slots, services, lost)
+        log.warning("slots of a lease are moved off hosts that failed", extra={"lease_id": lease.id})
         return self._begin(connection, lease, steps)
+
+    def _load(self, lease_id: str) -> None:
+        """What a host that is back has still to load, before servers come there."""
+
+        def work(connection: Connection) -> Claim | None:
+            lease = store.lock(connection, lease_id)
+            if lease is None or lease.status is not LeaseStatus.ACTIVE:
+                return None
+            regions = unloaded(connection, lease)
+            steps = [
+                step
+                for each in lease.reservations
+                for step in plan_regions(each, regions.get(each.id, ()), (), lease.project_id)
+            ]
+            return self._begin(connection, lease, steps) if steps else None
+
+        claim = in_transaction(self._engine, work)
+        if claim is not None:
+            self._operations.carry_out(claim)
+            self._on_change()
 
     def _reallocate(
         self,
@@ -193,7 +217,6 @@ class Healing:
         store.move(connection, lease, LeaseStatus.UPDATING, now)
         event_store.insert_event(connection, event)
         event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], now)
-        log.warning("slots of a lease are moved off hosts that failed", extra={"lease_id": lease.id})
         return Claim(event.id, lease.id, EventType.UPDATE, event.epoch)
 
     def _recover(self, connection: Connection, lease_id: str, failed: Failed) -> None:

@@ -46,12 +46,12 @@ class Kind(FindingKind):
     OTHER_TYPE = (
         "other-type",
         Outcome.LEFT_OUT,
-        "reservations that are over, of types that this service does not have",
+        "reservations that are over, of types that are not taken over",
     )
     ENDED_SLOTS = ("ended-slots", Outcome.LEFT_OUT, "slots of reservations that are over")
     NO_DATES = ("no-dates", Outcome.LEFT_OUT, "leases that end before they start")
     UNKNOWN_EVENT = ("unknown-event", Outcome.LEFT_OUT, "events that are there twice, of no time, or of no known type")
-    FLOATING_IPS = ("floating-ips", Outcome.LEFT_OUT, "floating IPs, which this service does not reserve")
+    FLOATING_IPS = ("floating-ips", Outcome.LEFT_OUT, "floating IPs, which are not taken over: register them here")
     READ_ANEW = ("read-anew", Outcome.LEFT_OUT, "copies of what Placement says of a host, which is asked itself")
     INTERRUPTED = ("interrupted", Outcome.MENDED, "leases that were being worked on: it is gone on with, or undone")
     STATUS = (
@@ -317,7 +317,7 @@ class Leases:
             if is_over:
                 yield Finding(Kind.OTHER_TYPE, row.id, f"reservation {row.id} of {row.resource_type}")
             else:
-                yield NotTaken(lease.id, f"{row.resource_type} is not built yet")
+                yield NotTaken(lease.id, f"{row.resource_type} is not taken over")
             return
         if len(rows) != 1 or (request := request_of(row.resource_type, rows[0])) is None:
             why = (

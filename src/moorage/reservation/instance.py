@@ -13,7 +13,8 @@ from functools import partial
 from moorage.compute.client import ComputeClient
 from moorage.core.errors import Conflict, MoorageError
 from moorage.core.names import reservation_flavor, reservation_provider
-from moorage.placement.client import Inventory, PlacementClient
+from moorage.placement.client import Inventory, PlacementClient, Provider
+from moorage.reservation.departures import Departures
 from moorage.reservation.model import Generation, Reservation, generation_of
 from moorage.reservation.providers import SlotOffers, offer_slots
 from moorage.reservation.steps import Actions, JointActions, Part, Step, StepKind, Waiting
@@ -26,6 +27,7 @@ class InstanceSteps:
         self._placement = placement
         self._compute = compute
         self._offers = SlotOffers(placement)
+        self._departures = Departures(placement, compute)
         self.joint: JointActions = {StepKind.PUT_INVENTORY: self._put_inventories}
         self.actions: Actions = {
             StepKind.ENSURE_CLASS: self._ensure_class,
@@ -39,6 +41,7 @@ class InstanceSteps:
             StepKind.DELETE_AGGREGATE: self._delete_aggregate,
             StepKind.DROP_INVENTORY: self._drop_inventory,
             StepKind.RETIRE_INVENTORY: self._retire_inventory,
+            StepKind.RECLAIM_INVENTORY: self._reclaim_inventory,
             StepKind.DELETE_CLASS: self._delete_class,
         }
 
@@ -111,15 +114,25 @@ class InstanceSteps:
 
     def _drop_inventory(self, step: Step) -> Waiting | None:
         provider = self._placement.provider_by_name(reservation_provider(step.host))
-        if provider is None:
-            return None
+        return None if provider is None else self._drop_from(provider, step.resource_class)
+
+    def _drop_from(self, provider: Provider, resource_class: str) -> Waiting | None:
         try:
-            self._placement.delete_inventory(provider.uuid, step.resource_class)
+            self._placement.delete_inventory(provider.uuid, resource_class)
         except Conflict:
             # In use and changed-in-between look the same here (A5): the usage tells them apart, neither is skipped.
-            used = self._placement.usages(provider.uuid).get(step.resource_class, 0)
-            return Waiting(f"{used} of {step.resource_class} on {provider.name} are still in use")
+            used = self._placement.usages(provider.uuid).get(resource_class, 0)
+            return Waiting(f"{used} of {resource_class} on {provider.name} are still in use")
         return None
+
+    def _reclaim_inventory(self, step: Step) -> Waiting | None:
+        """Its servers are gone by now: who still has a slot was on the way, from it or to it, when they were looked for."""
+        provider = self._placement.provider_by_name(reservation_provider(step.host))
+        waiting = None if provider is None else self._drop_from(provider, step.resource_class)
+        if provider is None or waiting is None:
+            return None
+        leaving = self._departures.of_slots(provider.uuid, step.resource_class, step.reservation_id)
+        return Waiting("; ".join([waiting.reason, *leaving]))
 
     def _retire_inventory(self, step: Step) -> None:
         """Of a host that failed: nothing more is launched there; what its servers hold stays until they are gone."""

@@ -18,6 +18,7 @@ from moorage.core.errors import Conflict, Forbidden, NotFound, Unavailable
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation import event_batches, event_store, host_store, pick, request_store, store
+from moorage.reservation.address_booking import AddressBooking
 from moorage.reservation.admission import Admission, Booking
 from moorage.reservation.asking import Asking, held_of
 from moorage.reservation.before_end import Allowed
@@ -35,8 +36,8 @@ from moorage.reservation.model import (
     ReservationStatus,
 )
 from moorage.reservation.operations import Claim, Operations, Outcome
-from moorage.reservation.planning import services_of, slots_of
-from moorage.reservation.plans import SlotsOfAll, plan_change, plan_hosts
+from moorage.reservation.planning import services_of, slots_of, unloaded
+from moorage.reservation.plans import SlotsOfAll, plan_change, plan_hosts, plan_regions
 from moorage.reservation.requests import Request
 from moorage.reservation.resource_types.registry import type_named
 from moorage.reservation.sources import Sources
@@ -58,6 +59,7 @@ class Leases:
         clock: Clock,
         ids: Ids,
         admission: Admission,
+        addresses: AddressBooking,
         operations: Operations,
         enforcement: Enforcement,
         sources: Sources,
@@ -72,6 +74,7 @@ class Leases:
         self._clock = clock
         self._ids = ids
         self._admission = admission
+        self._addresses = addresses
         self._operations = operations
         self._enforcement = enforcement
         self._sources = sources
@@ -132,10 +135,11 @@ class Leases:
         def commit(connection: Connection, plans: Sequence[pick.Plan]) -> None:
             for lease, plan in zip(leases, plans, strict=True):
                 store.insert_lease(connection, lease)
-                for reservation in lease.reservations:
-                    slots = _listed(plan[reservation.id])
-                    self.allocate(connection, reservation.id, slots, lease.start_date, lease.end_date)
-                self._enforcement.created(connection, lease, plan)
+                for reservation_id, placing in plan.items():
+                    self.allocate(connection, reservation_id, _listed(placing), lease.start_date, lease.end_date)
+            self._addresses.take(connection, leases)
+            for lease, plan in zip(leases, plans, strict=True):
+                self._enforcement.created(connection, lease, plan, of=len(leases))
             event_batches.insert_steps(connection, journals, self._clock.now())
 
         bookings = [draft.booking for draft in drafts]
@@ -268,6 +272,9 @@ class Leases:
         if decision.before_end_actions != lease.before_end_actions:
             for action in decision.before_end_actions:
                 self._allowed.check(action)
+        if lease.status is LeaseStatus.PENDING:
+            for request in decision.requests.values():
+                self._sources.check(request, lease.project_id)
         requests = {each.id: decision.requests.get(each.id, each.request) for each in lease.reservations}
         planned = [each for each in lease.reservations if decision.grows or each.id in decision.requests]
         with read(self._engine) as connection:
@@ -291,9 +298,11 @@ class Leases:
             slots_before = slots_of(connection, lease)
             self._write(connection, lease, decision)
             for reservation in change.planned:
-                self._reallocate(connection, reservation, plan[reservation.id], decision)
+                if reservation.id in plan:
+                    self._reallocate(connection, reservation, plan[reservation.id], decision)
                 if reservation.id in decision.requests:
                     request_store.change_request(connection, reservation.id, change.requests[reservation.id], now)
+            self._addresses.retake(connection, change)
             self._enforcement.updated(connection, change, plan)
             return self._begin_steps(connection, lease, decision, slots_before)
 
@@ -334,10 +343,12 @@ class Leases:
         steps: list[Step] = []
         slots = slots_of(connection, lease)
         services = services_of(connection, slots_before, slots)
+        regions = unloaded(connection, lease) if lease.status is LeaseStatus.ACTIVE else {}
         for reservation in lease.reservations:
             if reservation.id not in decision.requests:
                 continue
             if lease.status is LeaseStatus.ACTIVE:
+                steps += plan_regions(reservation, regions.get(reservation.id, ()), (), lease.project_id)
                 steps += plan_hosts(reservation, slots, services, slots_before[reservation.id])
             else:
                 request = decision.requests[reservation.id]

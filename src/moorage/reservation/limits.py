@@ -15,6 +15,9 @@ from moorage.reservation.demand import WHOLE_HOST, Amounts, class_of
 #: What whole hosts count as.
 HOSTS = "HOSTS"
 
+#: What addresses of floating IPs count as, of whatever network.
+FLOATING_IPS = "FLOATING_IPS"
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

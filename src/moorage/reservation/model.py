@@ -14,9 +14,6 @@ from moorage.core.states import Transitions, table
 from moorage.reservation.before_end import EndAction
 from moorage.reservation.requests import Request
 
-#: What the peer also reserves and this service does not yet: refused with a sentence that says so.
-TYPES_NOT_BUILT = ("virtual:floatingip",)
-
 
 class LeaseStatus(StrEnum):
     CREATING = "CREATING"
@@ -210,6 +207,14 @@ class Lease:
 
     def event(self, kind: EventType) -> Event | None:
         return next((event for event in self.events if event.type is kind), None)
+
+    @property
+    def before_end_occasion(self) -> str:
+        """The same for one time of the event before the end, however often it is tried: what is done at it carries
+        this. When the event is armed again, it is another one.
+        """
+        event = self.event(EventType.BEFORE_END)
+        return f"{self.id}.{(event.time if event else self.end_date):%Y%m%d%H%M}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The steps that tell somebody that a lease will end: webhooks and mail. What may be told to whom is `before_end`.
 
-Whoever is told may be told twice, where an answer or a worker was lost: `id` of a webhook and the Message-ID of a mail
-are the same then. What is said of failures names no path of a URL and no password: both may be secrets.
+Whoever is told may be told twice, where an answer or a worker was lost: `id` and ``Idempotency-Key`` of a webhook and
+the Message-ID of a mail are the same then, so that they can pass by the second. What is said of failures names no path of a URL and no password: both may be secrets.
 """
 
 import http.client
@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.message import EmailMessage
+from hashlib import sha256
 from urllib.parse import urlsplit
 
 import orjson
@@ -89,7 +90,7 @@ class NoticeSteps:
         if lease is None or parts is None:
             return
         origin, path = parts
-        status = _post(origin, path, _document(lease))
+        status = _post(origin, path, _document(lease), _key(lease, step.target))
         if not 200 <= status < 300:
             raise Unavailable(f"{origin} answered {status}")
 
@@ -104,7 +105,7 @@ class NoticeSteps:
             return store.find_lease(connection, step.lease_id)
 
 
-def _post(origin: str, path: str, body: bytes) -> int:
+def _post(origin: str, path: str, body: bytes, key: str) -> int:
     """The status that is answered; the rest of the answer is not read, and no redirect is followed.
 
     Not the client that services have for each other: that one writes whole URLs into the log.
@@ -114,7 +115,8 @@ def _post(origin: str, path: str, body: bytes) -> int:
     connection = connect(url.hostname or "", url.port, timeout=TIMEOUT_S)
     waiting.waits()
     try:
-        connection.request("POST", path, body, {"content-type": "application/json", "user-agent": "moorage"})
+        headers = {"content-type": "application/json", "user-agent": "moorage", "idempotency-key": key}
+        connection.request("POST", path, body, headers)
         return connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(f"{origin} does not answer: {type(error).__name__}") from None
@@ -122,16 +124,15 @@ def _post(origin: str, path: str, body: bytes) -> int:
         connection.close()
 
 
-def _occasion(lease: Lease) -> str:
-    """The same for one lease and one time of its event: when that is armed again, it is another one."""
-    event = lease.event(EventType.BEFORE_END)
-    return f"{lease.id}.{(event.time if event else lease.end_date):%Y%m%d%H%M}"
+def _key(lease: Lease, url: str) -> str:
+    """A string as draft-ietf-httpapi-idempotency-key-header wants it. Of each URL its own: one service may have two."""
+    return f'"{lease.before_end_occasion}.{sha256(url.encode()).hexdigest()[:16]}"'
 
 
 def _document(lease: Lease) -> bytes:
     return orjson.dumps(
         {
-            "id": _occasion(lease),
+            "id": lease.before_end_occasion,
             "event_type": EventType.BEFORE_END,
             "lease": {
                 "id": lease.id,
@@ -156,7 +157,7 @@ def _message(lease: Lease, sender: str, to: str) -> EmailMessage:
     message = EmailMessage()
     message["From"], message["To"] = sender, to
     message["Subject"] = f"Lease {name} ends at {lease.end_date:%Y-%m-%d %H:%M} UTC"
-    message["Message-ID"] = f"<{_occasion(lease)}@{domain_of(sender)}>"
+    message["Message-ID"] = f"<{lease.before_end_occasion}@{domain_of(sender)}>"
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(
         f"The lease {name} ({lease.id}) of project {lease.project_id}\n"

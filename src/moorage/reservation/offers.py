@@ -17,6 +17,7 @@ from moorage.core.errors import Conflict, Invalid, NotFound, OverQuota
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation import hold_store, host_store, pick
+from moorage.reservation.address_booking import AddressBooking
 from moorage.reservation.admission import HORIZON, Admission, NotEnoughHostsAvailable
 from moorage.reservation.calendar import Calendar
 from moorage.reservation.drafts import Change, Draft, Taking
@@ -25,6 +26,7 @@ from moorage.reservation.hold_store import Hold
 from moorage.reservation.leases import Leases
 from moorage.reservation.model import Allocation, LeaseStatus, floor_minute
 from moorage.reservation.next_slot import first_fit
+from moorage.reservation.requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
 from moorage.reservation.update import LeaseChange, NewLease, When
 
 #: The farthest that a search goes.
@@ -69,6 +71,7 @@ class Offers:
         clock: Clock,
         ids: Ids,
         admission: Admission,
+        addresses: AddressBooking,
         leases: Leases,
         enforcement: Enforcement,
         *,
@@ -80,6 +83,7 @@ class Offers:
         self._clock = clock
         self._ids = ids
         self._admission = admission
+        self._addresses = addresses
         self._leases = leases
         self._enforcement = enforcement
         self._cleaning_time = timedelta(seconds=cleaning_time_s)
@@ -92,19 +96,34 @@ class Offers:
         calendar, booking = self._admission.calendar(), draft.booking
         slots: list[tuple[datetime, datetime]] = []
         start: datetime | None = booking.start
-        length = booking.end - booking.start
         while start is not None and start <= latest and len(slots) < wanted.most:
-            start = first_fit(calendar, booking.asks, start, latest, length)
+            start = self._first_fit(calendar, draft, start, latest, wanted.duration)
             if start is not None:
                 slots.append((start, start + wanted.duration))
                 start += max(wanted.duration, timedelta(minutes=1))
         if slots and slots[0][0] == booking.start:
             return Found(slots, None)
         plan = pick.plan(calendar, booking.asks, booking.start, booking.end)
-        return Found(slots, plan if isinstance(plan, pick.Shortage) else None)
+        if isinstance(plan, pick.Shortage):
+            return Found(slots, plan)
+        return Found(slots, self._addresses.first_fit(draft.lease, booking.start, booking.start, wanted.duration)[1])
+
+    def _first_fit(
+        self, calendar: Calendar, draft: Draft, start: datetime, latest: datetime, duration: timedelta
+    ) -> datetime | None:
+        """The first start at which there is room on the hosts, and there are addresses."""
+        length = draft.booking.end - draft.booking.start
+        while True:
+            on_hosts = first_fit(calendar, draft.booking.asks, start, latest, length)
+            found = on_hosts and self._addresses.first_fit(draft.lease, on_hosts, latest, duration)[0]
+            if found is None or found == on_hosts:
+                return found
+            start = found
 
     def hold(self, caller: Caller, wanted: Wanted, requests: Sequence[Mapping[str, Any]]) -> Hold:
         """Take the next slot until the hold expires. `requests` are the reservations as they were asked for."""
+        if any(isinstance(each, FloatingIpRequest) for each in wanted.new.reservations):
+            raise Invalid(f"{VIRTUAL_FLOATING_IP}: a hold keeps room on hosts only; make the lease at once")
         for _ in range(ATTEMPTS):
             found = self.find(caller, replace(wanted, most=1))
             if not found.slots:
@@ -148,19 +167,21 @@ class Offers:
             placings = hold_store.placings(connection, hold_id)
         return replace(hold, start_date=max(hold.start_date, floor_minute(now))), Taking(hold_id, placings, now)
 
-    def rehearse_create(self, caller: Caller, new: NewLease) -> tuple[Draft, pick.Plan]:
-        """What `Leases.create` would do, or its refusal. Nothing is written."""
-        draft = self._leases.draft(caller, new)
-        plan = self._admission.plan_all([draft.booking])[0]
-        self._enforcement.rehearse_create(draft.lease, plan)
-        return draft, plan
+    def rehearse_create(self, caller: Caller, news: Sequence[NewLease]) -> list[tuple[Draft, pick.Plan]]:
+        """What `Leases.create`, of several `Leases.create_series`, would do, or the refusal. Nothing is written."""
+        drafts = [self._leases.draft(caller, new) for new in news]
+        plans = self._admission.plan_all([draft.booking for draft in drafts])
+        addresses = self._addresses.rehearse_create([draft.lease for draft in drafts])
+        self._enforcement.rehearse_create([draft.lease for draft in drafts], plans)
+        return [(replace(draft, addresses=addresses), plan) for draft, plan in zip(drafts, plans, strict=True)]
 
     def rehearse_update(self, caller: Caller, lease_id: str, change: LeaseChange) -> tuple[Change, pick.Plan]:
         """What `Leases.update` would do, or its refusal. Nothing is written."""
         found = self._leases.change(caller, lease_id, change)
         plan = self._admission.plan_all([found.booking], found.but)[0]
+        addresses = self._addresses.rehearse_update(found)
         self._enforcement.rehearse_update(found, plan)
-        return found, plan
+        return replace(found, addresses=addresses), plan
 
     def prolongation(self, caller: Caller, lease_id: str) -> Prolongation:
         """Until when the lease could last, its hosts kept where servers may run on them."""
@@ -170,10 +191,13 @@ class Offers:
         farthest = lease.end_date + HORIZON
         change = self._leases.change(caller, lease_id, LeaseChange(end_date=farthest))
         calendar, booking = self._admission.calendar(change.but), change.booking
-        ends = [*self._ends(calendar, lease.end_date, farthest), farthest]
+        has_addresses, begins = self._addresses.prolonging(change)
+        begins = [each for each in begins if lease.end_date < each < farthest]
+        ends = [*sorted({*self._ends(calendar, lease.end_date, farthest), *begins}), farthest]
 
         def fits(end: datetime) -> bool:
-            return not isinstance(pick.plan(calendar, booking.asks, booking.start, self._padded(end)), pick.Shortage)
+            plan = pick.plan(calendar, booking.asks, booking.start, self._padded(end))
+            return not isinstance(plan, pick.Shortage) and has_addresses(end)
 
         if fits(farthest):
             return Prolongation(lease.end_date, farthest, limited=False)

@@ -35,8 +35,7 @@ _GONE = {204: Answer("Done; no body.")}
 _LEASE = _has("lease")
 _VERSIONS = Words("List versions", {300: Answer("The only one.", _has("versions", "array"))})
 _VERSION = Words("Show the version", {200: Answer("Its microversions.", _has("version"))})
-_NOT_BUILT = Words("Reservations of floating IPs are not built", {}, refusals=frozenset({501}))
-#: A body that asks for a resource type that is not built.
+#: Floating IPs, where no network service is configured.
 _MAY_NOT_BE_BUILT = frozenset({501})
 
 _PEERS = {
@@ -86,10 +85,16 @@ _PEERS = {
         {200: Answer("Its reservations.", _has("allocation"))},
         query=listing.OF_LEASE,
     ),
-    "GET /v1/floatingips": _NOT_BUILT,
-    "POST /v1/floatingips": _NOT_BUILT,
-    "GET /v1/floatingips/{floatingip_id}": _NOT_BUILT,
-    "DELETE /v1/floatingips/{floatingip_id}": _NOT_BUILT,
+    "GET /v1/floatingips": Words(
+        "List addresses that may be reserved", {200: Answer("The addresses.", _has("floatingips", "array"))}
+    ),
+    "POST /v1/floatingips": Words(
+        "Register an address of an external network",
+        {201: Answer("The address.", _has("floatingip"))},
+        refusals=_MAY_NOT_BE_BUILT | {409},
+    ),
+    "GET /v1/floatingips/{floatingip_id}": Words("Show an address", {200: Answer("The address.", _has("floatingip"))}),
+    "DELETE /v1/floatingips/{floatingip_id}": Words("Take an address out of reservation", _GONE),
 }
 
 _OURS = {
@@ -123,6 +128,11 @@ _OURS = {
     "POST /v1/leases/series": Words(
         "Create a lease again and again, all or none",
         {201: Answer("The leases.", _has("leases", "array"))},
+        refusals=_MAY_NOT_BE_BUILT,
+    ),
+    "POST /v1/leases/series/dry-run": Words(
+        "What creating a lease again and again would do",
+        {200: Answer("What would be picked for each.", _has("leases", "array"))},
         refusals=_MAY_NOT_BE_BUILT,
     ),
     "POST /v1/maintenance": Words(

@@ -20,7 +20,8 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
-from moorage.reservation import event_batches, event_store, host_store, limit_store, store
+from moorage.reservation import address_store, event_batches, event_store, host_store, limit_store, store
+from moorage.reservation.addresses import wants_of
 from moorage.reservation.effects import Effects
 from moorage.reservation.event_store import Fenced, StepRow, StepState
 from moorage.reservation.events import Unfinished
@@ -249,7 +250,7 @@ class Operations:
             rows = event_store.steps_of(connection, claim.event_id)
             if not rows:
                 lease = store.find_lease(connection, claim.lease_id)
-                steps = [] if lease is None else self.planning.steps(connection, lease, claim.type)
+                steps = [] if lease is None else self.planning.steps(connection, lease, claim.type, now)
                 event_store.insert_steps(connection, claim.event_id, [(step.kind, step.args()) for step in steps], now)
                 rows = event_store.steps_of(connection, claim.event_id)
             return rows
@@ -397,10 +398,12 @@ class Operations:
                 store.move(connection, lease, LeaseStatus.TERMINATED, now)
                 store.move_reservations(connection, [lease.id], ReservationStatus.DELETED, now)
                 host_store.delete_allocations_of(connection, ids)
+                address_store.release_all(connection, [want.reservation_id for want in wants_of(lease.reservations)])
                 limit_store.close(connection, lease.id, now)
                 _close(connection, lease, claim.event_id, now)
             case EventType.DELETE:
                 host_store.delete_allocations_of(connection, ids)
+                address_store.release_all(connection, [want.reservation_id for want in wants_of(lease.reservations)])
                 limit_store.close(connection, lease.id, now)
                 store.delete_lease(connection, lease.id)
             case EventType.BEFORE_END:

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection
 
-from moorage.reservation import event_store, host_store
-from moorage.reservation.demand import class_of
+from moorage.reservation import event_store, host_store, region_store
 from moorage.reservation.model import Allocation, EventType, Lease, Reservation, ReservationStatus
 from moorage.reservation.plans import (
     RegionsOfAll,
@@ -15,9 +15,10 @@ from moorage.reservation.plans import (
     plan_create,
     plan_end,
     plan_group,
+    plan_regions,
     plan_start,
 )
-from moorage.reservation.requests import FPGA, Request
+from moorage.reservation.requests import Request
 from moorage.reservation.steps import Step, StepKind
 
 
@@ -29,7 +30,7 @@ class Planning:
     makes_groups: bool = False  #: see `groups`
     before_end_of_hosts: str = ""  #: see `plan_before_end`
 
-    def steps(self, connection: Connection, lease: Lease, kind: EventType) -> list[Step]:
+    def steps(self, connection: Connection, lease: Lease, kind: EventType, now: datetime) -> list[Step]:
         match kind:
             case EventType.CREATE:
                 return self.creation(lease)
@@ -38,7 +39,7 @@ class Planning:
             case EventType.BEFORE_END:
                 return plan_before_end(lease, self.before_end_of_hosts)
             case EventType.END | EventType.DELETE:
-                return self._end(connection, lease)
+                return self._end(connection, lease, now)
         return []  # an update's steps are written down with the update itself
 
     def creation(self, lease: Lease) -> list[Step]:
@@ -49,7 +50,7 @@ class Planning:
         """{lease id: the steps of its start}; as many statements for many leases as for one."""
         rows = host_store.allocations_of(connection, [each.id for lease in leases for each in lease.reservations])
         slots = _slots(connection, leases, rows)
-        services, regions = services_of(connection, slots), _regions(connection, rows)
+        services, regions = services_of(connection, slots), _of_hosts_up(region_store.held(connection, rows))
         return {
             lease.id: plan_start(lease.reservations, slots, services, lease.project_id, regions) for lease in leases
         }
@@ -58,17 +59,19 @@ class Planning:
         """See `plan_group`; nothing where no groups are made."""
         return plan_group(reservation, request) if self.makes_groups else []
 
-    def _end(self, connection: Connection, lease: Lease) -> list[Step]:
+    def _end(self, connection: Connection, lease: Lease, now: datetime) -> list[Step]:
         slots = _with_retired(connection, lease, slots_of(connection, lease))
         living = [each for each in lease.reservations if each.status is not ReservationStatus.DELETED]
         told = [Step(StepKind.TELL_END, each.id) for each in living[:1] if self.tells_ends]
-        begun = lease.event(EventType.START)
-        has_begun = begun is not None and event_store.steps_of(connection, begun.id)
-        services, regions = services_of(connection, slots), _regions_of(connection, lease) if has_begun else {}
+        services = services_of(connection, slots)
+        regions, others = _to_empty(connection, lease, now)
+        leaving = [
+            step for each in living for step in plan_regions(each, (), others.get(each.id, ()), lease.project_id)
+        ]
         # Groups that a crash kept from being written down: the others are in the plan.
         lost = [each.id for each in living if each.server_group_id is None and self.group(each, each.request)]
         end = plan_end(lease.reservations, slots, services, lease.project_id, regions)
-        return told + end + [Step(StepKind.DELETE_GROUP, each) for each in lost]
+        return told + leaving + end + [Step(StepKind.DELETE_GROUP, each) for each in lost]
 
 
 def slots_of(connection: Connection, lease: Lease) -> SlotsOfAll:
@@ -86,22 +89,50 @@ def _slots(connection: Connection, leases: Iterable[Lease], rows: Sequence[Alloc
     return slots
 
 
-def _regions_of(connection: Connection, lease: Lease) -> RegionsOfAll:
-    """What the reservations have of FPGAs, as the host allocations say."""
+def unloaded(connection: Connection, lease: Lease) -> RegionsOfAll:
+    """Of a lease that has begun: regions of its slots that have still to be loaded. Those of hosts that are down wait for
+    these.
+    """
+    loaded = region_store.ordered(connection, lease.id)
+    return {
+        key: [region for region in regions if not loaded.get(key, {}).get(region)]
+        for key, regions in _of_hosts_up(_held(connection, lease)).items()
+    }
+
+
+def left(connection: Connection, lease: Lease) -> RegionsOfAll:
+    """Regions that were loaded and are not of the lease's slots any more."""
+    held, loaded = _held(connection, lease), region_store.ordered(connection, lease.id)
+    return {
+        key: sorted(region for region, is_loaded in regions.items() if is_loaded and region not in held.get(key, {}))
+        for key, regions in loaded.items()
+    }
+
+
+def _to_empty(connection: Connection, lease: Lease, now: datetime) -> tuple[RegionsOfAll, RegionsOfAll]:
+    """All that were ever to be loaded, in two parts: what the lease has left may be somebody else's by now.
+
+    What it still has is its own until this end is done: whoever has it next waits for that.
+    """
+    ordered = region_store.ordered(connection, lease.id)
+    if not ordered:
+        return {}, {}
+    held = _held(connection, lease)
+    gone = {region for key, regions in ordered.items() for region in regions.keys() - held.get(key, {}).keys()}
+    others = region_store.of_others(connection, gone, [each.id for each in lease.reservations], now)
+    return (
+        {key: sorted(regions.keys() - others) for key, regions in ordered.items()},
+        {key: sorted(regions.keys() & others) for key, regions in ordered.items()},
+    )
+
+
+def _held(connection: Connection, lease: Lease) -> region_store.Regions:
     rows = host_store.allocations_of(connection, [reservation.id for reservation in lease.reservations])
-    return _regions(connection, rows)
+    return region_store.held(connection, rows)
 
 
-def _regions(connection: Connection, rows: Sequence[Allocation]) -> RegionsOfAll:
-    places = {(row.host_id, place) for row in rows for place in row.resources if class_of(place) == FPGA}
-    known = host_store.capacities(connection, {host for host, _ in places}) if places else []
-    names = {(each.host, place): name for each in known for place, name in each.providers.items()}
-    regions: dict[str, set[str]] = {}
-    for row in rows:
-        regions.setdefault(row.reservation_id, set()).update(
-            names[row.host_id, place] for place in row.resources if (row.host_id, place) in places & names.keys()
-        )
-    return {key: sorted(found) for key, found in regions.items()}
+def _of_hosts_up(held: region_store.Regions) -> RegionsOfAll:
+    return {key: sorted(region for region, is_up in regions.items() if is_up) for key, regions in held.items()}
 
 
 def _with_retired(connection: Connection, lease: Lease, slots: SlotsOfAll) -> SlotsOfAll:

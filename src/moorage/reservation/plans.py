@@ -22,7 +22,8 @@ def plan_create(reservations: Iterable[Reservation]) -> list[Step]:
 
 def plan_group(reservation: Reservation, request: Request) -> list[Step]:
     """The server group that an older system would make, or its end where there is none any more."""
-    affinity = type_named(reservation.resource_type).wanted(request).affinity
+    wanted = type_named(reservation.resource_type).wanted(request)
+    affinity = None if wanted is None else wanted.affinity
     is_older = reservation.generation is not Generation.PURE  # it has what that system made
     if is_older or (affinity is None and reservation.server_group_id is None):
         return []
@@ -56,6 +57,12 @@ def plan_move(reservation: Reservation, slots: SlotsOfAll, services: Services, l
     return type_named(reservation.resource_type).plan_move(reservation, slots[reservation.id], services, lost)
 
 
+def plan_regions(reservation: Reservation, load: Regions, leave: Regions, project_id: str) -> list[Step]:
+    """While it is active, before its other steps: a server comes where a region is loaded, and where there is a slot."""
+    kind = type_named(reservation.resource_type)
+    return kind.plan_leave(reservation, leave) + kind.plan_regions(reservation, load, project_id)
+
+
 def plan_change(reservation: Reservation, request: Request) -> list[Step]:
     return type_named(reservation.resource_type).plan_change(reservation, request)
 
@@ -84,9 +91,11 @@ def plan_before_end(lease: Lease, of_hosts: str) -> list[Step]:
     """`of_hosts` is what ``default`` means where whole hosts are lent. Servers first: an image takes the longest."""
     all_saved = any(action.kind is EndActionKind.SNAPSHOT for action in lease.before_end_actions)
     saved = [
-        type_named(each.resource_type).plan_snapshot(each)
+        step
         for each in lease.reservations
-        if each.status is ReservationStatus.ACTIVE and (all_saved or _asks_for_snapshot(each.request, of_hosts))
+        if each.status is ReservationStatus.ACTIVE
+        and (all_saved or _asks_for_snapshot(each.request, of_hosts))
+        and (step := type_named(each.resource_type).plan_snapshot(each)) is not None
     ]
     return saved + [
         Step(_NOTICES[action.kind], "", lease_id=lease.id, target=action.target)

@@ -1,53 +1,86 @@
-"""The steps of reservations of FPGAs in the accelerator service: what their regions carry. Each may be repeated.
+"""The steps of reservations of FPGAs: what their regions carry, and that their servers get these regions. Each may be repeated.
 
-The host verifies a bitstream's digest, and its signature, before it loads it, and loads nothing that is there already:
-a step that is done again programs nothing again.
+    load    the accelerator service has the host program the region; then the region's provider gets the reservation's trait
+    empty   the trait goes; then the region carries nothing, where it still carries what was loaded
+
+The flavor of the reservation's servers requires the trait: they come to no region before it is loaded, and to no other
+of its kind. The host verifies a bitstream's digest, and its signature, before it loads it, and loads nothing that is there
+already: a step that is done again programs nothing again.
 """
 
 import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from moorage.accelerator.client import Deployable
+from moorage.accelerator.client import Deployable, Wanted
 from moorage.core.errors import Conflict, MoorageError, NotFound, RemoteError
-from moorage.reservation.steps import Actions, Step, StepKind
+from moorage.placement.client import PlacementClient
+from moorage.reservation.steps import Actions, Step, StepKind, Waiting
 
 log = logging.getLogger(__name__)
 
+#: So long an end waits for a region to be empty, so that whoever has it next finds it so.
+EMPTIED_WITHIN_S = 20.0
+
 
 class Programming(Protocol):
-    """The accelerator service. What is programmed is told by its image's id; None: nothing."""
+    """The accelerator service. What is carried is told by its image's id; None: nothing."""
 
     def deployables(self) -> Sequence[Deployable]: ...
-    def program(self, uuid: str, image_id: str, project_id: str) -> str | None: ...
-    def empty(self, uuid: str) -> str | None: ...
+    def program(self, uuid: str, wanted: Wanted, project_id: str) -> str | None: ...
+    def empty(self, uuid: str, only: Wanted, wait_s: float) -> str | None: ...
 
 
 class RegionSteps:
     """`actions` are what it can do. `accelerators` is None in a cloud without any: no reservation names a bitstream there."""
 
-    def __init__(self, accelerators: Programming | None) -> None:
+    def __init__(self, placement: PlacementClient, accelerators: Programming | None) -> None:
+        self._placement = placement
         self._accelerators = accelerators
         self.actions: Actions = {
             StepKind.PROGRAM_REGION: self._program,
             StepKind.EMPTY_REGION: self._empty,
+            StepKind.RETIRE_REGION: self._close,
+            StepKind.DELETE_TRAIT: self._delete_trait,
         }
 
     def _program(self, step: Step) -> None:
         accelerators, part = self._found(step)
         if part is None:
             raise NotFound(f"the accelerator service knows no deployable {step.deployable}")
-        carried = accelerators.program(part.uuid, step.image_id, step.project_id)
-        if carried != step.image_id:
-            raise Conflict(f"{step.deployable} was to carry {step.image_id} and carries {carried or 'nothing'}")
+        wanted = _wanted(step)
+        carried = accelerators.program(part.uuid, wanted, step.project_id)
+        if carried is None or (wanted.bitstream_id and carried != wanted.bitstream_id):
+            raise Conflict(f"{step.deployable} was to carry {wanted} and carries {carried or 'nothing'}")
+        self._placement.ensure_trait(step.trait)
+        provider = self._placement.provider_by_name(step.deployable)
+        if provider is None:
+            raise NotFound(f"Placement has no resource provider named {step.deployable}")
+        self._placement.put_trait(provider.uuid, step.trait, wanted=True)
+
+    def _close(self, step: Step) -> None:
+        """No server comes there any more; who has the region keeps it. The host need not be there."""
+        provider = self._placement.provider_by_name(step.deployable)
+        if provider is not None:
+            self._placement.put_trait(provider.uuid, step.trait, wanted=False)
+
+    def _delete_trait(self, step: Step) -> Waiting | None:
+        try:
+            self._placement.delete_trait(step.trait)
+        except Conflict as error:
+            return Waiting(f"{step.trait} is still a trait of some provider: {error.message}")
+        return None
 
     def _empty(self, step: Step) -> None:
-        """Only what the reservation had put there. A card that cannot be emptied must not keep a lease from its end."""
+        """Only of what the reservation had put there. A host that is away, or a card that cannot be emptied, must not keep a
+        lease from its end: it is ordered, and done before whatever is ordered for the region next.
+        """
+        self._close(step)
         accelerators, part = self._found(step)
-        if part is None or part.bitstream_id != step.image_id:
+        if part is None:
             return
         try:
-            accelerators.empty(part.uuid)
+            accelerators.empty(part.uuid, _wanted(step), EMPTIED_WITHIN_S)
         except RemoteError as error:
             if error.status >= 500:
                 raise
@@ -58,3 +91,7 @@ class RegionSteps:
             raise MoorageError(f"there is no accelerator service to have {step.deployable} programmed by")
         parts = self._accelerators.deployables()
         return self._accelerators, next((part for part in parts if part.name == step.deployable), None)
+
+
+def _wanted(step: Step) -> Wanted:
+    return Wanted(step.image_id, step.function_id, step.function_name)

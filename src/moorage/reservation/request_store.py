@@ -12,17 +12,26 @@ from moorage.reservation.requests import (
     FLAVOR_INSTANCE,
     PHYSICAL_HOST,
     RESOURCE_ANY,
+    VIRTUAL_FLOATING_IP,
     AnyRequest,
     FlavorRequest,
+    FloatingIpRequest,
     HostRequest,
     InstanceRequest,
     Request,
     Size,
     SourceFlavor,
 )
-from moorage.reservation.tables import computehost_reservations, instance_reservations, reservations
+from moorage.reservation.tables import (
+    computehost_reservations,
+    floatingip_reservations,
+    instance_reservations,
+    reservations,
+)
 
 _HOST = ("min_hosts", "max_hosts", "hypervisor_properties", "before_end")
+
+_FLOATING_IP = ("network_id", "required_floatingips")
 
 _INSTANCE = ("vcpus", "memory_mb", "disk_gb", "amount", "affinity", "resource_properties", "flavor_id", "source")
 
@@ -35,9 +44,12 @@ def joined(*columns: Any) -> Select[Any]:
             *(instance_reservations.c[name] for name in _INSTANCE),
             *(computehost_reservations.c[name] for name in _HOST),
             computehost_reservations.c.resource_properties.label("host_resource_properties"),
+            *(floatingip_reservations.c[name] for name in _FLOATING_IP),
+            floatingip_reservations.c.amount.label("floating_ips"),
         )
         .outerjoin(instance_reservations, instance_reservations.c.reservation_id == reservations.c.id)
         .outerjoin(computehost_reservations, computehost_reservations.c.reservation_id == reservations.c.id)
+        .outerjoin(floatingip_reservations, floatingip_reservations.c.reservation_id == reservations.c.id)
     )
 
 
@@ -56,7 +68,7 @@ def change_request(connection: Connection, reservation_id: str, request: Request
 
 
 def delete_requests(connection: Connection, reservation_ids: Collection[str]) -> None:
-    for table in (instance_reservations, computehost_reservations):
+    for table in (instance_reservations, computehost_reservations, floatingip_reservations):
         if reservation_ids:
             connection.execute(delete(table).where(table.c.reservation_id.in_(list(reservation_ids))))
 
@@ -66,6 +78,8 @@ def request_of(row: Row[Any]) -> Request:
         return HostRequest(
             row.min_hosts, row.max_hosts, row.hypervisor_properties, row.host_resource_properties, row.before_end
         )
+    if row.resource_type == VIRTUAL_FLOATING_IP:
+        return FloatingIpRequest(row.network_id, row.floating_ips, tuple(row.required_floatingips))
     if row.resource_type == FLAVOR_INSTANCE:
         return FlavorRequest(SourceFlavor(**row.source), row.amount, row.affinity, row.resource_properties)
     if row.resource_type == RESOURCE_ANY:
@@ -86,6 +100,12 @@ def _row(request: Request) -> tuple[Table, dict[str, Any]]:
             "resource_properties": request.resource_properties,
             "before_end": request.before_end,
         }
+    if isinstance(request, FloatingIpRequest):
+        return floatingip_reservations, {
+            "network_id": request.network_id,
+            "amount": request.amount,
+            "required_floatingips": list(request.required),
+        }
     counted = {
         "amount": request.amount,
         "affinity": request.affinity,
@@ -102,8 +122,8 @@ def _row(request: Request) -> tuple[Table, dict[str, Any]]:
             "memory_mb": request.resources.get("MEMORY_MB", 0),
             "disk_gb": request.resources.get("DISK_GB", 0),
             **counted,
-            "source": named
-            | {"hypervisor_properties": request.hypervisor_properties, "bitstream_id": request.bitstream_id},
+            # What is empty is left out: a program of before can read it then.
+            "source": named | {"hypervisor_properties": request.hypervisor_properties} | dict(request.programs),
         }
     return instance_reservations, {
         "vcpus": request.size.vcpus,

@@ -8,6 +8,7 @@ VIRTUAL_INSTANCE = "virtual:instance"
 PHYSICAL_HOST = "physical:host"
 FLAVOR_INSTANCE = "flavor:instance"
 RESOURCE_ANY = "resource:any"
+VIRTUAL_FLOATING_IP = "virtual:floatingip"
 
 #: The class of what carries bitstreams, as hosts publish it.
 FPGA = "CUSTOM_ACCELERATOR_FPGA"
@@ -98,6 +99,10 @@ class FlavorRequest:
     resource_properties: str = ""
 
 
+#: The ways in which a bitstream is named; a reservation names one at most.
+BITSTREAM_NAMES = ("bitstream_id", "function_id", "function_name")
+
+
 @dataclass(frozen=True, slots=True)
 class AnyRequest:
     """Of ``resource:any``: room for `amount` servers that take `resources`. The two queries must both admit a host."""
@@ -110,14 +115,32 @@ class AnyRequest:
     affinity: bool | None = None
     hypervisor_properties: str = ""
     resource_properties: str = ""
-    bitstream_id: str = ""  #: an image that its accelerators carry from the start to the end
+    bitstream_id: str = ""  #: an image that its accelerators carry from the start to the end; so the next two
+    function_id: str = ""  #: one that has this function
+    function_name: str = ""
+
+    @property
+    def programs(self) -> Mapping[str, str]:
+        """{way: name} of what its accelerators carry: nothing, or one of `BITSTREAM_NAMES`."""
+        return {way: name for way in BITSTREAM_NAMES if (name := getattr(self, way))}
+
+
+@dataclass(frozen=True, slots=True)
+class FloatingIpRequest:
+    """Of ``virtual:floatingip``: `amount` addresses of a network, those in `required` among them. Nothing of any host."""
+
+    resource_type: ClassVar[str] = VIRTUAL_FLOATING_IP
+
+    network_id: str
+    amount: int
+    required: tuple[str, ...] = ()
 
 
 #: What a reservation asks for. The class tells the type.
-Request: TypeAlias = InstanceRequest | FlavorRequest | HostRequest | AnyRequest
+Request: TypeAlias = InstanceRequest | FlavorRequest | HostRequest | AnyRequest | FloatingIpRequest
 
 #: What a new lease may ask for. Some types need to be looked up first, see `sources`.
-Wish: TypeAlias = InstanceRequest | FlavorWish | HostRequest | AnyRequest
+Wish: TypeAlias = InstanceRequest | FlavorWish | HostRequest | AnyRequest | FloatingIpRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +167,10 @@ class ReservationChange:
     resources: Mapping[str, int] | None = None
     traits: Mapping[str, str] | None = None
     bitstream_id: str | None = None
+    function_id: str | None = None
+    function_name: str | None = None
+    network_id: str | None = None
+    required_floatingips: tuple[str, ...] | None = None
 
     def given(self) -> Mapping[str, object]:
         """{name: new value} of what the update names."""

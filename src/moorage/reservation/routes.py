@@ -5,8 +5,9 @@ from collections.abc import Callable
 from moorage.core import errors as e
 from moorage.identity.policy import RuleTable, admin, reader
 from moorage.identity.policy import member as member_role
-from moorage.reservation.handlers import calendar, hosts, leases, limits, lists, offers, root, series
+from moorage.reservation.handlers import calendar, floating_ips, hosts, leases, limits, lists, offers, root, series
 from moorage.reservation.openapi import ABOUT, DOCUMENT_PATH
+from moorage.reservation.schemas import floating_ip as floating_ip_schema
 from moorage.reservation.schemas import host as host_schema
 from moorage.reservation.schemas import lease as lease_schema
 from moorage.reservation.schemas import limit as limit_schema
@@ -92,6 +93,14 @@ ROUTES: list[Route[ReservationService]] = [
     Route("GET", "/v1/leases/{lease_id}/prolongation", offers.prolongation, "blazar:leases:get", since=_OURS),
     Route("GET", "/v1/leases/{lease_id}/timeline", lists.timeline, "blazar:leases:get", since=_OURS),
     Route("POST", "/v1/leases/series", series.create, "blazar:leases:post", series_schema.CREATE, since=_OURS),
+    Route(
+        "POST",
+        "/v1/leases/series/dry-run",
+        offers.rehearse_series,
+        "blazar:leases:post",
+        series_schema.CREATE,
+        since=_OURS,
+    ),
     Route("POST", "/v1/maintenance", series.maintain, "blazar:oshosts:put", series_schema.MAINTENANCE, since=_OURS),
     Route(
         "POST", "/v1/maintenance/dry-run", series.touched, "blazar:oshosts:get", series_schema.MAINTENANCE, since=_OURS
@@ -117,10 +126,10 @@ ROUTES: list[Route[ReservationService]] = [
     *_both("PUT", "/v1/os-hosts/{host_id}", hosts.update, "blazar:oshosts:put", host_schema.ANY_OBJECT),
     *_both("DELETE", "/v1/os-hosts/{host_id}", hosts.delete, "blazar:oshosts:delete"),
     *_both("GET", "/v1/os-hosts/{host_id}/allocation", hosts.allocation, "blazar:oshosts:get_allocations"),
-    *_both("GET", "/v1/floatingips", root.floating_ips, "blazar:floatingips:get"),
-    *_both("POST", "/v1/floatingips", root.floating_ips, "blazar:floatingips:post"),
-    *_both("GET", "/v1/floatingips/{floatingip_id}", root.floating_ips, "blazar:floatingips:get"),
-    *_both("DELETE", "/v1/floatingips/{floatingip_id}", root.floating_ips, "blazar:floatingips:delete"),
+    *_both("GET", "/v1/floatingips", floating_ips.index, "blazar:floatingips:get"),
+    *_both("POST", "/v1/floatingips", floating_ips.create, "blazar:floatingips:post", floating_ip_schema.CREATE),
+    *_both("GET", "/v1/floatingips/{floatingip_id}", floating_ips.show, "blazar:floatingips:get"),
+    *_both("DELETE", "/v1/floatingips/{floatingip_id}", floating_ips.delete, "blazar:floatingips:delete"),
 ]
 
 #: All but those that are the same with ``.json`` behind them.

@@ -12,8 +12,11 @@ from moorage.compute.client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError, Unavailable
 from moorage.core.ids import Ids
+from moorage.images.client import ImageLookup
 from moorage.jobs.duties import Wakeups
+from moorage.network.client import NetworkClient
 from moorage.placement.client import PlacementClient
+from moorage.reservation.address_booking import AddressBooking
 from moorage.reservation.admission import Admission
 from moorage.reservation.agenda import Agenda
 from moorage.reservation.asking import Asking
@@ -21,6 +24,8 @@ from moorage.reservation.before_end import Allowed
 from moorage.reservation.effects import Effects
 from moorage.reservation.enforcement import Enforcement, Rules
 from moorage.reservation.external import ExternalService
+from moorage.reservation.floating_ip_steps import FloatingIpSteps
+from moorage.reservation.floating_ips import FloatingIps
 from moorage.reservation.groups import GroupSteps
 from moorage.reservation.healing import Healing
 from moorage.reservation.host import Hosts, ReservedHosts
@@ -36,7 +41,7 @@ from moorage.reservation.planning import Planning
 from moorage.reservation.regions import Programming, RegionSteps
 from moorage.reservation.runner import TOPIC, ReservationRunner
 from moorage.reservation.snapshots import SnapshotSteps
-from moorage.reservation.sources import ProfileLookup, Sources
+from moorage.reservation.sources import AcceleratorLookup, Sources
 from moorage.reservation.together import Together
 from moorage.reservation.watch import HostWatch
 from moorage.wire.microversion import Version, parse
@@ -63,7 +68,7 @@ class ReservationSettings:
     requests_at_once: int = 1  #: of leases that start together; one after the other keeps the same order every time
 
 
-class Accelerators(ProfileLookup, Programming, Protocol):
+class Accelerators(AcceleratorLookup, Programming, Protocol):
     """What reservations need of the accelerator service."""
 
 
@@ -84,20 +89,26 @@ class ReservationService:
         external: ExternalService | None = None,
         worker: str | None = None,
         accelerators: Accelerators | None = None,
+        images: ImageLookup | None = None,
+        network: NetworkClient | None = None,
     ) -> None:
         """`worker` names this process in claims; it must differ from every other's. `accelerators`: None in a cloud
-        without any, where nobody can name a device profile or a bitstream.
+        without any, where nobody can name a device profile or a bitstream. `images`: see `SnapshotSteps`.
+        `network`: None where no network service is known, and floating IPs cannot be reserved.
         """
         settings = settings or ReservationSettings()
         self._placement = placement
         self._engine = engine
         self._clock = clock
         self._admission = Admission(engine, clock)
+        self._addresses = AddressBooking(engine, clock, ids)
         self._compute = compute
+        self._network = network
         self.enforcement = Enforcement(engine, rules or Rules(), external)
+        self._images = images
         self.operations, self._together = self._operations(settings, ids, worker, accelerators)
 
-        sources = Sources(placement, compute, accelerators)
+        sources = Sources(placement, compute, accelerators, has_network=network is not None)
         asking = Asking(engine, sources)
 
         def tell_runner() -> None:
@@ -118,6 +129,7 @@ class ReservationService:
         self.offers = self._offers(settings, ids)
         self.agenda = Agenda(engine, clock, self._admission, asking)
         self.maintenance = Maintenance(engine, clock, self.leases)
+        self.floating_ips = FloatingIps(engine, clock, ids, network)
         self.hosts = Hosts(engine, clock, ids, ReservedHosts(placement, compute, settings.freepool))
 
     def _leases(
@@ -133,6 +145,7 @@ class ReservationService:
             self._clock,
             ids,
             self._admission,
+            self._addresses,
             self.operations,
             self.enforcement,
             sources,
@@ -149,6 +162,7 @@ class ReservationService:
             self._clock,
             ids,
             self._admission,
+            self._addresses,
             self.leases,
             self.enforcement,
             cleaning_time_s=settings.cleaning_time_s,
@@ -164,10 +178,11 @@ class ReservationService:
             instances,
             GroupSteps(self._engine, self._compute),
             LendingSteps(self._compute, settings.freepool),
-            RegionSteps(accelerators),
+            RegionSteps(self._placement, accelerators),
             self.enforcement,
-            SnapshotSteps(self._compute),
+            SnapshotSteps(self._engine, self._compute, self._images),
             NoticeSteps(self._engine, settings.allowed, settings.mail),
+            FloatingIpSteps(self._engine, self._network),
         )
         effects = Effects([each.actions for each in steps], instances.joint)
         operations = Operations(

@@ -1,11 +1,17 @@
 """The steps that save the servers of a reservation before its end, over compute's public API.
 
-First they are looked for, then each is a step of its own: one that fails is tried again, and no other with it.
+First they are looked for, then each is a step of its own: one that fails is tried again, and no other with it. Each
+image carries the occasion that it was made at: where an answer or a worker was lost, what is there is not made again.
 """
 
 from collections.abc import Iterable
 
+from sqlalchemy import Engine
+
 from moorage.compute.client import ComputeClient, Server
+from moorage.db.transactions import read
+from moorage.images.client import ImageLookup
+from moorage.reservation import store
 from moorage.reservation.steps import Actions, Further, Step, StepKind
 
 #: What images are called: the server's name and this.
@@ -17,8 +23,11 @@ _LONGEST_NAME = 255
 class SnapshotSteps:
     """`actions` are what it can do."""
 
-    def __init__(self, compute: ComputeClient) -> None:
+    def __init__(self, engine: Engine, compute: ComputeClient, images: ImageLookup | None) -> None:
+        """`images`: None where nobody says which there are; then an answer that was lost may mean two."""
+        self._engine = engine
         self._compute = compute
+        self._images = images
         self.actions: Actions = {
             StepKind.FIND_SERVERS: self._of_flavor,
             StepKind.FIND_SERVERS_OF_HOSTS: self._of_hosts,
@@ -34,11 +43,16 @@ class SnapshotSteps:
         return _each(step, [server for host in hosts for server in self._compute.servers_of_host(host)])
 
     def _snapshot(self, step: Step) -> None:
+        with read(self._engine) as connection:
+            lease = store.lease_with(connection, step.reservation_id)
         name = self._compute.server_name(step.target)
-        if name is None:
+        if name is None or lease is None:
             return  # its owner has deleted it
+        made_for = {"reservation_id": step.reservation_id, "before_end": lease.before_end_occasion}
+        if self._images is not None and self._images.is_there({"instance_uuid": step.target, **made_for}):
+            return
         called = name[: _LONGEST_NAME - len(SUFFIX)] + SUFFIX
-        self._compute.create_image(step.target, called, {"reservation_id": step.reservation_id})
+        self._compute.create_image(step.target, called, made_for)
 
 
 def _each(step: Step, servers: Iterable[Server]) -> Further:

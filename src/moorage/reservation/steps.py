@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from moorage.core.errors import MoorageError
-from moorage.core.names import reservation_class
+from moorage.core.names import reservation_class, reservation_trait
 
 #: Of one reservation: {hypervisor hostname: slots there}.
 Slots: TypeAlias = Mapping[str, int]
@@ -32,6 +32,7 @@ class StepKind(StrEnum):
     DELETE_AGGREGATE = "delete_aggregate"
     DROP_INVENTORY = "drop_inventory"
     RETIRE_INVENTORY = "retire_inventory"
+    RECLAIM_INVENTORY = "reclaim_inventory"  # as dropping it; whoever still has a slot leaves
     DELETE_CLASS = "delete_class"
     FIND_SERVERS = "find_servers"
     FIND_SERVERS_OF_HOSTS = "find_servers_of_hosts"
@@ -50,6 +51,10 @@ class StepKind(StrEnum):
     DISSOLVE_AGGREGATE = "dissolve_aggregate"
     PROGRAM_REGION = "program_region"
     EMPTY_REGION = "empty_region"
+    RETIRE_REGION = "retire_region"
+    DELETE_TRAIT = "delete_trait"
+    ENSURE_FLOATING_IPS = "ensure_floating_ips"
+    DELETE_FLOATING_IPS = "delete_floating_ips"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,9 @@ class Step:
     group_id: str = ""
     flavor: PrivateFlavor | None = None
     deployable: str = ""  #: of an accelerator: its name, which is its resource provider's
-    image_id: str = ""
+    image_id: str = ""  #: what it is to carry, or had: an image, or one that has a function
+    function_id: str = ""
+    function_name: str = ""
     policy: str = ""  #: of the server group
     lease_id: str = ""
     target: str = ""  #: a URL, an address, a server's id
@@ -85,6 +92,10 @@ class Step:
     @property
     def resource_class(self) -> str:
         return reservation_class(self.reservation_id)
+
+    @property
+    def trait(self) -> str:
+        return reservation_trait(self.reservation_id)
 
     def args(self) -> dict[str, Any]:
         """As the journal keeps them."""
@@ -97,6 +108,8 @@ class Step:
             "group_id",
             "deployable",
             "image_id",
+            "function_id",
+            "function_name",
             "policy",
             "lease_id",
             "target",
@@ -134,6 +147,8 @@ class Step:
             flavor,
             args.get("deployable", ""),
             args.get("image_id", ""),
+            args.get("function_id", ""),
+            args.get("function_name", ""),
             args.get("policy", ""),
             args.get("lease_id", ""),
             args.get("target", ""),

@@ -84,6 +84,19 @@ computehost_reservations = Table(
     **TABLE_OPTIONS,
 )
 
+# Of floating IPs. `required_floatingips`: [address], which are among its addresses whatever else is free.
+floatingip_reservations = Table(
+    "floatingip_reservations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("reservation_id", Uuid, ForeignKey("reservations.id"), nullable=False, unique=True),
+    Column("network_id", String(255), nullable=False),
+    Column("amount", Integer, nullable=False),
+    Column("required_floatingips", Json, nullable=False),
+    *_times(),
+    **TABLE_OPTIONS,
+)
+
 # What a reservation of an older system has in Nova (R25, R33). New ones have no row here (R10), but where server groups
 # are made for them as there (A2).
 older_reservations = Table(
@@ -205,6 +218,37 @@ computehost_allocations = Table(
     Column("resources", Json, nullable=False),  # {resource class: amount}
     *_times(),
     Index(None, "compute_host_id", "start_date", "end_date"),
+    **TABLE_OPTIONS,
+)
+
+# Addresses that may be reserved: outside of what Neutron gives out by itself.
+floatingips = Table(
+    "floatingips",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("floating_network_id", String(255), nullable=False, index=True),
+    Column("subnet_id", String(255), nullable=False),
+    Column("floating_ip_address", String(255), nullable=False),
+    Column("reservable", Boolean, nullable=False),
+    # Raised with every change of what is allocated of it: where rows are not locked beyond one node of a cluster, two
+    # transactions that take the same address change the same row, and one of them is given up.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    *_times(),
+    UniqueConstraint("subnet_id", "floating_ip_address"),
+    **TABLE_OPTIONS,
+)
+
+# As `computehost_allocations`: whose an address is, and when. Gone when the lease is over.
+floatingip_allocations = Table(
+    "floatingip_allocations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("floatingip_id", Uuid, ForeignKey("floatingips.id"), nullable=False),
+    Column("reservation_id", Uuid, ForeignKey("reservations.id"), nullable=False, index=True),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    *_times(),
+    Index(None, "floatingip_id", "end_date"),
     **TABLE_OPTIONS,
 )
 

@@ -11,7 +11,7 @@ What is due before the end of leases that ask for nothing then is claimed and fi
 What is special is left to `operations`, which carries out one event at a time and writes down each step: leases of an
 older system, late ones, steps that take long, and whatever was begun before. So is each start in which a step failed or
 waits, each after a crash, and all of a round in which not every event was still ours at the end. Every effect may be
-repeated, so nothing is lost by it. See docs/decisions/0016-leases-that-start-together-share-their-transactions.md
+repeated, so nothing is lost by it. See docs/decisions/0018-leases-that-start-together-share-their-transactions.md
 """
 
 import logging
@@ -125,7 +125,7 @@ class Together:
         idle = {
             event_id: event.epoch
             for event_id, (event, lease) in there.items()
-            if _is_new(event, lease) and not plan(connection, lease, event.type)
+            if _is_new(event, lease) and not plan(connection, lease, event.type, now)
         }
         if idle:
             held = event_batches.claim(connection, idle, self._operations.worker, now + CLAIM, now)

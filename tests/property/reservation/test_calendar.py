@@ -1,12 +1,14 @@
 """The calendar's arrays against a table of minutes that anybody can check."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.reservation import calendar as calendar_module
+from moorage.reservation.busy import busy
 from moorage.reservation.calendar import Calendar, HostCapacity, Usage
 from moorage.reservation.demand import Demand
 
@@ -109,6 +111,36 @@ def test_hosts_that_are_read_anew_have_nothing_of_what_they_had(hosts, later, ta
     assert calendar.capacity.tolist() == expected.capacity.tolist()
     assert calendar.peak(start, end).tolist() == expected.peak(start, end).tolist()
     assert used_over_time(calendar) == used_over_time(expected)
+
+
+@given(
+    st.lists(usages, max_size=8),
+    st.lists(usages, max_size=4),
+    st.sets(st.sampled_from(HOSTS)),
+    st.none() | st.sets(st.sampled_from([*HOSTS, 99])),
+    periods,
+    st.integers(1, SPAN),
+)
+@settings(max_examples=300, deadline=None)
+def test_how_busy_hosts_are_together_is_the_most_of_each_step(taken, added, read, asked, period, step):
+    """Of all or some of them, with changes on top and hosts that were read anew, empty."""
+    hosts = [HostCapacity(host, {"VCPU": 64, "MEMORY_MB": 64}) for host in HOSTS]
+    calendar = Calendar(hosts, taken).replaced([host for host in hosts if host.host in read], []).with_usage(added)
+    there = [usage for usage in taken if usage.host not in read] + added
+    if asked is not None:
+        there = [usage for usage in there if usage.host in asked]
+    expected = []
+    for first in range(*period, step):
+        within = range(first, min(first + step, period[1]))
+        most = {name: max(_used_in(there, name, minute) for minute in within) for name in CLASSES}
+        expected += [{name: units for name, units in most.items() if units}] * len(within)
+    shown = busy(calendar, at(period[0]), at(period[1]), timedelta(minutes=step), asked)
+    assert [each.used for each in shown for _ in range((each.end - each.start) // timedelta(minutes=1))] == expected
+    assert all(before.used != after.used for before, after in pairwise(shown)), "neighbours that are the same are one"
+
+
+def _used_in(taken, name, minute):
+    return sum(usage.amounts[name] for usage in taken if usage.start <= at(minute) < usage.end)
 
 
 def used_over_time(calendar):

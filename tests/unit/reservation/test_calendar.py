@@ -1,6 +1,8 @@
 from datetime import UTC, datetime
 
 from moorage.reservation import calendar as calendar_module
+from moorage.reservation import step_blocks
+from moorage.reservation.busy import busy
 from moorage.reservation.calendar import Calendar, HostCapacity, Usage
 from moorage.reservation.demand import WHOLE_HOST, Demand
 
@@ -89,3 +91,22 @@ def test_a_host_that_is_read_anew_costs_no_row_of_others(monkeypatch):
     )
     assert changed.slots(ONE, DAYS[0], DAYS[1]).tolist()[:6] == [5, 8, 7, 7, 5, 7]
     assert rows == [3], "one of the first host, none of the second, two of the fifth"
+
+
+def test_how_full_it_is_sums_up_all_rows_once_and_then_what_differs(monkeypatch):
+    """So a view of a quarter costs what its steps do, however many reservations there are."""
+    hosts = [HostCapacity(number, {"VCPU": 8}) for number in range(1, 101)]
+    there = Calendar(hosts, [Usage(number, *DAYS[:2], {"VCPU": 1}) for number in range(1, 101)])
+    rows, total = [], step_blocks.total
+    for module in (step_blocks, calendar_module):
+        monkeypatch.setattr(module, "total", lambda its: rows.append(len(its.row)) or total(its))
+
+    def most(calendar):
+        return [each.used.get("VCPU", 0) for each in busy(calendar, DAYS[0], DAYS[2], DAYS[1] - DAYS[0])]
+
+    assert most(there) == [100, 0]
+    assert max(rows) == 100
+    rows.clear()
+    assert most(there.with_usage([Usage(7, *DAYS[1:3], {"VCPU": 3})])) == [100, 3]
+    assert most(there.replaced(hosts[:2], [Usage(1, *DAYS[:2], {"VCPU": 4})])) == [102, 0]
+    assert rows == [1, 3], "the change; the new row of the first host and what it and the second had"

@@ -59,8 +59,8 @@ def test_an_end_takes_down_in_the_order_of_the_spec():
         "revoke_access",
         "delete_servers",
         "delete_flavor",
-        "drop_inventory",
-        "drop_inventory",
+        "reclaim_inventory",
+        "reclaim_inventory",
         "delete_class",
     ]
 
@@ -120,7 +120,7 @@ def test_an_older_reservation_ends_with_its_group_and_its_aggregate():
         "delete_server_group",
         "delete_flavor",
         "delete_aggregate",
-        "drop_inventory",
+        "reclaim_inventory",
         "delete_class",
     ]
     assert [step.kind.value for step in plan_end([AGGREGATE], SLOTS, SERVICES, "p")] == [

@@ -1,5 +1,6 @@
 import pytest
 
+from tests.wire.reservation.accelerated import Cloud
 from tests.wire.reservation.plane import Plane
 
 
@@ -16,3 +17,11 @@ def reserved(plane) -> Plane:
     """The same, registered."""
     plane.register()
     return plane
+
+
+@pytest.fixture
+def cloud(tmp_path) -> Cloud:
+    """A plane with a registered host that has accelerators."""
+    cloud = Cloud(tmp_path)
+    yield cloud
+    cloud.close()

@@ -24,16 +24,17 @@ class Listener:
 
 
 class Hooks(Listener):
-    """`answers`: {path: (status, headers)}; 204 where there is none. `seen` has (path, body)."""
+    """`answers`: {path: (status, headers)}; 204 where there is none. `seen` has (path, body), `keys` what each came with."""
 
     def __init__(self):
-        self.seen, self.answers = [], {}
+        self.seen, self.keys, self.answers = [], [], {}
         hooks = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 hooks.seen.append((self.path, body))
+                hooks.keys.append(self.headers["Idempotency-Key"])
                 status, headers = hooks.answers.get(self.path, (204, {}))
                 self.send_response(status)
                 for name, value in {"Content-Length": "0", **headers}.items():

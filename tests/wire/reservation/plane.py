@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from moorage.compute import routes as compute_routes
 from moorage.compute.build import BuildDuty
 from moorage.compute.client import ComputeClient
+from moorage.compute.moving import MovingDuty
+from moorage.compute.placing import Placer
 from moorage.compute.service import ComputeService
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
@@ -15,7 +17,7 @@ from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.identity.authenticators import TestTokens
 from moorage.images import routes as image_routes
-from moorage.images.client import ImageWriter
+from moorage.images.client import ImageLookup, ImageWriter
 from moorage.images.directory import ImageDirectory
 from moorage.images.service import ImageService
 from moorage.jobs.duties import DutiesInTurn, Wakeups
@@ -84,8 +86,10 @@ A_YEAR_S = 365 * 86400.0
 
 
 class Plane:
-    def __init__(self, folder, *, now=NOW, settings=None, url=None, up_window_s=A_YEAR_S, rules=None, external=None):
-        """`url` is the reservation service's database; the others are SQLite files.
+    def __init__(
+        self, folder, *, now=NOW, settings=None, url=None, up_window_s=A_YEAR_S, rules=None, external=None, neutron=None
+    ):
+        """`url` is the reservation service's database; the others are SQLite files. `neutron`: a `Neutron`.
 
         Hosts live for `up_window_s` after they were heard of: the days of a test pass in one go.
         """
@@ -95,20 +99,19 @@ class Plane:
         self.hints = InProcessHints(self.wakeups)
         self.folder = folder
         self.settings = settings or ReservationSettings()
-        self.rules, self.external = rules, external
+        self.rules, self.external, self.neutron = rules, external, neutron
         self.apps = {}
         self.engines = []
         self.app = mount(self.apps)
         self.placement = PlacementClient(self.client("placement"))
         self.compute = ComputeClient(self.client("compute"))
         self._serve_placement()
-        builder = self._serve_compute(up_window_s)
+        self._compute_duties = self._serve_compute(up_window_s)
         self.engine = self.database("reservation", url)
         self.service = self.new_service(PlacementClient(self.client("placement"), str(PLACEMENT_VERSION)))
         self.runner = self.service.runner()
         self._mount("reservation", routes, self.service)
-        self._builder = builder
-        self.duties = DutiesInTurn(self.clock, self.wakeups, [self.runner, builder])
+        self.duties = DutiesInTurn(self.clock, self.wakeups, [self.runner, *self._compute_duties])
         self.hosts = []
 
     def new_service(self, placement=None, compute=None, worker=None, accelerators=None) -> ReservationService:
@@ -124,8 +127,14 @@ class Plane:
             rules=self.rules,
             external=self.external,
             worker=worker,
-            accelerators=accelerators,
+            accelerators=accelerators or self.accelerator_service(),
+            images=ImageLookup(self.client("image")),
+            network=None if self.neutron is None else self.neutron.client(self.clock),
         )
+
+    def accelerator_service(self):
+        """Its client, for the other services; None: this cloud has none."""
+        return
 
     def use(self, service) -> ReservationRunner:
         """From now on requests go to this service; its runner."""
@@ -134,7 +143,7 @@ class Plane:
 
     def stop_runner(self):
         """Leases start and end only when a test ticks a runner."""
-        self.duties = DutiesInTurn(self.clock, self.wakeups, [self._builder])
+        self.duties = DutiesInTurn(self.clock, self.wakeups, self._compute_duties)
 
     def add_host(self, name="compute-1", **sizes) -> Host:
         host = Host(self, name, **sizes)
@@ -238,6 +247,24 @@ class Plane:
         self.settle()
         return document["server"]["id"]
 
+    def resize(self, server_id, flavor_id):
+        """To a flavor that everybody has; the server waits to be confirmed then."""
+        self.act(server_id, "resize", {"flavorRef": flavor_id})
+        self.settle()
+
+    def act(self, server_id, action, arguments=None):
+        path = f"/v2.1/servers/{server_id}/action"
+        status, document = self.answer("POST", path, {action: arguments}, service="compute")
+        assert status in (202, 204), document
+
+    def stop_hosts(self):
+        """They do nothing any more, and count as up."""
+        self._stopped, self.hosts = self.hosts, []
+
+    def start_hosts(self):
+        self.hosts = self._stopped
+        self.settle()
+
     def server(self, server_id):
         status, document = self.answer("GET", f"/v2.1/servers/{server_id}", service="compute")
         return document["server"] if status == 200 else None
@@ -258,9 +285,22 @@ class Plane:
         images = ImageDirectory(self.folder / "images", clock=self.clock, ids=self.ids)
         self._mount("image", image_routes, ImageService(images, clock=self.clock, ids=self.ids))
         writer = ImageWriter(self.client("image"))
-        service = ComputeService(engine, self.clock, self.ids, self.hints, image_writer=writer, up_window_s=up_window_s)
+        service = ComputeService(
+            engine,
+            self.clock,
+            self.ids,
+            self.hints,
+            image_writer=writer,
+            up_window_s=up_window_s,
+            profiles=self.accelerator_service(),
+        )
         self._mount("compute", compute_routes, service)
-        return BuildDuty(engine, self.clock, self.ids, self.placement, service.hosts, self.hints, poll_s=None)
+        around = (engine, self.clock, self.ids, self.placement)
+        placer = Placer(engine, self.placement, service.hosts)
+        return [
+            BuildDuty(*around, service.hosts, self.hints, poll_s=None),
+            MovingDuty(*around, placer, self.hints, images=writer, poll_s=None),
+        ]
 
     def _mount(self, name, module, service):
         around = Surroundings(TestTokens(), module.RULES, self.ids)

@@ -1,6 +1,8 @@
 """What a lease asks for before its end (B8): webhooks, mail, images of its servers; and what Blazar's `before_end` says."""
 
 import logging
+import re
+from contextlib import suppress
 from datetime import timedelta
 from email.message import EmailMessage
 
@@ -163,6 +165,8 @@ def test_what_fails_is_tried_again_then_shown_and_the_lease_ends(tmp_path, hooks
     pass_to(plane, "11:10")
     paths = [path for path, _ in hooks.seen]
     assert paths == ["/secret"] * ACTION_TRIES + ["/moved"] * ACTION_TRIES + ["/hook"]
+    assert [len(set(hooks.keys[:ACTION_TRIES])), len(set(hooks.keys))] == [1, 3], "one key for each, however often"
+    assert all(re.fullmatch(rf'"{made["id"]}\.202603011100\.[0-9a-f]{{16}}"', key) for key in hooks.keys)
     assert outcomes(plane, made) == [
         ("webhook", "failed", ACTION_TRIES),
         ("webhook", "failed", ACTION_TRIES),
@@ -234,6 +238,7 @@ def test_what_is_prolonged_is_told_again(tmp_path, hooks):
     assert outcomes(plane, made) == [("webhook", "planned", 0)]
     pass_to(plane, "13:10")
     assert [body["id"][-4:] for _, body in hooks.seen] == ["1100", "1300"]
+    assert len(set(hooks.keys)) == 2
     later = {"end_date": "2026-03-01 16:00", "before_end_actions": [webhook(hooks, "/other")]}
     ask(plane, "PUT", f"/v1/leases/{made['id']}", later)
     plane.ask("PUT", f"/v1/leases/{made['id']}", {"name": "renamed"})
@@ -266,6 +271,36 @@ def test_who_takes_over_does_the_rest_and_nothing_twice(tmp_path, hooks):
     assert outcomes(plane, made) == [("webhook", "done", 1), ("snapshot", "done", 1)]
 
 
+@pytest.mark.parametrize("lost", [Crash("killed"), Unavailable("the answer was lost")])
+def test_an_image_whose_answer_was_lost_is_not_made_again(tmp_path, lost):
+    """By the same worker or by the next. What is done again because the lease was prolonged, is."""
+    plane = plane_with(tmp_path)
+    made = make(plane, SNAPSHOT, reservations=[instance()])
+    plane.boot("a", made["reservations"][0]["flavor_id"])
+    plane.stop_runner()
+    pass_to(plane, "11:00")
+
+    def lose(name):
+        if name == "create_image" and len(images(plane)) == 1:
+            raise lost
+
+    doomed = plane.new_service(*Recorded.both(plane, [], after=lose), worker="doomed").runner()
+    with suppress(Crash):
+        doomed.tick()
+    assert outcomes(plane, made)[0][1] == "trying"
+    plane.settle()  # the host has made it: compute would take a second request
+    plane.clock.advance_to(plane.clock.now() + timedelta(minutes=3))
+    plane.settle()
+    plane.new_service(worker="next").runner().tick()
+    (image,) = images(plane)
+    assert image["before_end"] == f"{made['id']}.202603011100"
+    assert outcomes(plane, made)[0][1] == "done"
+    ask(plane, "PUT", f"/v1/leases/{made['id']}", {"end_date": "2026-03-01 14:00"})
+    pass_to(plane, "13:00")
+    plane.new_service(worker="next").runner().tick()
+    assert sorted(image["before_end"][-4:] for image in images(plane)) == ["1100", "1300"]
+
+
 REFUSED = [
     ({"action": "webhook", "url": "http://169.254.169.254/latest"}, "may not go to http://169.254.169.254"),
     ({"action": "webhook", "url": "ORIGIN.evil.example/"}, "must be like https://host/path"),
@@ -293,6 +328,18 @@ def test_what_may_not_be_is_refused_at_once(tmp_path, hooks, mailbox):
         answer = ask(plane, "POST", "/v1/leases/dry-run", lease(before_end_actions=[action]), status=400)
         assert words in answer["error_message"]
     assert shown(plane, made)["before_end_actions"] == []
+
+
+def test_a_dry_run_tells_what_would_be_done(tmp_path, hooks, mailbox):
+    plane = plane_with(tmp_path, hooks=hooks, mailbox=mailbox)
+    asked = [SNAPSHOT, mail(), webhook(hooks)]
+    body = lease(**WITHIN, before_end_actions=asked, before_end_date="2026-03-01 11:30")
+    said = ask(plane, "POST", "/v1/leases/dry-run", body)["lease"]
+    assert (said["before_end_date"][:16], said["before_end_actions"]) == ("2026-03-01T11:30", asked)
+    path = f"/v1/leases/{make(plane, mail())['id']}/dry-run"
+    assert ask(plane, "POST", path, {"name": "other"})["lease"]["before_end_actions"] == [mail()]
+    assert ask(plane, "POST", path, {"before_end_actions": [SNAPSHOT]})["lease"]["before_end_actions"] == [SNAPSHOT]
+    assert (hooks.seen, mailbox.seen) == ([], [])
 
 
 def test_who_listed_nothing_sends_nothing(plane):

@@ -33,9 +33,9 @@ def of_flavor(flavor_id="gold", amount=1, **more):
     }
 
 
-def add_child(plane, host, name, resource_class, total, trait=None):
+def add_child(plane, host, name, resource_class, total, trait=None, uuid=None):
     root = plane.placement.provider_by_name(host)
-    child = plane.placement.create_provider(f"{host}_{name}", parent_uuid=root.uuid)
+    child = plane.placement.create_provider(f"{host}_{name}", uuid=uuid, parent_uuid=root.uuid)
     plane.placement.ensure_class(resource_class)
     plane.placement.put_inventory(child.uuid, resource_class, Inventory(total, max_unit=total))
     if trait:

@@ -5,78 +5,20 @@ The accelerator service, the host's agent and its (simulated) card are the real 
 
 import pytest
 
-from moorage.accelerator import routes as accelerator_routes
-from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.service import AcceleratorService
-from moorage.agent.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs_duty import JobsDuty
+from moorage.accelerator.client import Wanted
 from moorage.core.errors import Unavailable
-from moorage.identity.authenticators import TestTokens
-from moorage.wire.app import Surroundings, build
-from tests.unit.accelerator.rig import AES, HOST, R1, R2, TYPE_R1, Rig, fpga, new_instance
-from tests.wire.accelerator.conftest import Told
-from tests.wire.reservation.plane import Plane
+from tests.unit.accelerator.rig import AES, HOST, R1, SHA, TYPE_R1, TYPE_R2, fpga, new_instance
+from tests.wire.reservation.accelerated import FPGA
 from tests.wire.reservation.test_any_reservations import change, create, of_any
-from tests.wire.reservation.test_flavor_reservations import add_child
 from tests.wire.reservation.test_host_reservations import START
 
-FPGA = "CUSTOM_ACCELERATOR_FPGA"
+
+def of(amount=1, *, units=2, **more):
+    return of_any(amount, {FPGA: units, "VCPU": 1}, traits={"CUSTOM_R1": "required"}, **more)
 
 
-class Cloud(Plane):
-    """With an accelerator service, and the accelerators of compute-1."""
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        self.hints_to_hosts = Told()
-        engine = self.database("accelerator")
-        service = AcceleratorService(engine, self.clock, self.ids, self.hints_to_hosts)
-        around = Surroundings(TestTokens(), accelerator_routes.RULES, self.ids)
-        self.apps["/accelerator"] = build(accelerator_routes.API, service, around)
-        self.accelerators = AcceleratorClient(self.client("accelerator"))
-        self.add_host(HOST)
-        for region, units in ((R1, 2), (R2, 1)):
-            add_child(self, HOST, region, FPGA, units, trait=f"CUSTOM_{region[-2:]}")
-        self.register(HOST)
-        self.rig = Rig(folder / "host", clock=self.clock)
-        self.rig.agent._reports = self.accelerators
-        self.rig.agent.tick()
-        runner = AcceleratorRunner(self.rig.agent, keep_alive_period_s=10)
-        self._jobs = JobsDuty(
-            host=HOST, number=1, service=self.accelerators, runner=runner, clock=self.clock, poll_period_s=1
-        )
-        self.hints_to_hosts.heard = self.host_works
-
-    def host_works(self):
-        for _ in range(9):
-            self._jobs.tick()
-
-    def new_service(self, placement=None, compute=None, worker=None):
-        return super().new_service(placement, compute, worker, accelerators=_Late(self))
-
-
-class _Late:
-    """The service of reservations is there before the accelerator service."""
-
-    def __init__(self, cloud):
-        self._cloud = cloud
-
-    def __getattr__(self, name):
-        return getattr(self._cloud.accelerators, name)
-
-
-@pytest.fixture
-def cloud(tmp_path):
-    cloud = Cloud(tmp_path)
-    yield cloud
-    cloud.rig.agent.close()
-    for engine in cloud.engines:
-        engine.dispose()
-
-
-def with_function(image, amount=1, *, units=2, **more):
-    traits = {"CUSTOM_R1": "required"}
-    return of_any(amount, {FPGA: units, "VCPU": 1}, traits=traits, bitstream_id=image, **more)
+def with_function(image, amount=1, **more):
+    return of(amount, bitstream_id=image, **more)
 
 
 def until(cloud, hour):
@@ -115,7 +57,7 @@ def test_nobody_is_let_in_before_it_is_loaded(cloud):
     assert (cloud.access(reservation["id"]), cloud.rig.programs()) == (["demo"], [R1])
 
 
-class _AnswerLost:
+class AnswerLost:
     """What was asked for is done; who asked does not learn of it."""
 
     def __init__(self, accelerators):
@@ -138,7 +80,7 @@ class _AnswerLost:
 
 def test_what_was_done_is_not_done_again(cloud):
     """As after a crash between the effect and the journal: the step is repeated, the device is not touched."""
-    cloud.accelerators = lossy = _AnswerLost(cloud.accelerators)
+    cloud.accelerators = lossy = AnswerLost(cloud.accelerators)
     image = cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), end="2026-03-01 11:00")
     cloud.run_for(20)
@@ -158,9 +100,19 @@ def test_a_region_in_use_after_the_end_keeps_no_lease_from_ending(cloud):
     assert (cloud.lease(made["id"])["status"], cloud.rig.carries(R1)) == ("TERMINATED", image)
 
 
-def test_an_image_that_does_not_fit_lets_nobody_in_and_says_why(cloud):
-    image = cloud.rig.image(region_uuid=AES, function_uuid=AES)
+def test_who_has_the_region_next_finds_it_empty(cloud):
+    """Also where that is at the same moment."""
+    image = cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    create(cloud, with_function(image), end="2026-03-01 11:00")
+    after = create(cloud, of(), start="2026-03-01 11:00", end="2026-03-01 12:00")
+    until(cloud, 11)
+    assert (cloud.lease(after["id"])["status"], cloud.rig.carries(R1)) == ("ACTIVE", "")
+
+
+def test_an_image_that_is_gone_at_the_start_lets_nobody_in_and_says_why(cloud):
+    image = cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     made = create(cloud, with_function(image), start=START)
+    cloud.rig.directory_of_images.remove(image, lambda found: None)
     until(cloud, 12)
     assert cloud.lease(made["id"])["status"] == "STARTING"
     until(cloud, 14)
@@ -172,12 +124,11 @@ def test_a_private_image_is_that_of_the_leases_project(cloud):
     made = create(cloud, with_function(mine))
     cloud.run_for(10)
     assert (cloud.lease(made["id"])["status"], cloud.rig.carries(R1)) == ("ACTIVE", mine)
-    cloud.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
-    cloud.run_for(20)
-    theirs = cloud.rig.image("b", region_uuid=TYPE_R1, function_uuid=AES, visibility="private", owner="other")
-    made = create(cloud, with_function(theirs))
-    cloud.run_for(10)
-    assert (cloud.lease(made["id"])["status"], cloud.rig.carries(R1)) == ("STARTING", "")
+    theirs = cloud.rig.image("b", region_uuid=TYPE_R1, function_uuid=SHA, visibility="private", owner="other")
+    for named in ({"bitstream_id": theirs}, {"function_id": SHA}):
+        refused = create(cloud, of(**named), start=START, status=404)["error_message"]
+        assert "no image answers to that" in refused
+        assert theirs not in refused.partition("no image fits")[2].partition(";")[2]
 
 
 def test_a_lease_that_is_deleted_before_its_start_touches_no_region(cloud):
@@ -195,6 +146,10 @@ def test_what_cannot_be_meant_is_refused(cloud):
     assert f"name in resources what shall carry it: {FPGA}" in refused["error_message"]
     refused = create(cloud, with_function("x"), start=START, status=400)
     assert "Malformed parameter bitstream_id" in refused["error_message"]
+    refused = create(cloud, of(bitstream_id=image, function_id=AES), start=START, status=400)
+    assert "bitstream_id and function_id: a region carries one bitstream" in refused["error_message"]
+    refused = create(cloud, of(function_name="a\nb"), start=START, status=400)
+    assert "Malformed parameter function_name" in refused["error_message"]
 
 
 def test_a_cloud_without_accelerators_says_so(plane):
@@ -204,7 +159,7 @@ def test_a_cloud_without_accelerators_says_so(plane):
 
 def test_a_region_is_nobody_elses(cloud):
     """It carries one bitstream: a part of it is not had, and what others have a part of is not had."""
-    image = cloud.ids.uuid()
+    image = cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     refused = create(cloud, with_function(image, units=1), start=START, status=409)
     assert f"1 instance of 1 VCPU, 1 {FPGA} (all that a provider has) cannot be had" in refused["error_message"]
     create(cloud, of_any(1, {FPGA: 1}, traits={"CUSTOM_R1": "required"}), start=START, end="2026-03-01 13:00")
@@ -216,9 +171,84 @@ def test_a_region_is_nobody_elses(cloud):
 
 
 def test_before_the_start_another_can_be_named(cloud):
-    made = create(cloud, with_function(cloud.ids.uuid()), start=START)
-    image = cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    made = create(cloud, with_function(cloud.rig.image(region_uuid=TYPE_R1, function_uuid=SHA)), start=START)
+    image = cloud.rig.image("b", region_uuid=TYPE_R1, function_uuid=AES)
     (shown,) = change(cloud, made, bitstream_id=image)["lease"]["reservations"]
     assert shown["bitstream_id"] == image
     until(cloud, 12)
     assert cloud.rig.carries(R1) == image
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"function_id": AES},
+        {"function_id": AES.replace("-", "")},
+        {"function_id": f"CUSTOM_FPGA_INTEL_FUNCTION_{AES.replace('-', '_').upper()}"},
+        {"function_name": "aes"},
+    ],
+)
+def test_a_bitstream_is_named_by_its_function(cloud, named):
+    """As device profiles name it; loaded, looked at again for a server, and taken away like one named by its image."""
+    image = cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES, function_name="aes")
+    cloud.rig.image("b", region_uuid=TYPE_R1, function_uuid=SHA)
+    made = create(cloud, of(**named), end="2026-03-01 11:00")
+    (reservation,) = made["reservations"]
+    ((way, name),) = named.items()
+    assert (reservation[way], reservation["bitstream_id"]) == (name, "")
+    cloud.run_for(10)
+    assert (cloud.lease(made["id"])["status"], cloud.rig.carries(R1)) == ("ACTIVE", image)
+    assert cloud.extra_specs(reservation["id"])[f"accel:{way}"] == name
+    server_id = cloud.boot("s", reservation["id"])
+    assert (cloud.server(server_id)["status"], len(cloud.held(server_id))) == ("ACTIVE", 2)
+    until(cloud, 11)
+    assert (cloud.lease(made["id"])["status"], cloud.rig.carries(R1)) == ("TERMINATED", "")
+    assert cloud.rig.programs() == [R1, R1]
+
+
+def test_a_function_that_nobody_has_is_not_found(cloud):
+    cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES, function_name="aes")
+    for named in ({"function_id": SHA}, {"function_name": "sha"}, {"bitstream_id": cloud.ids.uuid()}):
+        refused = create(cloud, of(**named), start=START, status=404)["error_message"]
+        assert refused.startswith(f"{next(iter(named))}: no image fits ")
+    small = f"CUSTOM_FPGA_INTEL_REGION_{TYPE_R2.replace('-', '_').upper()}"
+    only_there = {"resources": {FPGA: 1}, "traits": {small: "required"}, "function_id": AES}
+    refused = create(cloud, of_any(1, **only_there), start=START, status=404)["error_message"]
+    assert f"of type {TYPE_R2}" in refused
+
+
+def test_a_function_in_two_images_names_both(cloud):
+    """Also one that comes between the request and the start."""
+    first = cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    made = create(cloud, of(function_id=AES), start=START)
+    second = cloud.rig.image("b", region_uuid=TYPE_R1, function_uuid=AES)
+    refused = create(cloud, of(function_id=AES), start="2026-03-01 13:00", status=400)["error_message"]
+    assert f"{min(first, second)} (" in refused
+    assert f"{max(first, second)} (" in refused
+    until(cloud, 12)
+    assert (cloud.lease(made["id"])["status"], cloud.rig.programs()) == ("STARTING", [])
+    cloud.rig.directory_of_images.remove(second, lambda found: None)
+    cloud.run_for(120)
+    assert (cloud.lease(made["id"])["status"], cloud.rig.carries(R1)) == ("ACTIVE", first)
+
+
+def test_before_the_start_it_can_be_named_in_another_way(cloud):
+    image = cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    made = create(cloud, with_function(image), start=START)
+    (shown,) = change(cloud, made, function_id=AES)["lease"]["reservations"]
+    assert (shown["bitstream_id"], shown["function_id"]) == ("", AES)
+    change(cloud, made, function_id=SHA, status=404)
+    until(cloud, 12)
+    assert cloud.rig.carries(R1) == image
+
+
+def test_what_others_put_there_is_not_taken_away(cloud):
+    """An operator has programmed the region during the lease."""
+    cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    create(cloud, of(function_id=AES), end="2026-03-01 11:00")
+    cloud.run_for(10)
+    other = cloud.rig.image("b", region_uuid=TYPE_R1, function_uuid=SHA)
+    (part,) = [part for part in cloud.accelerators.deployables() if part.name == f"{HOST}_{R1}"]
+    cloud.accelerators.program(part.uuid, Wanted(other), "demo")
+    until(cloud, 11)
+    assert cloud.rig.carries(R1) == other

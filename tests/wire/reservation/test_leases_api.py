@@ -131,11 +131,6 @@ def test_missing_parameters_are_named(reserved, body, message):
     ("change", "status", "message"),
     [
         ({"resource_type": "x:y"}, 400, "The x:y resource type is not supported"),
-        (
-            {"resource_type": "virtual:floatingip"},
-            501,
-            "virtual:floatingip reservations are not built yet; this service reserves virtual:instance, flavor:instance, physical:host, resource:any",
-        ),
         ({"amount": 0}, 400, "amount must be >= 1"),
         ({"amount": "3"}, 400, "Malformed parameter amount: '3' is not of type 'integer'"),
         ({"vcpus": ""}, 400, "Malformed parameter vcpus: '' is not of type 'integer'"),
@@ -243,12 +238,6 @@ def test_readers_make_no_leases(reserved):
     reader = {"user": "r", "roles": ("reader",)}
     reserved.ask("GET", "/v1/leases", **reader)
     assert refused(reserved, lease(), **reader) == (403, "Policy doesn't allow blazar:leases:post to be performed")
-
-
-def test_floating_ips_are_honestly_not_there(reserved):
-    status, message = refused(reserved, None, "GET", "/v1/floatingips")
-    assert status == 501
-    assert "not built yet" in message
 
 
 def test_versions_are_open(plane):

@@ -41,6 +41,20 @@ def test_the_longest_lease(tmp_path):
     ask(plane, "POST", "/v1/leases/dry-run", lease(instance(), **DAY), status=400)
 
 
+def test_a_series_is_held_against_limits_as_a_whole(tmp_path):
+    """So is its dry run, whose leases are written nowhere; both name the first that is too much."""
+    plane = plane_with(tmp_path, rules=Rules(limits=Limits(hours={"VCPU": 40})))
+    before = everything(plane)
+    series = {"every_days": 7, "count": 3}
+    body = lease(instance(2), start="2026-03-05 10:00", end="2026-03-05 18:00") | series
+    dry, wet = (ask(plane, "POST", f"/v1/leases/series{tail}", body, status=403) for tail in ("/dry-run", ""))
+    assert dry == wet
+    assert dry["error_message"].startswith("Of 3 that which begins 2026-03-19 10:00: Over the limits of the project")
+    assert "would make 48" in dry["error_message"]
+    assert everything(plane)["leases"] == before["leases"]
+    ask(plane, "POST", "/v1/leases/series/dry-run", body | {"count": 2})
+
+
 def test_limits_at_one_time(tmp_path):
     plane = plane_with(tmp_path, rules=Rules(limits=Limits(now={"VCPU": 4})))
     made = make(plane, 3)

@@ -180,6 +180,7 @@ def test_a_dry_run_tells_what_would_be_picked_and_writes_nothing(busy):
         "start_date": "2026-03-02T10:00:00.000000",
         "end_date": "2026-03-02T12:00:00.000000",
         "before_end_date": "2026-03-02T11:00:00.000000",
+        "before_end_actions": [],
         "reservations": [{"resource_type": "virtual:instance", "slots": 2, "hosts": 1}],
     }
     operator = ask(busy, "POST", "/v1/leases/dry-run", body, roles=("admin",))["lease"]

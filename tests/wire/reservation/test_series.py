@@ -40,6 +40,32 @@ def test_all_of_a_series_or_none(reserved):
     assert everything(reserved)["computehost_allocations"] == before["computehost_allocations"]
 
 
+def test_a_dry_run_of_a_series_tells_what_each_would_get_and_writes_nothing(reserved):
+    book(reserved, 6, "12 00:00", "13 00:00", **OTHER)
+    before = everything(reserved)
+    body = series(2, before_end_date="2026-03-05 17:30", before_end_actions=[{"action": "snapshot"}])
+    said = ask(reserved, "POST", "/v1/leases/series/dry-run", body, roles=("admin",))["leases"]
+    chosen = {"resource_type": "virtual:instance", "slots": 2, "hosts": 1, "on": {"compute-1": 2}}
+    assert said == [
+        {
+            "name": f"lease {number + 1}/3",
+            "start_date": f"2026-03-{day}T10:00:00.000000",
+            "end_date": f"2026-03-{day}T18:00:00.000000",
+            "before_end_date": f"2026-03-{day}T17:30:00.000000",
+            "before_end_actions": [{"action": "snapshot"}],
+            "reservations": [chosen],
+        }
+        for number, day in enumerate(("05", "12", "19"))
+    ]
+    assert "on" not in ask(reserved, "POST", "/v1/leases/series/dry-run", body)["leases"][0]["reservations"][0]
+    mail = series(1, before_end_actions=[{"action": "email", "to": "a@example.com"}])
+    refused = [(series(3), 409), (mail, 400)]
+    dry = [ask(reserved, "POST", "/v1/leases/series/dry-run", body, status=status) for body, status in refused]
+    assert dry[0]["error_message"].startswith("Of 3 that which begins 2026-03-12 10:00: Not enough hosts available")
+    assert everything(reserved) == before
+    assert dry == [ask(reserved, "POST", "/v1/leases/series", body, status=status) for body, status in refused]
+
+
 def test_a_series_that_fails_outside_leaves_nothing(reserved):
     made = []
 

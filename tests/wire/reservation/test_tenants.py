@@ -14,6 +14,7 @@ import pytest
 
 from moorage.reservation.routes import API
 from moorage.wire.microversion import Version
+from tests.wire.reservation.neutron import NETWORK, Neutron
 from tests.wire.reservation.plane import Plane, instance, lease
 
 DEMO, ELSE = "demo-project", "other-project"
@@ -51,7 +52,7 @@ class World:
     """A host with a secret, and a project with a lease and a hold."""
 
     def __init__(self, directory):
-        self.plane = Plane(directory)
+        self.plane = Plane(directory, neutron=Neutron())
         self.plane.stop_runner()
         self.plane.add_host("secret-host", vcpus=64)
         self.plane.register("secret-host", secret_key="secret-value")
@@ -102,6 +103,16 @@ def fixed(form, body=None):
 
 def a_new_lease(form, body=None):
     return lambda world: Ask(form.format(lease=world.new_lease()), body)
+
+
+def an_address_to_register(world):
+    address = f"192.0.2.{2 + next(number)}"
+    return Ask("/v1/floatingips", {"floating_network_id": NETWORK, "floating_ip_address": address})
+
+
+def an_address(world):
+    ask = an_address_to_register(world)
+    return Ask(f"/v1/floatingips/{world('admin', 'POST', ask.path, ask.body, status=201)['floatingip']['id']}")
 
 
 def a_new_hold(world):
@@ -191,6 +202,9 @@ ROWS: dict[tuple[str, str, Version], list[tuple[Callable[[World], Ask], dict[str
     ("POST", "/v1/leases/series", NEXT): [
         (fixed("/v1/leases/series", {**LEASE, "every_days": 7, "count": 2}), answers(201, WRITERS))
     ],
+    ("POST", "/v1/leases/series/dry-run", NEXT): [
+        (fixed("/v1/leases/series/dry-run", {**LEASE, "every_days": 7, "count": 2}), answers(200, WRITERS))
+    ],
     ("POST", "/v1/maintenance", NEXT): [(a_maintenance("/v1/maintenance"), answers(201, ADMIN))],
     ("POST", "/v1/maintenance/dry-run", NEXT): [(a_maintenance("/v1/maintenance/dry-run"), answers(200, ADMIN))],
     ("GET", "/v1/limits", NEXT): [(fixed("/v1/limits"), answers(200, READERS))],
@@ -209,10 +223,10 @@ ROWS: dict[tuple[str, str, Version], list[tuple[Callable[[World], Ask], dict[str
     ("PUT", "/v1/os-hosts/{host_id}", FIRST): [(fixed("/v1/os-hosts/1", {"rack": "9"}), OPERATORS)],
     ("DELETE", "/v1/os-hosts/{host_id}", FIRST): [(a_new_host, answers(204, ADMIN))],
     ("GET", "/v1/os-hosts/{host_id}/allocation", FIRST): [(fixed("/v1/os-hosts/1/allocation"), OPERATORS)],
-    ("GET", "/v1/floatingips", FIRST): [(fixed("/v1/floatingips"), answers(501, READERS))],
-    ("POST", "/v1/floatingips", FIRST): [(fixed("/v1/floatingips", {}), answers(501, ADMIN))],
-    ("GET", "/v1/floatingips/{floatingip_id}", FIRST): [(fixed("/v1/floatingips/1"), answers(501, READERS))],
-    ("DELETE", "/v1/floatingips/{floatingip_id}", FIRST): [(fixed("/v1/floatingips/1"), answers(501, ADMIN))],
+    ("GET", "/v1/floatingips", FIRST): [(fixed("/v1/floatingips"), answers(200, READERS))],
+    ("POST", "/v1/floatingips", FIRST): [(an_address_to_register, answers(201, ADMIN))],
+    ("GET", "/v1/floatingips/{floatingip_id}", FIRST): [(an_address, answers(200, READERS))],
+    ("DELETE", "/v1/floatingips/{floatingip_id}", FIRST): [(an_address, answers(204, ADMIN))],
 }
 
 #: What only the project itself and administrators may read, and what only administrators may.

@@ -6,6 +6,7 @@ from moorage.reservation.handlers.leases import shown
 from moorage.reservation.schemas import lease as lease_schema
 from moorage.reservation.schemas import offer as schema
 from moorage.reservation.schemas.common import word
+from moorage.reservation.schemas.series import decode as decode_series
 from moorage.reservation.service import ReservationService
 from moorage.wire.call import Call, Reply
 
@@ -46,8 +47,14 @@ def create_lease(call: Call[ReservationService]) -> Reply:
 
 
 def rehearse_create(call: Call[ReservationService]) -> Reply:
-    draft, plan = call.service.offers.rehearse_create(call.caller, lease_schema.decode_create(call.json))
-    return Reply(200, {"lease": schema.encode_draft(draft, plan, _names(call))})
+    (planned,) = call.service.offers.rehearse_create(call.caller, [lease_schema.decode_create(call.json)])
+    return Reply(200, {"lease": schema.encode_draft(*planned, _names(call))})
+
+
+def rehearse_series(call: Call[ReservationService]) -> Reply:
+    planned = call.service.offers.rehearse_create(call.caller, decode_series(call.json, call.service.now()))
+    names = _names(call)
+    return Reply(200, {"leases": [schema.encode_draft(*each, names) for each in planned]})
 
 
 def rehearse_update(call: Call[ReservationService], lease_id: str) -> Reply:

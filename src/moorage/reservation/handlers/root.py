@@ -1,6 +1,5 @@
 from typing import Any
 
-from moorage.core.errors import NotBuilt
 from moorage.reservation.service import ReservationService
 from moorage.wire.call import Call, Reply
 from moorage.wire.microversion import Version, VersionRange
@@ -16,10 +15,6 @@ def versions(call: Call[ReservationService]) -> Reply:
 
 def version(call: Call[ReservationService]) -> Reply:
     return Reply(200, {"version": _version(call)})
-
-
-def floating_ips(call: Call[ReservationService], **_params: str) -> Reply:
-    raise NotBuilt("Reservations of floating IPs are not built yet; this service reserves virtual:instance")
 
 
 def _version(call: Call[ReservationService]) -> dict[str, Any]:

@@ -30,7 +30,8 @@ class ResourceType(Protocol):
     name: str
     has_flavor: bool  #: servers are launched with a flavor of the reservation's id
 
-    def wanted(self, request: Request) -> Wanted: ...
+    def wanted(self, request: Request) -> Wanted | None:
+        """None where it is not hosts that it is of."""
 
     def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
         """The request as an update would have it. Raises `Invalid` or `Conflict`."""
@@ -50,13 +51,16 @@ class ResourceType(Protocol):
         """Let the project in: after the hosts of all reservations of the lease."""
 
     def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
-        """Before the project is let in: what accelerators are to carry."""
+        """Before a server comes there: what accelerators are to carry."""
+
+    def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        """Their hosts failed, the slots are elsewhere: no server comes there any more. Nothing here may wait for them."""
 
     def plan_change(self, reservation: Reservation, request: Request) -> list[Step]:
         """Before the start: what was created, as `request` would have it."""
 
-    def plan_snapshot(self, reservation: Reservation) -> Step:
-        """Find its servers, to save each."""
+    def plan_snapshot(self, reservation: Reservation) -> Step | None:
+        """Find its servers, to save each. None where it can have none."""
 
     def plan_end(self, reservation: Reservation, slots: Slots, services: Services, project_id: str) -> list[Step]: ...
 

@@ -77,6 +77,9 @@ class PhysicalHost:
     def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
         return []
 
+    def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        return []
+
     def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
         return []
 

@@ -44,10 +44,14 @@ class ServerSlots:
     def flavor(self, request: Request) -> PrivateFlavor:
         raise NotImplementedError
 
+    def own_flavor(self, reservation: Reservation, request: Request) -> PrivateFlavor:
+        """With what keeps its servers to what is the reservation's, where its class is not enough for that."""
+        return self.flavor(request)
+
     def plan_create(self, reservation: Reservation) -> list[Step]:
         return [
             Step(StepKind.ENSURE_CLASS, reservation.id),
-            Step(StepKind.ENSURE_FLAVOR, reservation.id, flavor=self.flavor(reservation.request)),
+            Step(StepKind.ENSURE_FLAVOR, reservation.id, flavor=self.own_flavor(reservation, reservation.request)),
         ]
 
     def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
@@ -82,6 +86,9 @@ class ServerSlots:
     def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
         return []
 
+    def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        return []
+
     def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
         return []
 
@@ -91,7 +98,7 @@ class ServerSlots:
             return []
         return [
             Step(StepKind.DELETE_FLAVOR, reservation.id),
-            Step(StepKind.ENSURE_FLAVOR, reservation.id, flavor=self.flavor(request)),
+            Step(StepKind.ENSURE_FLAVOR, reservation.id, flavor=self.own_flavor(reservation, request)),
         ]
 
     def plan_snapshot(self, reservation: Reservation) -> Step:
@@ -109,7 +116,7 @@ class ServerSlots:
         if reservation.aggregate_id is not None:
             steps.append(Step(StepKind.DELETE_AGGREGATE, reservation.id, aggregate_id=reservation.aggregate_id))
         if reservation.has_inventory:
-            steps += [Step(StepKind.DROP_INVENTORY, reservation.id, host=host) for host in sorted(slots)]
+            steps += [Step(StepKind.RECLAIM_INVENTORY, reservation.id, host=host) for host in sorted(slots)]
             steps.append(Step(StepKind.DELETE_CLASS, reservation.id))
         return steps
 

@@ -125,6 +125,11 @@ def _decode_actions(given: Iterable[Mapping[str, str]]) -> tuple[EndAction, ...]
     return tuple(actions)
 
 
+def encode_action(action: EndAction) -> dict[str, str]:
+    """As it was asked for."""
+    return {"action": action.kind} | ({_TARGETS[action.kind]: action.target} if action.kind in _TARGETS else {})
+
+
 def encode(lease: Lease) -> dict[str, Any]:
     return {
         "id": lease.id,
@@ -147,13 +152,7 @@ def encode_ours(lease: Lease, done: Sequence[Done]) -> dict[str, Any]:
     """From microversion 1.1 on: with what is asked for before the end, and what became of it."""
     encoded = encode(lease)
     encoded["before_end_actions"] = [
-        {
-            "action": each.action.kind,
-            **({_TARGETS[each.action.kind]: each.action.target} if each.action.kind in _TARGETS else {}),
-            "status": each.status,
-            "attempts": each.attempts,
-            "error": each.error,
-        }
+        {**encode_action(each.action), "status": each.status, "attempts": each.attempts, "error": each.error}
         for each in done
     ]
     event = lease.event(EventType.BEFORE_END)

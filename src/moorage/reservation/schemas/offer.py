@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from moorage.reservation import pick
-from moorage.reservation.drafts import Change, Draft
+from moorage.reservation.drafts import Addresses, Change, Draft
 from moorage.reservation.hold_store import Hold
 from moorage.reservation.model import EventType
 from moorage.reservation.offers import Found, Prolongation, Wanted
@@ -123,8 +123,14 @@ def encode_draft(draft: Draft, plan: pick.Plan, names: Mapping[int, str] | None)
         "name": made.name,
         **_period(made.start_date, made.end_date),
         "before_end_date": encode_date(before_end),
+        "before_end_actions": [lease.encode_action(each) for each in made.before_end_actions],
         "reservations": [
-            {"resource_type": each.resource_type, **_chosen(plan.get(each.id, {}), names)} for each in made.reservations
+            {
+                "resource_type": each.resource_type,
+                **_addresses(draft.addresses, each.id),
+                **_chosen(plan.get(each.id, {}), names),
+            }
+            for each in made.reservations
         ],
     }
 
@@ -134,18 +140,26 @@ def encode_change(change: Change, plan: pick.Plan, names: Mapping[int, str] | No
     decision = change.decision
     found = []
     for each in change.planned:
-        before, after = change.held.get(each.id, {}), plan[each.id]
+        before, after = change.held.get(each.id, {}), plan.get(each.id, {})
         chosen = _chosen(after, names)
         chosen["added"] = _chosen(_more(before, after), names)
         chosen["removed"] = _chosen(_more(after, before), names)
-        found.append({"id": each.id, "resource_type": each.resource_type, **chosen})
+        found.append(
+            {"id": each.id, "resource_type": each.resource_type, **_addresses(change.addresses, each.id), **chosen}
+        )
     return {
         "id": change.lease.id,
         "name": decision.name,
         **_period(decision.start_date, decision.end_date),
         "before_end_date": encode_date(decision.before_end),
+        "before_end_actions": [lease.encode_action(each) for each in decision.before_end_actions],
         "reservations": found,
     }
+
+
+def _addresses(addresses: Addresses, reservation_id: str) -> dict[str, Any]:
+    """Of a reservation of floating IPs; it has no slots anywhere."""
+    return {"floating_ips": list(addresses[reservation_id])} if reservation_id in addresses else {}
 
 
 def _more(before: pick.Placing, after: pick.Placing) -> dict[int, list[Mapping[str, int]]]:

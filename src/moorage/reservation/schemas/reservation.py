@@ -1,27 +1,31 @@
 """Reservations on the wire: what all types share, and each type's own keys."""
 
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 import orjson
 
-from moorage.core.errors import Invalid, NotBuilt
-from moorage.reservation.model import TYPES_NOT_BUILT, Reservation
+from moorage.core.errors import Invalid
+from moorage.reservation.model import Reservation
 from moorage.reservation.requests import (
     BEFORE_END,
     FLAVOR_INSTANCE,
     PHYSICAL_HOST,
     RESOURCE_ANY,
+    VIRTUAL_FLOATING_IP,
     VIRTUAL_INSTANCE,
     AnyRequest,
     FlavorRequest,
     FlavorWish,
+    FloatingIpRequest,
     HostRequest,
     InstanceRequest,
     ReservationChange,
     Size,
     Wish,
 )
+from moorage.reservation.resource_types.floating_ip import check_amount
 from moorage.reservation.resource_types.physical_host import check_range
 from moorage.reservation.schemas.common import encode_time, word
 from moorage.wire.body import Schema
@@ -74,6 +78,8 @@ _HOST_CREATE = Schema(
 )
 
 _IMAGE = "^([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12})?$"
+#: A UUID in any spelling, or the function's trait.
+_FUNCTION = "^[A-Za-z0-9_-]{0,255}$"
 _NAMES = {"pattern": "^[A-Z0-9_]{1,240}$"}
 
 _ANY = {
@@ -96,10 +102,28 @@ _ANY = {
     "hypervisor_properties": _HOST["hypervisor_properties"],
     "resource_properties": _HOST["resource_properties"],
     "bitstream_id": {"type": "string", "pattern": _IMAGE},
+    "function_id": {"type": "string", "pattern": _FUNCTION},
+    "function_name": {"type": "string", "maxLength": 255, "pattern": "^[^\\x00-\\x1f\\x7f]*$"},
 }
 
 _ANY_CREATE = Schema(
     {"type": "object", "required": ["resources", "amount"], "properties": _ANY, "additionalProperties": False}
+)
+
+_FLOATING_IP = {
+    "resource_type": {"type": "string"},
+    "network_id": {"type": "string", "minLength": 1, "maxLength": 255},
+    "amount": {"type": ["integer", "string"], "minimum": 1, "maximum": 10_000},  # numbers as text, as the peer
+    "required_floatingips": {"type": "array", "items": {"type": "string"}, "maxItems": 1000},
+}
+
+_FLOATING_IP_CREATE = Schema(
+    {
+        "type": "object",
+        "required": ["network_id", "amount"],
+        "properties": _FLOATING_IP,
+        "additionalProperties": False,
+    }
 )
 
 #: Types that the peer has not.
@@ -122,6 +146,7 @@ DESCRIPTION = "By `resource_type`, ? marking what may be left out. " + "; ".join
         (FLAVOR_INSTANCE, _FLAVOR_CREATE),
         (PHYSICAL_HOST, _HOST_CREATE),
         (RESOURCE_ANY, _ANY_CREATE),
+        (VIRTUAL_FLOATING_IP, _FLOATING_IP_CREATE),
     )
 )
 
@@ -129,7 +154,7 @@ _UPDATE = Schema(
     {
         "type": "object",
         "required": ["id"],
-        "properties": {"id": {"type": "string"}, **_INSTANCE, **_FLAVOR, **_HOST, **_ANY},
+        "properties": {"id": {"type": "string"}, **_FLOATING_IP, **_INSTANCE, **_FLAVOR, **_HOST, **_ANY},
         "additionalProperties": False,
     }
 )
@@ -143,8 +168,6 @@ def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> Wish:
     kind = body.get("resource_type")
     if kind is None:
         raise Invalid("Missing parameter resource_type")
-    if kind in TYPES_NOT_BUILT:
-        raise NotBuilt(f"{kind} reservations are not built yet; this service reserves {', '.join(_WISHES)}")
     if kind not in _WISHES:
         raise Invalid(f"The {kind} resource type is not supported")
     if peers_only and kind in _OURS:
@@ -176,6 +199,10 @@ def decode_change(body: Mapping[str, Any]) -> ReservationChange:
         resources=_amounts(body) if "resources" in body else None,
         traits=body.get("traits"),
         bitstream_id=body.get("bitstream_id"),
+        function_id=body.get("function_id"),
+        function_name=body.get("function_name"),
+        network_id=body.get("network_id"),
+        required_floatingips=_addresses(body) if "required_floatingips" in body else None,
     )
 
 
@@ -253,7 +280,27 @@ def _any_wish(body: Mapping[str, Any]) -> AnyRequest:
         body.get("hypervisor_properties") or "",
         body.get("resource_properties") or "",
         body.get("bitstream_id", ""),
+        body.get("function_id", ""),
+        body.get("function_name", ""),
     )
+
+
+def _floating_ip_wish(body: Mapping[str, Any]) -> FloatingIpRequest:
+    _FLOATING_IP_CREATE.check(body, word)
+    amount = _count(body, "amount")
+    if amount < 1:
+        raise Invalid("amount must be >= 1")
+    request = FloatingIpRequest(body["network_id"], amount, _addresses(body))
+    check_amount(request)
+    return request
+
+
+def _addresses(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """As they are registered: an address can be written in several ways."""
+    try:
+        return tuple(dict.fromkeys(str(ip_address(text)) for text in body.get("required_floatingips", ())))
+    except ValueError as error:
+        raise Invalid(f"Malformed parameter required_floatingips: {error}") from None
 
 
 def _amounts(body: Mapping[str, Any]) -> dict[str, int]:
@@ -285,11 +332,19 @@ def _shown(reservation: Reservation) -> dict[str, Any]:
             "min": request.least,
             "max": request.most,
         }
+    if isinstance(request, FloatingIpRequest):
+        return {
+            "network_id": request.network_id,
+            "amount": request.amount,
+            "required_floatingips": list(request.required),
+        }
     if isinstance(request, AnyRequest):
         return {
             "resources": request.resources,
             "traits": request.traits,
             "bitstream_id": request.bitstream_id,
+            "function_id": request.function_id,
+            "function_name": request.function_name,
             "amount": request.amount,
             "affinity": request.affinity,
             "hypervisor_properties": request.hypervisor_properties,
@@ -337,4 +392,5 @@ _WISHES: Mapping[str, Callable[[Mapping[str, Any]], Wish]] = {
     FLAVOR_INSTANCE: _flavor_wish,
     PHYSICAL_HOST: _host_wish,
     RESOURCE_ANY: _any_wish,
+    VIRTUAL_FLOATING_IP: _floating_ip_wish,
 }

@@ -1,0 +1,109 @@
+"""Servers that are between two flavors, or two hosts, when their lease ends: the end hangs on nobody."""
+
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.errors import RemoteError
+from tests.wire.reservation.plane import instance
+from tests.wire.reservation.test_lifecycle import ENDS, LATER, STARTS, create, traces
+from tests.wire.reservation.wrapped import Wrapped
+
+
+@pytest.fixture
+def two(reserved):
+    """compute-1 for reservations, compute-2 for everybody, and a flavor that everybody has."""
+    reserved.add_host("compute-2")
+    reserved.compute.create_flavor("plain", "plain", 1, 512, 10, public=True)
+    return reserved
+
+
+def minutes(plane, number):
+    """Pass, and hosts work after each."""
+    for _ in range(number):
+        plane.run_until(plane.clock.now() + timedelta(minutes=1))
+
+
+def end(plane, made):
+    plane.run_until(ENDS)
+    minutes(plane, 2)
+    assert plane.lease(made["id"])["status"] == "TERMINATED"
+
+
+def why(plane, made):
+    """What the lease's timeline tells of an end that goes on."""
+    found = plane.ask("GET", f"/v1/leases/{made['id']}/timeline", version="1.1")["timeline"]
+    return next(each["error"] for each in found if each["event_type"] == "end_lease")
+
+
+def confirmed(plane, server):
+    rows = plane.ask("GET", f"/v2.1/servers/{server}/os-instance-actions", service="compute")["instanceActions"]
+    return [row["user_id"] for row in rows if row["action"] == "confirmResize"]
+
+
+def test_a_server_that_left_by_a_resize_stays_where_it_is(two):
+    """The resize, which nobody has confirmed or reverted, holds the slot that it came from."""
+    made, reservation = create(two, instance(1), **LATER)
+    two.run_until(STARTS)
+    server = two.boot("s", reservation["id"])
+    two.resize(server, "plain")
+    assert two.server(server)["status"] == "VERIFY_RESIZE"
+    end(two, made)
+    shown = two.server(server)
+    assert (shown["status"], shown["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", "compute-2")
+    assert confirmed(two, server) == ["admin"]
+    assert traces(two, reservation) == []
+
+
+def test_a_server_that_came_by_a_resize_is_one_of_the_lease(two):
+    made, reservation = create(two, instance(1), **LATER)
+    two.run_until(STARTS)
+    server = two.boot("s", "plain")
+    two.compute.add_flavor_access(reservation["id"], "service")  # of whom `ask` is
+    two.resize(server, reservation["id"])
+    assert two.server(server)["OS-EXT-SRV-ATTR:host"] == "compute-1"
+    end(two, made)
+    assert two.server(server) is None
+    assert traces(two, reservation) == []
+
+
+@pytest.mark.parametrize("outcome", ["there", "back"])
+def test_who_is_on_the_way_when_servers_are_looked_for_is_waited_for(two, outcome):
+    """To another flavor, or back from it: either way its flavor is not the lease's when the others are deleted."""
+    made, reservation = create(two, instance(1), **LATER)
+    two.run_until(STARTS)
+    server = two.boot("s", reservation["id"])
+    two.resize(server, "plain")
+    two.stop_hosts()
+    if outcome == "back":
+        two.act(server, "revertResize")
+    else:
+        two.act(server, "confirmResize")
+    two.run_until(ENDS + timedelta(minutes=1))
+    assert two.lease(made["id"])["status"] == "TERMINATING"
+    assert "1 of CUSTOM_RESERVATION_" in why(two, made)
+    two.start_hosts()
+    minutes(two, 3)
+    assert two.lease(made["id"])["status"] == "TERMINATED"
+    assert (two.server(server) is None) == (outcome == "back")
+    assert traces(two, reservation) == []
+
+
+def test_the_timeline_tells_why_it_cannot_be_confirmed(two):
+    made, reservation = create(two, instance(1), **LATER)
+    two.run_until(STARTS)
+    server = two.boot("s", reservation["id"])
+    two.resize(server, "plain")
+    two.stop_runner()
+    refusing = Wrapped(two, {"confirm_resize": RemoteError("it is locked", status=409)}, times=1).service.runner()
+    two.clock.advance_to(ENDS)
+    refusing.tick()
+    assert (
+        f"server {server} has left by a resize that nobody confirmed; it cannot be confirmed now: it is locked"
+        in why(two, made)
+    )
+    for _ in range(2):
+        two.clock.advance_to(refusing.tick())
+        two.settle()
+    refusing.tick()
+    assert two.lease(made["id"])["status"] == "TERMINATED"
