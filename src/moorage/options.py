@@ -91,6 +91,7 @@ class EndpointOptions:
     accelerator: str = option("", "As identity.")
     reservation: str = option("", "As identity.")
     image: str = option("", "As identity; the URL of a Glance here makes the plane use it.")
+    network: str = option("", "URL of a Neutron, without /v2.0. Empty: floating IPs cannot be reserved.")
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,11 @@ class SchedulerOptions:
         "",
         "Filters of other packages that a host must pass too, comma separated: names of entry points in the group "
         "moorage.scheduler.filters. See the guide.",
+    )
+    weighers: str = option(
+        "",
+        "Weighers of other packages that count too, comma separated: names of entry points in the group "
+        "moorage.scheduler.weighers. weight_multipliers may name them. See the guide.",
     )
     limit_tenants_to_placement_aggregate: bool = option(
         False, "Servers of a project go into the aggregates that name it as filter_tenant_id, where there are some."
@@ -311,8 +317,8 @@ class AcceleratorOptions:
     names: str = option(
         "spec",
         "What this host's devices are called in Placement: CUSTOM_ACCELERATOR_<TYPE>, or as Cyborg does (FPGA, PGPU, VGPU, "
-        "CUSTOM_QAT), for device profiles of a real Nova, which asks by those; Moorage's own compute asks by the former. With it "
-        "traits have both forms.",
+        "CUSTOM_QAT), for device profiles of a real Nova, which asks by those; Moorage's own compute asks by the former: it, or "
+        "agent, does not start with it. Traits have both forms then.",
         choices=("spec", "cyborg"),
     )
     pci_devices: str = option(

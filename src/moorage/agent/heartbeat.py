@@ -23,6 +23,8 @@ class HeartbeatDuty:
     have changed.
     """
 
+    shows_life = True
+
     def __init__(
         self,
         host: str,

@@ -165,7 +165,9 @@ class ComputeClient(HostJobsClient):
         swap_mb: int = 0,
         public: bool = False,
     ) -> None:
-        """One of this id that is there already is taken for ours, made before a crash."""
+        """One of this id that is there already is taken for ours, made before a crash, or by a try that nobody answered:
+        so it is tried again. That a try is carried out later than it was given up then makes nothing that is not wanted.
+        """
         flavor = {
             "id": flavor_id,
             "name": name,
@@ -177,7 +179,7 @@ class ComputeClient(HostJobsClient):
             **({"swap": swap_mb} if swap_mb else {}),
         }
         try:
-            self._http.request("POST", "/v2.1/flavors", json={"flavor": flavor}, version=_FLAVORS)
+            self._http.request("POST", "/v2.1/flavors", json={"flavor": flavor}, version=_FLAVORS, repeatable=True)
         except RemoteError as error:
             if error.status != 409 or not self.has_flavor(flavor_id):
                 raise
@@ -229,30 +231,37 @@ class ComputeClient(HostJobsClient):
         rows = self._rows("/v2.1/servers/detail", "servers", {"all_tenants": "true"})
         return {row["id"]: _server_state(row) for row in rows}
 
+    def server(self, server_id: str) -> Server | None:
+        """None where there is no such server."""
+        row = self._server_row(server_id, _WITH_FLAVOR_ID)
+        return None if row is None else _server(row)
+
     def server_state(self, server_id: str) -> ServerState | None:
         """None also where there is no such server."""
-        answer = self._http.answer("GET", f"/v2.1/servers/{_quoted(server_id)}", version=_EVERYWHERE, accept=(404,))
-        return None if answer.status == 404 else _server_state(decode(answer)["server"])
+        row = self._server_row(server_id)
+        return None if row is None else _server_state(row)
 
     def server_owner(self, server_id: str) -> tuple[str, str] | None:
         """(project, user); None where there is no such server."""
-        path = f"/v2.1/servers/{_quoted(server_id)}"
-        answer = self._http.answer("GET", path, version=_EVERYWHERE, accept=(404,))
-        if answer.status == 404:
-            return None
-        server = decode(answer)["server"]
-        return server["tenant_id"], server["user_id"]
+        row = self._server_row(server_id)
+        return None if row is None else (row["tenant_id"], row["user_id"])
 
     def server_name(self, server_id: str) -> str | None:
         """None where there is no such server."""
-        path = f"/v2.1/servers/{_quoted(server_id)}"
-        answer = self._http.answer("GET", path, version=_EVERYWHERE, accept=(404,))
-        return None if answer.status == 404 else str(decode(answer)["server"]["name"])
+        row = self._server_row(server_id)
+        return None if row is None else str(row["name"])
 
-    def migrations(self) -> list[Migration]:
-        """Migrations are consumers while they last; a compute service that does not migrate has none."""
+    def _server_row(self, server_id: str, version: str = _EVERYWHERE) -> Mapping[str, Any] | None:
+        answer = self._http.answer("GET", f"/v2.1/servers/{_quoted(server_id)}", version=version, accept=(404,))
+        return None if answer.status == 404 else decode(answer)["server"]
+
+    def migrations(self, wanted: Mapping[str, str] | None = None) -> list[Migration]:
+        """Migrations are consumers while they last; a compute service that does not migrate has none.
+
+        `wanted`: what the API can narrow the list to, as ``status``.
+        """
         try:
-            return [_migration(row) for row in self._rows("/v2.1/os-migrations", "migrations")]
+            return [_migration(row) for row in self._rows("/v2.1/os-migrations", "migrations", wanted)]
         except NotFound:
             return []
 
@@ -266,6 +275,13 @@ class ComputeClient(HostJobsClient):
         """Of its disk; answered before it is made. Raises `RemoteError` when something else is being done to it."""
         body = {"createImage": {"name": name, "metadata": dict(metadata)}}
         self._http.request("POST", f"/v2.1/servers/{_quoted(server_id)}/action", json=body)
+
+    def confirm_resize(self, server_id: str) -> None:
+        """What is left of it on its old host goes, behind the answer.
+
+        Raises `RemoteError`, 400 or 409, where there is nothing to confirm, or not now.
+        """
+        self._http.request("POST", f"/v2.1/servers/{_quoted(server_id)}/action", json={"confirmResize": None})
 
     def delete_server(self, server_id: str) -> None:
         """Answered before it is gone: ask again until it is not found."""

@@ -136,7 +136,7 @@ class DeadHostsDuty:
             return self._go_on(connection, move, server, reason)
         if move.kind is MoveKind.LIVE and step.name == "take-over":
             reason += " Evacuate it, or reboot it hard when that host is back."
-            return self._moves.arrived_dead(connection, move, server, reason)
+            return self._moves.arrived_broken(connection, move, server, reason)
         if step.name in moves.HOMEWARD and server.vm_state is VmState.RESIZED:
             reason += " Evacuate it; if that host comes back before, it goes on."
             self._moves.back_on_a_dead_host(connection, move, server, reason)

@@ -93,24 +93,46 @@ class MoveProgress:
             if error is not None:
                 move = replace(move, details={**move.details, "error": move.details.get("error") or error})
             return [self.begin(connection, move, server, following.name, apart=apart)]
-        if error is not None:
-            fault = Fault(500, error, f"move {move.id}, {step.name}", now)
-            store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
-            move_store.update_move(connection, move.id, now, status="error", step=None)
-        return []
+        return [] if error is None else self._stops(connection, move, server, step, error)
+
+    def _stops(self, connection: Connection, move: Move, server: Server, step: Step, error: str) -> list[str]:
+        """Nothing leads on from this failure: the server is in ERROR, there where it is. What else there is of it is left to
+        its deletion, but for what has nothing any more to go back to. Answers whom to hint at.
+        """
+        if step.name == "take-over":
+            return self.arrived_broken(connection, move, server, error)
+        now, move = self._clock.now(), replace(move, status="error")
+        move_store.update_move(connection, move.id, now, status=move.status, step=None)
+        hinted = []
+        if step.name in ("go-back", "return"):
+            self._is_back(connection, move, server)
+        if step.name == "go-back":
+            hinted.append(self.begin(connection, move, server, "settle", apart=True))
+        fault = Fault(500, error, f"move {move.id}, {step.name}", now)
+        store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
+        return hinted
 
     def abandon(self, connection: Connection, move: Move, server: Server) -> list[str]:
         """An administrator has reset the server's state: the move ends, and leaves that state as it is.
 
         What waits to be confirmed is confirmed, for nothing says any more that it could be reverted. What goes on goes
-        back, where there is a way (`moves.BACK`). Answers whom to hint at.
+        back, where there is a way (`moves.BACK`). What has stopped is undone where the server is at home, and confirmed
+        where it is not. Answers whom to hint at.
         """
         if move.status == "finished":
             return [self.begin(connection, move, server, "clean", apart=True)]
-        if moves.is_undecided(move):
-            details = {**move.details, "abandoned": True}
-            move_store.update_move(connection, move.id, self._clock.now(), details=details)
-        return []
+        if not moves.is_undecided(move):
+            return []
+        details = {**move.details, "abandoned": True}
+        if moves.has_stopped(move) and moves.is_in_place(move):
+            details.pop("transit_image_id", None)  # perhaps all that there is of its disk: that image stays
+        move = replace(move, details=details)
+        move_store.update_move(connection, move.id, self._clock.now(), details=details)
+        if not moves.has_stopped(move):
+            return []
+        if server.placed != move.old_placed:
+            return [self.begin(connection, move, server, "clean", apart=True)]
+        return [self.begin(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
 
     def cut_short(self, connection: Connection, move: Move, server: Server) -> list[str]:
         """Its old host is down, and the server is to be evacuated: the move goes back without that host, and the
@@ -180,8 +202,8 @@ class MoveProgress:
             details = {**move.details, "abandoned": True}
         return [kept, self.begin(connection, replace(move, details=details), server, step.without or "give-back")]
 
-    def arrived_dead(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
-        """It was handed over to a host that died then: it is there if anywhere. Answers whom to hint at."""
+    def arrived_broken(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
+        """It was handed over to a host that died then, or failed: it is there if anywhere. Answers whom to hint at."""
         hinted = self._arrived(connection, move, server, VmState.ERROR, {})
         fault = Fault(500, reason, f"move {move.id}, {move.step}", self._clock.now())
         store.update_server(connection, server.id, self._clock.now(), fault=fault)

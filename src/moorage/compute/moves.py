@@ -286,15 +286,21 @@ def is_undecided(move: Move) -> bool:
     return move.step not in _DECIDED
 
 
+def has_stopped(move: Move) -> bool:
+    """Whether a step of it failed from which nothing leads on; its server was left in ERROR."""
+    return (move.status, move.step) == ("error", None)
+
+
 def is_abandoned(move: Move) -> bool:
     return bool(move.details.get("abandoned"))
 
 
 def is_left_elsewhere(move: Move, server_host: str | None) -> bool:
     """Whether something of an undecided move may be on a host on which its server is not."""
-    if move.step is None or is_in_place(move):
+    if is_in_place(move) or move.dest_host is None:
         return move.status == "finished"
-    return bool({move.dest_host, move.source_host} - {server_host, None, ""}) and move.dest_host is not None
+    # Also where a step failed from which nothing leads on: what it left behind nobody has seen to.
+    return bool({move.dest_host, move.source_host} - {server_host, None, ""})
 
 
 def arrival(move: Move) -> VmState | None:

@@ -4,12 +4,13 @@ It serves all servers of a batch that ask for the same. What others claim meanwh
 a claim comes.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from moorage.compute.scheduling_store import Situation
 from moorage.placement.client import Candidate, Candidates, Summary
 from moorage.scheduler.hosts import HostView
+from moorage.scheduler.options import SchedulerOptions
 from moorage.scheduler.select import Contest
 from moorage.scheduler.weighers import Facts, Task, carries, is_accelerator
 
@@ -24,7 +25,7 @@ class Offers:
         situation: Situation,
         task: Task,
         functions: frozenset[str],
-        multipliers: Mapping[str, float],
+        options: SchedulerOptions,
     ) -> None:
         self._candidates = candidates
         self._summaries = summaries
@@ -36,8 +37,10 @@ class Offers:
         self._carriers = frozenset(one.root_provider_uuid for one in summaries.values() if self._carries(one))
         #: {root: host}, as far as they were looked at
         self.views: dict[str, HostView | None] = {}
+        #: {root: its tree}, where weighers of other packages may ask for it
+        self._trees = _trees(summaries) if options.weighers else {}
         roots = [candidates.root(at) for at in range(len(candidates))]
-        self.contest = Contest(roots, self._facts, task, multipliers, situation.multipliers)
+        self.contest = Contest(roots, self._facts, task, options.multipliers, situation.multipliers, options.weighers)
 
     def __len__(self) -> int:
         """Candidates."""
@@ -87,6 +90,7 @@ class Offers:
         self.contest.changed(candidate.root_uuid)
 
     def _facts(self, root: str) -> Facts:
+        tree = self._trees.get(root, {})
         return Facts(
             free_memory_mb=self._free(root, "MEMORY_MB"),
             free_processors=self._free(root, "VCPU") + self._free(root, "PCPU"),
@@ -95,7 +99,16 @@ class Offers:
             has_function=root in self._carriers,
             jobs=self._situation.open_jobs.get(root, 0),
             failed_builds=self._situation.failed_builds.get(root, 0),
+            free=self._free_in(tree),
+            traits=frozenset(trait for one in tree.values() for trait in one.traits),
         )
+
+    def _free_in(self, tree: Mapping[str, Summary]) -> dict[str, float]:
+        free: Counter[str] = Counter()
+        for uuid, summary in tree.items():
+            for name, room in summary.resources.items():
+                free[name] += room.capacity - room.used - self._taken[uuid, name]
+        return dict(free)
 
     def _free(self, root: str, name: str) -> float:
         summary = self._summaries.get(root)
@@ -109,6 +122,14 @@ class Offers:
 
     def _uses_carrier(self, at: int) -> bool:
         return any(self._carries(self._summaries[uuid]) for uuid in self._candidates[at].allocations)
+
+
+def _trees(summaries: Mapping[str, Summary]) -> dict[str, dict[str, Summary]]:
+    """{root: {provider: of it}}"""
+    trees: dict[str, dict[str, Summary]] = defaultdict(dict)
+    for uuid, summary in summaries.items():
+        trees[summary.root_provider_uuid][uuid] = summary
+    return trees
 
 
 def _free_devices(summaries: Mapping[str, Summary]) -> Counter[str]:

@@ -11,7 +11,7 @@ from moorage.compute.model import DEFAULT_ZONE
 from moorage.compute.tables import aggregate_hosts, aggregates, build_failures, hosts, jobs
 from moorage.scheduler.hosts import HostView
 from moorage.scheduler.prefilters import ZONE_KEY, AggregateView
-from moorage.scheduler.weighers import multipliers_in
+from moorage.scheduler.weighers import WEIGHERS, multipliers_in
 
 #: A row for each aggregate that a host is in, one for a host in none; what of a host decides whether it will do.
 _BY_ROOTS = (
@@ -120,17 +120,19 @@ def aggregate_views(connection: Connection) -> list[AggregateView]:
     return [AggregateView(row.uuid, row.metadata, row.name) for row in connection.execute(_AGGREGATES)]
 
 
-def situation(connection: Connection) -> Situation:
+def situation(connection: Connection, weighers: Collection[str] = WEIGHERS) -> Situation:
+    """`weighers`: whose multipliers count."""
     return Situation(
         {row.provider_uuid: row.number for row in connection.execute(_OPEN_JOBS)},
         {row.provider_uuid: row.number for row in connection.execute(_FAILURES)},
-        _multipliers(connection),
+        _multipliers(connection, weighers),
     )
 
 
-def _multipliers(connection: Connection) -> dict[str, dict[str, float]]:
+def _multipliers(connection: Connection, weighers: Collection[str]) -> dict[str, dict[str, float]]:
     """Where a host is in several such aggregates the least number holds, as in Nova."""
-    special = {row.id: found for row in connection.execute(_AGGREGATES) if (found := multipliers_in(row.metadata))}
+    rows = connection.execute(_AGGREGATES)
+    special = {row.id: found for row in rows if (found := multipliers_in(row.metadata, weighers))}
     if not special:
         return {}
     by_root: dict[str, dict[str, float]] = {}

@@ -27,7 +27,7 @@ from moorage.scheduler.filters import UNKNOWN_HOST, rejects
 from moorage.scheduler.hosts import HostView, Wanted
 from moorage.scheduler.options import SchedulerOptions
 from moorage.scheduler.reasons import Count, Reasons
-from moorage.scheduler.weighers import prefers_room
+from moorage.scheduler.weighers import WEIGHERS, prefers_room
 
 #: Claims of one round before candidates are fetched anew, and how many rounds there are.
 CLAIMS_PER_ROUND = 8
@@ -118,7 +118,8 @@ class Searcher:
         """None when others were quicker all the time."""
         rejected: dict[str, tuple[str, str]] = {}
         situation = self._situation()
-        has_room = prefers_room(self._options.multipliers, situation.multipliers.values())
+        is_usual = not self._options.weighers
+        has_room = is_usual and prefers_room(self._options.multipliers, situation.multipliers.values())
         for limit in self._limits(asked, shared.servers, few=has_room):
             sample = f"{asked.wanted.server_id}/{number}" if has_room else None
             offers = self._offers(asked, situation, limit, sample)
@@ -143,13 +144,13 @@ class Searcher:
 
     def _situation(self) -> Situation:
         with read(self._engine) as connection:
-            return scheduling_store.situation(connection)
+            return scheduling_store.situation(connection, {*WEIGHERS, *self._options.weighers})
 
     def _offers(self, asked: Asked, situation: Situation, limit: int | None, sample: str | None) -> Offers:
         query = asked.query if limit is None else [*asked.query, ("limit", str(limit))]
         candidates, summaries = self._placement.candidates(query, sample=sample)
         functions = asked.wanted.functions
-        return Offers(candidates, summaries, situation, asked.task, functions, self._options.multipliers)
+        return Offers(candidates, summaries, situation, asked.task, functions, self._options)
 
     def _picks_of(
         self, offers: Offers, asked: Asked, servers: int, rejected: dict[str, tuple[str, str]]

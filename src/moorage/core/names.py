@@ -60,6 +60,15 @@ def reservation_class(reservation_id: str) -> str:
     return custom(f"reservation_{reservation_id}")
 
 
+def reservation_trait(reservation_id: str) -> str:
+    """Of the regions of FPGAs that carry what one reservation wants. Traits and classes are named apart.
+
+    >>> reservation_trait("4d17d41a-830d-47b2-91c7-4f9fc0ae611e")
+    'CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E'
+    """
+    return reservation_class(reservation_id)
+
+
 def is_reservation_class(name: str) -> bool:
     return name.startswith("CUSTOM_RESERVATION_")
 

@@ -11,6 +11,7 @@ from moorage.wire.client import ServiceClient
 __all__ = ["ImageLookup", "ImageRecord", "ImageWriter"]
 
 _CONTAINER_FORMAT = "bare"
+_MADE_OR_BEING_MADE = "in:queued,saving,uploading,importing,active"
 _PATCH = "application/openstack-images-v2.1-json-patch"
 
 
@@ -26,6 +27,10 @@ class ImageLookup:
 
     def is_shared_with(self, image_id: str, project_id: str) -> bool:
         return self._images.is_shared_with(image_id, project_id)
+
+    def is_there(self, properties: Mapping[str, str]) -> bool:
+        """Whether an image carries all of `properties`, made or being made."""
+        return bool(self._images.find(properties, status=_MADE_OR_BEING_MADE))
 
 
 class ImageWriter:

@@ -18,8 +18,9 @@ class GlanceImages:
         self._http = http
         self._page_size = page_size
 
-    def find(self, properties: Mapping[str, str]) -> list[ImageRecord]:
-        asked = [("status", "active"), ("visibility", "all"), ("sort", "created_at:asc")]
+    def find(self, properties: Mapping[str, str], *, status: str = "active") -> list[ImageRecord]:
+        """`status`: one, or ``in:`` several."""
+        asked = [("status", status), ("visibility", "all"), ("sort", "created_at:asc")]
         asked.append(("limit", str(self._page_size)))
         rows = self._http.rows("/v2/images", "images", [*asked, *properties.items()], more="next")
         return [record_of(row) for row in rows]

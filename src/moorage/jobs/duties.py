@@ -5,9 +5,10 @@ duty runs under a `VirtualClock`, where thirty days pass in the time the work it
 """
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -24,8 +25,8 @@ LONGEST_WAIT_S = 60.0
 
 
 class Duty(Protocol):
-    """May have `listens_to`, queues of jobs whose hints wake it, and `rest_s`, the least time between two rounds:
-    what wakes it meanwhile is done in one.
+    """May have `listens_to`, queues of jobs whose hints wake it, `rest_s`, the least time between two rounds: what wakes
+    it meanwhile is done in one, and `shows_life`: others look for what it says, so it comes first when the clock jumps.
     """
 
     name: str
@@ -42,7 +43,28 @@ class Round:
     duty: str
     succeeded: bool
     due: datetime | None
+    began: float  #: as `time.perf_counter` says
     took_s: float
+
+
+class Rounds:
+    """When each duty began the last round that it ended: for who must know that they have looked since."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Condition()
+        self._began: dict[str, float] = {}
+
+    def ended(self, done: Round) -> None:
+        with self._ended:
+            self._began[done.duty] = done.began
+            self._ended.notify_all()
+
+    def wait_for(self, duties: Collection[str], since: float, timeout_s: float) -> bool:
+        """Until each of them has ended a round that it began after `since`. False: not within `timeout_s`."""
+        with self._ended:
+            return self._ended.wait_for(
+                lambda: all(self._began.get(duty, -math.inf) > since for duty in duties), timeout_s
+            )
 
 
 class Wakeups:
@@ -178,6 +200,10 @@ def listens_to(duty: Duty) -> tuple[str, ...]:
     return queues
 
 
+def shows_life(duty: Duty) -> bool:
+    return bool(getattr(duty, "shows_life", False))
+
+
 def rest_s(duty: Duty) -> float:
     seconds: float = getattr(duty, "rest_s", 0.0)
     return seconds
@@ -190,4 +216,4 @@ def tick(duty: Duty, clock: Clock) -> Round:
     except Exception:  # the top of a thread: a duty must survive one bad round
         log.exception("duty failed; it is tried again", extra={"duty": duty.name})
         due, succeeded = clock.now() + PAUSE_AFTER_FAILURE, False
-    return Round(duty.name, succeeded, due, time.perf_counter() - began)
+    return Round(duty.name, succeeded, due, began, time.perf_counter() - began)

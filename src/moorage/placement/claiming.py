@@ -23,6 +23,8 @@ class Wish:
     #: Compared with the consumer's generation (None: a new one) where `check_generation`, from 1.28 on.
     generation: int | None = None
     check_generation: bool = True
+    #: The consumer's id, where the request names it: ids never come back, while generations begin again.
+    incarnation: int | None = None
 
     @property
     def is_of_new_consumer(self) -> bool:
@@ -58,6 +60,11 @@ def release(draft: Draft, consumer_uuid: str) -> None:
 
 
 def _check_generation(wish: Wish, held: Held | None) -> None:
+    if wish.incarnation is not None and (held is None or held.consumer.id != wish.incarnation):
+        raise ConcurrentUpdate(
+            f"consumer {wish.consumer_uuid} is not any more the one that the request names, of the same uuid",
+            code=CONCURRENT_UPDATE,
+        )
     if not wish.check_generation:
         return
     actual = None if held is None else held.consumer.generation

@@ -42,6 +42,8 @@ UNKNOWN_TYPE = "unknown"
 _WITHOUT_TYPES = "1.37"
 #: Our own (`moorage.placement.sampling`).
 _SAMPLE = "x-moorage-sample"
+#: Our own: which consumer an answer is about, and which ones a request is about (`moorage.placement.handlers.allocations`).
+_INCARNATION, _INCARNATIONS = "x-moorage-consumer", "x-moorage-consumers"
 #: Somebody else changed a provider between our read and our write: read again, at most so often in all.
 _MAX_TRIES = 5
 
@@ -239,6 +241,7 @@ class PlacementClient:
             type=document["consumer_type"],
             allocations={uuid: dict(entry["resources"]) for uuid, entry in document["allocations"].items()},
             written_at=parsedate_to_datetime(answer.headers["last-modified"]),
+            incarnation=answer.headers.get(_INCARNATION),
         )
 
     def consumers_of(self, project_id: str) -> int:
@@ -255,7 +258,7 @@ class PlacementClient:
         }
 
     def hold(self, holder: Holder) -> None:
-        """Let it hold what it says from now on, nothing included, if it is still of its generation.
+        """Let it hold what it says from now on, nothing included, if it is still of its generation and its incarnation.
 
         Raises `ConcurrentUpdate` where it is not.
         """
@@ -269,7 +272,9 @@ class PlacementClient:
         # A consumer without a type can keep none only below 1.38.
         version = VERSION if kind else _WITHOUT_TYPES
         try:
-            self._http.request("PUT", f"/allocations/{holder.uuid}", json=body | kind, version=version)
+            self._http.request(
+                "PUT", f"/allocations/{holder.uuid}", json=body | kind, version=version, headers=_only(holder)
+            )
         except RemoteError as error:
             raise _refusal(error) from error
 
@@ -320,15 +325,15 @@ class PlacementClient:
                 **common,
             },
         }
-        self._send("POST", "/allocations", body)
+        self._send("POST", "/allocations", body, _only(giving, taking))
 
     def release(self, consumer: str) -> None:
         """Give back all it holds; nothing is fine.
 
         Not by DELETE, which does not say what is given back: one that comes late, after its sender has given it up and
-        claimed anew, would take that claim away. This one names the generation of what it saw. (A consumer that held
-        nothing begins again at the first generation: a late request of the same one would still be taken.) Raises
-        `ConcurrentUpdate` where others were quicker.
+        claimed anew, would take that claim away. This one names the generation of what it saw; and as a consumer that held
+        nothing begins again at the first, where Placement tells that, also which incarnation. Raises `ConcurrentUpdate`
+        where others were quicker.
         """
 
         def attempt() -> None:
@@ -370,9 +375,9 @@ class PlacementClient:
         except RemoteError as error:
             raise _refusal(error) from error
 
-    def _send(self, method: str, path: str, body: object = None) -> Any:
+    def _send(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:
         try:
-            return self._http.request(method, path, json=body, version=self._version)
+            return self._http.request(method, path, json=body, version=self._version, headers=headers)
         except RemoteError as error:
             raise _refusal(error) from error
 
@@ -401,6 +406,12 @@ def _refusal(error: RemoteError) -> MoorageError:
         return error
     kind = ConcurrentUpdate if error.error_code == CONCURRENT_UPDATE else Conflict
     return kind(error.message, code=error.error_code, **error.fields)
+
+
+def _only(*holders: Holder | None) -> dict[str, str]:
+    """The header of a request that is about these consumers, and none that come after them."""
+    named = [f"{one.uuid}={one.incarnation}" for one in holders if one is not None and one.incarnation is not None]
+    return {_INCARNATIONS: ",".join(named)} if named else {}
 
 
 def _claim(candidate: Candidate, project_id: str, user_id: str) -> dict[str, object]:

@@ -45,6 +45,8 @@ class Holder:
     type: str
     allocations: Mapping[str, Resources]  # {provider uuid: {class: amount}}
     written_at: datetime  #: when the newest of them was written
+    #: Which of the consumers that have had this uuid; None where Placement is not ours and does not tell.
+    incarnation: str | None = None
 
 
 def provider_of(document: Mapping[str, Any]) -> Provider:

@@ -2,8 +2,11 @@
 
 import pytest
 
-from moorage.core.errors import Conflict, NotFound, RemoteError
-from tests.wire.compute.conftest import Host
+from moorage.compute.client import ComputeClient
+from moorage.core.errors import Conflict, NotFound, RemoteError, Unavailable
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import InProcessTransport
+from tests.wire.compute.conftest import BASE, Host, Token
 
 FLAVOR = ("f1", "reservation:f1", 2, 1024, 5)
 
@@ -112,6 +115,34 @@ def test_a_reservations_flavor_from_making_to_deletion(plane, host):
     for _ in range(2):
         client.delete_flavor("f1")
     assert plane.admin("GET", "/v2.1/flavors/f1")[0] == 404
+
+
+class Late:
+    """A transport whose first write nobody answers; it is carried out when `comes` is called."""
+
+    def __init__(self, inner):
+        self.base_url = inner.base_url
+        self._inner = inner
+        self._late = None
+
+    def send(self, *request):
+        if request[0] != "GET" and self._late is None:
+            self._late = request
+            raise Unavailable("nobody answers")
+        return self._inner.send(*request)
+
+    def comes(self):
+        return self._inner.send(*self._late)
+
+
+def test_a_flavor_whose_making_nobody_answered_is_made_again(plane):
+    """Its id says that it is ours: so a reservation is not given up for it, and what comes late finds it there."""
+    late = Late(InProcessTransport(plane.app, BASE + "/compute"))
+    credentials = Token("nova:service", "admin,service")
+    client = ComputeClient(ServiceClient(late, service_type="compute", credentials=credentials, clock=plane.clock))
+    client.create_flavor(*FLAVOR)
+    assert plane.agent.has_flavor("f1")
+    assert late.comes().status == 409
 
 
 def test_a_flavor_whose_name_is_taken_by_another_is_refused(plane):

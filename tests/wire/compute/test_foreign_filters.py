@@ -1,4 +1,4 @@
-"""Filters of other packages: found by entry points, asked after ours; those that fail leave the host out and say so."""
+"""Filters and weighers of other packages: found by entry points, asked beside ours; those that fail say so in the log."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from moorage.compute.placing import Placer
 from moorage.config import Config
 from moorage.core.errors import StartError
 from moorage.options import SchedulerOptions
-from moorage.wiring.services import _scheduler
+from moorage.wiring.scheduler import scheduler_options
 from tests.wire.compute.conftest import IMAGE, Host
 from tests.wire.compute.test_scheduling import aggregate, host_of, message_of
 
@@ -29,9 +29,19 @@ def broken(host, wanted):
 def of_nova(host, wanted):
     return True
 
+def fewest(facts, task):
+    return -facts.free["DISK_GB"] if "CUSTOM_QUIET" not in facts.traits else -1e9
+
+def no_number(facts, task):
+    return "much"
+
+def fails(facts, task):
+    return facts.no_such_field
+
 number = 7
 """
 ENTRIES = "".join(f"{name} = outside_filters:{name}\n" for name in ("quiet", "for_gold", "broken", "of_nova", "number"))
+WEIGHERS = "".join(f"{name} = outside_filters:{name}\n" for name in ("fewest", "no_number", "fails", "number"))
 
 
 @pytest.fixture
@@ -42,23 +52,26 @@ def package(tmp_path, monkeypatch):
     about.mkdir(parents=True)
     (site / "outside_filters.py").write_text(PACKAGE)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-filters\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[moorage.scheduler.filters]\n{ENTRIES}absent = outside_filters:absent\n")
+    (about / "entry_points.txt").write_text(
+        f"[moorage.scheduler.filters]\n{ENTRIES}absent = outside_filters:absent\n"
+        f"[moorage.scheduler.weighers]\n{WEIGHERS}ram = outside_filters:fewest\nabsent = outside_filters:absent\n"
+    )
     monkeypatch.syspath_prepend(site)
 
 
-def options(filters):
-    return _scheduler(Config(scheduler=SchedulerOptions(filters=filters), source=Path("moorage.conf")))
+def options(**chosen):
+    return scheduler_options(Config(scheduler=SchedulerOptions(**chosen), source=Path("moorage.conf")))
 
 
 @pytest.fixture
 def with_filters(plane, host, package):
-    """A function that switches filters on in `plane`, of two hosts, and gives these."""
+    """A function that switches filters on in `plane`, or what else is chosen, of two hosts, and gives these."""
     other = Host(plane, "compute-2")
     other.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
     plane.flavor("small")
 
-    def switch_on(filters):
-        chosen = options(filters)
+    def switch_on(filters="", **more):
+        chosen = options(filters=filters, **more)
         plane.builder = plane.new_builder(options=chosen)
         plane.service.explanations._placer = Placer(plane.engine, plane.placement, plane.service.hosts, chosen)
         return [host, other]
@@ -134,5 +147,69 @@ def test_one_that_fails_leaves_the_host_out_and_says_so(plane, with_filters, cap
 )
 def test_one_that_is_none_ends_the_start(package, name, why):
     with pytest.raises(StartError, match=r"moorage\.conf: \[scheduler\] filters ") as error:
-        options(f"quiet,{name}")
+        options(filters=f"quiet,{name}")
     assert why in str(error.value)
+
+
+def placed(plane, hosts, count=3):
+    ids = [plane.boot("small", f"vm-{number}") for number in range(count)]
+    plane.settle(*hosts)
+    return {host_of(plane, one) for one in ids}
+
+
+def test_a_weigher_of_another_package_says_which_host_is_the_better_one(plane, with_filters):
+    """It knows what is free in the tree, and its traits; its factor is an option, and of an aggregate's hosts another."""
+    hosts = with_filters(weighers="fewest", weight_multipliers="fewest=100")
+    hosts[1].offer(VCPU=16, MEMORY_MB=32768, DISK_GB=400)
+    assert placed(plane, hosts) == {"compute-2"}
+    with_filters(weighers="fewest", weight_multipliers="fewest=-100")
+    assert placed(plane, hosts) == {"compute-1"}
+    aggregate(plane, "turned", *hosts, fewest_weight_multiplier="100")
+    assert placed(plane, hosts) == {"compute-2"}
+    plane.placement.ensure_trait("CUSTOM_QUIET")
+    provider = plane.placement.provider_by_name("compute-2")
+    plane.placement.set_traits(provider.uuid, provider.generation, ["CUSTOM_QUIET"])
+    assert placed(plane, hosts) == {"compute-1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("fails", "a weigher failed"), ("no_number", "a weigher answers no number")]
+)
+def test_a_weigher_that_fails_leaves_the_choice_to_the_others(plane, with_filters, caplog, name, said):
+    hosts = with_filters(weighers=f"{name},fewest", weight_multipliers=f"{name}=1000,fewest=100")
+    hosts[1].offer(VCPU=16, MEMORY_MB=32768, DISK_GB=400)
+    assert placed(plane, hosts) == {"compute-2"}
+    assert {record.getMessage() for record in caplog.records if getattr(record, "weigher", "") == name} == {said}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "why"),
+    [
+        (
+            {"weighers": "fewst"},
+            "weighers has fewst; installed packages have absent, fails, fewest, no_number, number, ram",
+        ),
+        ({"weighers": "absent"}, "weighers has absent, which cannot be loaded: outside_filters:absent: "),
+        ({"weighers": "number"}, "weighers has number, which is no function: outside_filters:number"),
+        ({"weighers": "ram"}, "weighers has ram, the name of a weigher of Moorage's own"),
+        ({"weight_multipliers": "fewest=2"}, "weight_multipliers has 'fewest=2'; write ram=-1.0; weighers are ram, "),
+    ],
+)
+def test_a_weigher_that_is_none_ends_the_start(package, chosen, why):
+    with pytest.raises(StartError, match=r"moorage\.conf: \[scheduler\] ") as error:
+        options(**chosen)
+    assert why in str(error.value)
+
+
+def test_with_a_weigher_of_another_package_more_than_a_sample_is_compared(plane, with_filters, monkeypatch):
+    """Nobody knows what it is drawn to: the best of a few need not be nearly the best of all."""
+    asked = []
+    candidates = plane.placement.candidates
+    monkeypatch.setattr(
+        plane.placement,
+        "candidates",
+        lambda query, **more: asked.append((dict(query)["limit"], more)) or candidates(query, **more),
+    )
+    placed(plane, with_filters(weighers="fewest"), 1)
+    placed(plane, with_filters(), 1)
+    assert [(limit, more["sample"] is None) for limit, more in asked] == [("1000", True), ("50", False)]

@@ -287,6 +287,22 @@ def test_deleted_while_it_waits_nothing_stays_anywhere(cloud, server_id):
     assert images(cloud) == []
 
 
+@pytest.mark.parametrize(("where", "call"), [("source", "start"), ("target", "destroy")])
+def test_after_a_way_back_that_failed_a_deletion_leaves_nothing_anywhere(cloud, server_id, where, call):
+    """Where it is then is where its devices are: it was on its way home, or had not left."""
+    cloud.admin_do(server_id, "migrate")
+    getattr(cloud, where).script.fail(call, "out of luck")
+    cloud.do(server_id, "revertResize")
+    assert cloud.status(server_id) == ("ERROR", None, getattr(cloud, where).name)
+    assert cloud.migrations()[0][1] == "error"
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    assert cloud.show(server_id) is None
+    for each in cloud.hosts.values():
+        assert (each.servers, each.plugged, cloud.used(each.name)) == ({}, {}, {})
+    assert images(cloud) == []
+
+
 # --------------------------------------------------------------------------------- live migration
 
 
@@ -327,3 +343,16 @@ def test_a_live_migration_that_fails_leaves_it_running_where_it_is(cloud, call):
     assert [host.servers for host in cloud.hosts.values() if host.name != source] == [{}]
     assert list(cloud.held(server_id)) == [source]
     assert sum(bool(cloud.used(name)) for name in cloud.hosts) == 1
+
+
+def test_one_that_was_handed_over_and_not_taken_is_where_it_was_handed_over_to(cloud):
+    server_id = cloud.boot("small")
+    source = cloud.status(server_id)[2]
+    target = TWO if source == ONE else ONE
+    cloud.hosts[target].script.fail("take-over", "out of luck")
+    cloud.admin_do(server_id, "os-migrateLive", {"host": target, "block_migration": "auto"})
+    assert cloud.status(server_id) == ("ERROR", None, target)
+    assert (cloud.used(source), list(cloud.held(server_id))) == ({}, [target])
+    cloud.send("DELETE", f"/v2.1/servers/{server_id}")
+    cloud.settle()
+    assert [(host.servers, cloud.used(host.name)) for host in cloud.hosts.values()] == [({}, {})] * 2

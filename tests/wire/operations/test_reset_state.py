@@ -82,6 +82,50 @@ def test_a_reversion_goes_on_when_its_server_is_reset(cloud, done):
     assert agrees(cloud, server_id, "ACTIVE") is cloud.source
 
 
+@pytest.mark.parametrize(
+    ("action", "faults", "where"),
+    [
+        ("migrate", [("target", "spawn"), ("source", "start")], "source"),
+        ("revertResize", [("target", "destroy")], "target"),
+        ("revertResize", [("source", "start")], "source"),
+        ("os-migrateLive", [("target", "take-over")], "target"),
+    ],
+)
+def test_a_move_that_stopped_is_over_when_its_server_is_reset(cloud, action, faults, where):
+    """Nothing led on from its failure: what else there is of the server goes then, and it can be moved again."""
+    units = PLAIN if action == "os-migrateLive" else HELD
+    server_id = boot(cloud, "small" if units is PLAIN else "gpu")
+    if action == "revertResize":
+        cloud.admin_do(server_id, "migrate")
+    for host, call in faults:
+        getattr(cloud, host).script.fail(call, "out of luck")
+    cloud.admin_do(server_id, action, {"host": None, "block_migration": "auto"} if units is PLAIN else None)
+    assert cloud.status(server_id) == ("ERROR", None, getattr(cloud, where).name)
+    reset(cloud, server_id, "active")
+    cloud.settle()
+    assert agrees(cloud, server_id, "ACTIVE", units) is getattr(cloud, where)
+    cloud.do(server_id, "reboot", {"type": "HARD"})
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.status(server_id)[0] == "VERIFY_RESIZE"
+
+
+def test_the_disk_of_a_resize_in_place_that_stopped_is_kept(make_cloud):
+    """The way back was to make it again from the image in transit, and failed: nobody knows what is on the host."""
+    cloud = make_cloud(1, allow_resize_to_same_host=True)
+    cloud.flavor("large-gpu", {f"resources:{GPU}": "1"}, vcpus=4, disk=20)
+    server_id = cloud.boot("gpu")
+    (host,) = cloud.hosts.values()
+    host.script.fail("rebuild", "out of luck", times=2)
+    cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
+    assert cloud.status(server_id)[0] == "ERROR"
+    reset(cloud, server_id, "active")
+    cloud.settle()
+    assert cloud.held(server_id) == {host.name: HELD}
+    assert [image.name for image in cloud.images.images() if image.id != cloud.image] == ["vm-moving"]
+    cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
+    assert cloud.status(server_id)[0] == "VERIFY_RESIZE"
+
+
 @pytest.mark.parametrize("done", range(5))
 def test_a_live_migration_whose_server_is_reset_ends_on_one_host(cloud, done):
     """Once its host was told to hand it over it cannot come back: then it stays where it runs."""

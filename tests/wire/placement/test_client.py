@@ -189,20 +189,61 @@ class Kept:
         return self._inner.send(method, path, headers, body)
 
 
-def test_what_comes_late_gives_back_nothing_that_was_claimed_since(app, client, host):
-    kept = Kept(InProcessTransport(app, f"{BASE}/placement"))
-    other = PlacementClient(ServiceClient(kept, service_type="placement", version="1.39", credentials=Admin()))
+@pytest.fixture
+def kept(app):
+    return Kept(InProcessTransport(app, f"{BASE}/placement"))
+
+
+@pytest.fixture
+def other(kept):
+    """A client whose writes come again when it has given them up."""
+    return PlacementClient(ServiceClient(kept, service_type="placement", version="1.39", credentials=Admin()))
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_what_comes_late_gives_back_nothing_that_was_claimed_since(client, host, kept, other, generation):
+    """Also where the new claim is of the same generation as the old one."""
     first, second = ({host.uuid: {"VCPU": units}} for units in (1, 2))
     other.release(SERVERS[0])
     assert kept.written == [], "there was nothing"
     client.claim(SERVERS[0], Candidate(first, {}, host.uuid), "red", "alice")
-    client.hold(replace(client.holder(SERVERS[0]), allocations=first))
+    if generation == 2:
+        client.hold(replace(client.holder(SERVERS[0]), allocations=first))
     other.release(SERVERS[0])
     assert client.allocations(SERVERS[0]) == {}
     client.claim(SERVERS[0], Candidate(second, {}, host.uuid), "red", "alice")
     [late] = kept.written
     assert kept.send(*late).status == 409
     assert client.allocations(SERVERS[0]) == second
+
+
+def test_what_comes_late_hands_over_nothing_that_was_claimed_since(client, host, kept, other):
+    first, second = ({host.uuid: {"VCPU": units}} for units in (1, 2))
+    server, move = SERVERS[:2]
+    client.claim(server, Candidate(first, {}, host.uuid), "red", "alice")
+    other.hand_over(server, move, "MIGRATION")
+    client.release(move)
+    client.claim(server, Candidate(second, {}, host.uuid), "red", "alice")
+    [late] = kept.written
+    assert kept.send(*late).status == 409
+    assert (client.allocations(server), client.allocations(move)) == (second, {})
+
+
+def test_a_placement_that_does_not_tell_which_consumer_it_is_knows_it_by_its_generation(client, host):
+    """As OpenStack's."""
+    client.claim(SERVERS[0], Candidate({host.uuid: {"VCPU": 1}}, {}, host.uuid), "red", "alice")
+    untold = replace(client.holder(SERVERS[0]), incarnation=None)
+    with pytest.raises(ConcurrentUpdate):
+        client.hold(replace(untold, generation=7, allocations={}))
+    client.hold(replace(untold, allocations={}))
+    assert client.allocations(SERVERS[0]) == {}
+
+
+@pytest.mark.parametrize("incarnation", ["-", "9" * 5000, "1,abc=2"])
+def test_a_consumer_that_is_named_by_anything_but_a_number_is_refused(client, host, incarnation):
+    client.claim(SERVERS[0], Candidate({host.uuid: {"VCPU": 1}}, {}, host.uuid), "red", "alice")
+    with pytest.raises(RemoteError, match="is not a uuid, =, and a number"):
+        client.hold(replace(client.holder(SERVERS[0]), incarnation=incarnation))
 
 
 def test_a_claim_may_be_repeated_but_not_changed(client, host):

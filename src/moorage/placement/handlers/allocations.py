@@ -1,6 +1,7 @@
 """/allocations, /allocations/{consumer} and /resource_providers/{uuid}/allocations"""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,13 @@ from moorage.wire.call import Reply
 
 #: Owner of allocations that were written before 1.8, when nobody said.
 INCOMPLETE = "00000000-0000-0000-0000-000000000000"
+
+#: A consumer that holds nothing is forgotten, and the next of its uuid has the same generations: an answer about one tells
+#: which it is, and a request may name those that it saw, ``UUID=NUMBER``, with commas between.
+INCARNATION = "x-moorage-consumer"
+INCARNATIONS = "x-moorage-consumers"
+#: Of a number that a consumer may have.
+_MOST_DIGITS = 18
 
 
 def of_consumer(call: PlacementCall, consumer_uuid: str) -> Reply:
@@ -32,7 +40,10 @@ def of_consumer(call: PlacementCall, consumer_uuid: str) -> Reply:
             body["consumer_generation"] = consumer.generation
         if call.version >= (1, 38):
             body["consumer_type"] = consumer.consumer_type or UNKNOWN
-    return answer(call, body, _newest(allocations))
+    reply = answer(call, body, _newest(allocations))
+    if consumer is None or not allocations:
+        return reply
+    return replace(reply, headers=reply.headers | {INCARNATION: str(consumer.id)})
 
 
 def of_provider(call: PlacementCall, uuid: str) -> Reply:
@@ -82,7 +93,21 @@ def wish(call: PlacementCall, consumer_uuid: str, document: Mapping[str, Any]) -
         consumer_type=document.get("consumer_type"),
         generation=document.get("consumer_generation"),
         check_generation=call.version >= (1, 28),
+        incarnation=_incarnation(call, consumer_uuid),
     )
+
+
+def _incarnation(call: PlacementCall, consumer_uuid: str) -> int | None:
+    """Raises `Invalid` for what cannot be read: whoever names a consumer relies on it."""
+    if (header := call.headers.get(INCARNATIONS)) is None:
+        return None
+    named: dict[str, int] = {}
+    for part in header.split(","):
+        uuid, _, number = part.strip().partition("=")
+        if not looks_like_uuid(uuid) or not number.isdecimal() or len(number) > _MOST_DIGITS:
+            raise Invalid(f"{INCARNATIONS}: {part.strip()} is not a uuid, =, and a number")
+        named[canonical_uuid(uuid)] = int(number)
+    return named.get(canonical_uuid(consumer_uuid))
 
 
 def _newest(allocations: Iterable[Allocation]) -> datetime | None:
