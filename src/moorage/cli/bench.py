@@ -14,29 +14,26 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import click
 
+from moorage.cli.bench_clients import Kind, Work, sampled
 from moorage.cli.output import console, json_option, progress, table
 from moorage.cli.services import Endpoints, endpoints, plane_endpoints
 from moorage.cli.state import config_option
 from moorage.config import Config, load, render
-from moorage.core.clock import SystemClock
 from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.wire.client import ServiceClient
 
 #: Of the private plane.
 HOSTS = 20
 START_S = 120.0
-#: Leases are made so far ahead that nothing of them happens, and taken back.
-AHEAD = timedelta(days=300)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """`per_s` operations; `p50_ms` and `p99_ms` of one, by one client. `reason`: why it was not measured."""
+    """`per_s` operations of all clients together; `p50_ms` and `p99_ms` of one. `reason`: why it was not measured."""
 
     what: str
     per_s: float = 0.0
@@ -51,56 +48,55 @@ class Figure:
     "--running", is_flag=True, help="Measure the running plane, instead of a private one that is made for it."
 )
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="How long, per figure.")
+@click.option("--clients", type=click.IntRange(1, 64), default=1, show_default=True, help="That many at a time.")
 @json_option
-def bench(config_path: Path | None, *, running: bool, seconds: float, as_json: bool) -> None:
-    """Measure candidates, claims and leases per second, one after the other by one client.
+def bench(config_path: Path | None, *, running: bool, seconds: float, clients: int, as_json: bool) -> None:
+    """Measure candidates, claims and leases per second: by one client, one after the other, or by several at a time.
 
     Without --running in a private plane of 20 simulated hosts on SQLite, on the disk for temporary files. With it, in the
     plane of OS_AUTH_URL or --config: with a provider and a resource class of its own, and leases in 300 days; all of it is
     taken back.
     """
-    with endpoints_of(config_path) if running else _private() as there, progress("measuring") as show:
-        figures = list(measured(there, seconds, show))
+    with _running(config_path) if running else _private() as there, progress("measuring") as show:
+        figures = list(measured(there, seconds, clients, show))
     if as_json:
-        click.echo(json.dumps({"figures": [dataclasses.asdict(one) for one in figures]}, indent=2))
+        rows = [dataclasses.asdict(one) for one in figures]
+        click.echo(json.dumps({"clients": clients, "figures": rows}, indent=2))
         return
-    rows = table("what", "per second", "p50 ms", "p99 ms", "", right=("per second", "p50 ms", "p99 ms"))
+    shown = table("what", "per second", "p50 ms", "p99 ms", "", right=("per second", "p50 ms", "p99 ms"))
     for one in figures:
         numbers = ("-", "-", "-") if one.reason else (f"{one.per_s:,.0f}", f"{one.p50_ms:.1f}", f"{one.p99_ms:.1f}")
-        rows.add_row(one.what, *numbers, one.reason)
-    console().print(rows)
+        shown.add_row(one.what, *numbers, one.reason)
+    console().print(shown)
 
 
 @contextmanager
-def endpoints_of(config_path: Path | None) -> Iterator[Endpoints]:
+def _running(config_path: Path | None) -> Iterator[Endpoints]:
     yield endpoints(config_path)
 
 
-def measured(there: Endpoints, seconds: float, tell: Callable[[str, int, int], None]) -> Iterator[Figure]:
+def measured(there: Endpoints, seconds: float, clients: int, tell: Callable[[str, int, int], None]) -> Iterator[Figure]:
     placement = there.client("placement", "1.39")
     if placement is None:
         raise StartError("there is no placement service: neither in the catalogue nor in the configuration")
     with _provider(placement) as (provider, name):
         tell("candidates", 0, 3)
-        query = f"/allocation_candidates?resources={name}:1&limit=10"
-        yield _timed("candidates", seconds, lambda: placement.get(query))
+        yield _timed("candidates", there, Work(Kind.CANDIDATES, provider, name), seconds, clients)
         tell("claims", 1, 3)
-        yield _timed("claims, each released", seconds, lambda: _claim(placement, provider, name))
+        yield _timed("claims, each released", there, Work(Kind.CLAIMS, provider, name), seconds, clients)
     tell("leases", 2, 3)
-    yield _leases(there.client("reservation"), seconds)
+    what = "leases, each deleted"
+    try:
+        yield _timed(what, there, Work(Kind.LEASES), seconds, clients)
+    except MoorageError as error:
+        yield Figure(what, reason=error.message)
 
 
-def _timed(what: str, seconds: float, act: Callable[[], object]) -> Figure:
-    act()  # what is made at the first time is no measure
-    took: list[float] = []
-    end = time.perf_counter() + seconds
-    while not took or time.perf_counter() < end:
-        began = time.perf_counter()
-        act()
-        took.append(time.perf_counter() - began)
-    ordered = sorted(took)
+def _timed(what: str, there: Endpoints, work: Work, seconds: float, clients: int) -> Figure:
+    took = sampled(there, work, seconds, clients)
+    ordered = sorted(each for one in took for each in one)
     half, most = (ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1e3 for share in (0.5, 0.99))
-    return Figure(what, len(took) / sum(took), half, most)
+    return Figure(what, sum(len(one) / sum(one) for one in took), half, most)
 
 
 @contextmanager
@@ -124,49 +120,6 @@ def _provider(placement: ServiceClient) -> Iterator[tuple[str, str]]:
         placement.request("DELETE", f"/resource_classes/{name}")
 
 
-def _claim(placement: ServiceClient, provider: str, name: str) -> None:
-    words = secrets.token_hex(16)
-    consumer = f"/allocations/{words[:8]}-{words[8:12]}-{words[12:16]}-{words[16:20]}-{words[20:]}"
-    held = {
-        "allocations": {provider: {"resources": {name: 1}}},
-        "project_id": "moorage-bench",
-        "user_id": "moorage-bench",
-        "consumer_type": "BENCH",
-        "consumer_generation": None,
-    }
-    placement.request("PUT", consumer, json=held)
-    placement.request("DELETE", consumer)
-
-
-def _leases(reservation: ServiceClient | None, seconds: float) -> Figure:
-    what = "leases, each deleted"
-    if reservation is None:
-        return Figure(what, reason="there is no reservation service")
-    start = SystemClock().now() + AHEAD
-    lease = {
-        "name": f"moorage-bench-{secrets.token_hex(6)}",
-        "start_date": f"{start:%Y-%m-%d %H:%M}",
-        "end_date": f"{start + timedelta(hours=1):%Y-%m-%d %H:%M}",
-        "events": [],
-        "before_end_date": None,
-        "reservations": [
-            {
-                "resource_type": "virtual:instance", "vcpus": 1, "memory_mb": 64, "disk_gb": 1, "amount": 1,
-                "affinity": None, "resource_properties": "",
-            }
-        ],
-    }  # fmt: skip
-
-    def act() -> None:
-        made = reservation.request("POST", "/v1/leases", json=lease)["lease"]["id"]
-        reservation.request("DELETE", f"/v1/leases/{made}")
-
-    try:
-        return _timed(what, seconds, act)
-    except MoorageError as error:
-        return Figure(what, reason=error.message)
-
-
 @contextmanager
 def _private() -> Iterator[Endpoints]:
     """A plane of its own, in a process of its own, that is gone afterwards."""
@@ -178,7 +131,8 @@ def _private() -> Iterator[Endpoints]:
                 [sys.executable, "-c", program, "up", "--config", str(config.source)], stdout=out, stderr=out
             )
         try:
-            there = plane_endpoints(_up(config, process, Path(directory) / "out"))
+            _wait(process, Path(directory) / "out")
+            there = plane_endpoints(config)
             _lend_hosts(there)
             yield there
         finally:
@@ -204,13 +158,13 @@ def _config(directory: Path) -> Config:
     return load(path)
 
 
-def _up(config: Config, process: "subprocess.Popen[bytes]", out: Path) -> Config:
+def _wait(process: "subprocess.Popen[bytes]", out: Path) -> None:
+    """Until it is up."""
     deadline = time.monotonic() + START_S
     while "Moorage is up" not in out.read_text():
         if process.poll() is not None or time.monotonic() > deadline:
             raise Unavailable(f"the private plane did not start: {' '.join(out.read_text().split())[-500:]}")
         time.sleep(0.05)
-    return config
 
 
 def _lend_hosts(there: Endpoints) -> None:

@@ -27,6 +27,9 @@ def clock(ctx: click.Context, config_path: Path | None, *, as_json: bool) -> Non
 @click.argument("period")
 @click.pass_obj
 def advance(client: ServiceClient, period: str) -> None:
-    """Move the clock forwards by PERIOD (90s, 45m, 2h, 1d12h); what is due then happens now."""
+    """Move the clock forwards by PERIOD (90s, 45m, 2h, 1d12h); what is due then happens now.
+
+    It returns when all of the plane has looked at the new time, after 5 seconds at the latest: hosts are up then.
+    """
     answer = client.request("POST", "/moorage/v1/clock", json={"advance_s": seconds(period)})
     click.echo(answer["now"])

@@ -1,7 +1,7 @@
 """What Placement cannot know of a host. A filter answers a reason against it, or None.
 
 Reasons name no host: they are counted, and the counts are shown to users. Filters of other packages are found by
-`moorage.wiring.filters`; docs/guides/adding-a-filter.md tells how to write one.
+`moorage.wiring.scheduler`; docs/guides/adding-a-filter.md tells how to write one.
 """
 
 from collections.abc import Callable, Mapping

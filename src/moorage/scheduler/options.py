@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from moorage.scheduler.filters import Filter
 from moorage.scheduler.prefilters import AggregateRules
+from moorage.scheduler.weighers import Weigher
 
 
 @dataclass(frozen=True)
@@ -17,3 +18,4 @@ class SchedulerOptions:
     multipliers: Mapping[str, float] = field(default_factory=dict)  #: {weigher: number}, where not the usual
     aggregates: AggregateRules = field(default_factory=AggregateRules)
     filters: Mapping[str, Filter] = field(default_factory=dict)  #: {name: filter}, of other packages
+    weighers: Mapping[str, Weigher] = field(default_factory=dict)  #: {name: weigher}, of other packages

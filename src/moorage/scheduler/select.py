@@ -9,11 +9,12 @@ whether it is still there for the second Placement says when it is claimed.
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from moorage.scheduler.server_groups import Group, Policy, preference
-from moorage.scheduler.weighers import WEIGHERS, Facts, Numbers, Task, normalised
+from moorage.scheduler.weighers import WEIGHERS, Facts, Numbers, Task, Weigher, normalised
 
 Multipliers = Mapping[str, float]
 
@@ -21,7 +22,8 @@ Multipliers = Mapping[str, float]
 class Contest:
     """`roots`: of each candidate the root of its tree. `facts_of`: asked once for each root, and again when changed.
 
-    `multipliers`: {weigher: number}; `special`: {root: {weigher: number}}, of hosts in aggregates that say so.
+    `multipliers`: {weigher: number}; `special`: {root: {weigher: number}}, of hosts in aggregates that say so. `more`:
+    weighers of other packages, which count once where nobody says otherwise.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class Contest:
         task: Task,
         multipliers: Multipliers | None = None,
         special: Mapping[str, Multipliers] | None = None,
+        more: Mapping[str, Weigher] = MappingProxyType({}),
     ) -> None:
         by_root: dict[str, list[int]] = defaultdict(list)
         for at, root in enumerate(roots):
@@ -42,17 +45,14 @@ class Contest:
         self._facts_of = facts_of
         self._task = task
         self._special = special or {}
-        self._multipliers = {name: usual for name, (_, usual) in WEIGHERS.items()} | dict(multipliers or {})
-        #: {weigher: its row in `_numbers`}
-        self._rows = {
-            name: row
-            for row, name in enumerate(
-                name for name, (weigher, _) in WEIGHERS.items() if weigher is not None and self._matters(name)
-            )
-        }
+        usual = {name: factor for name, (_, factor) in WEIGHERS.items()} | dict.fromkeys(more, 1.0)
+        self._multipliers = usual | dict(multipliers or {})
+        every = {name: weigher for name, (weigher, _) in WEIGHERS.items() if weigher is not None} | dict(more)
+        #: {name: weigher}, each a row of `_numbers`
+        self._weighers = {name: weigher for name, weigher in every.items() if self._matters(name)}
         facts = [self._measured(root) for root in self.roots]
-        self._numbers = np.array(facts, np.float64).reshape(len(facts), len(self._rows)).T.copy()
-        self._factors = np.array([self._factors_of(name) for name in self._rows]).reshape(self._numbers.shape)
+        self._numbers = np.array(facts, np.float64).reshape(len(facts), len(self._weighers)).T.copy()
+        self._factors = np.array([self._factors_of(name) for name in self._weighers]).reshape(self._numbers.shape)
 
     def order(self, seed: str, group: Group | None = None, *, subset: int = 1) -> Iterator[str]:
         """Roots, the best first. Equals, and the first `subset` among themselves, come in an order of `seed` alone:
@@ -83,8 +83,7 @@ class Contest:
     def _measured(self, root: str) -> list[float]:
         """What each weigher says of it."""
         facts = self._facts_of(root)
-        weighers = [WEIGHERS[name][0] for name in self._rows]
-        return [weigher(facts, self._task) for weigher in weighers if weigher is not None]
+        return [weigher(facts, self._task) for weigher in self._weighers.values()]
 
     def _matters(self, name: str) -> bool:
         return bool(self._multipliers[name] or any(name in special for special in self._special.values()))

@@ -6,7 +6,7 @@ multiplier is an option, and an aggregate's metadata may have another one for it
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -33,6 +33,9 @@ class Facts:
     has_function: bool = False  #: a device carries the wanted function already
     jobs: int = 0  #: under way on the host
     failed_builds: int = 0  #: since one succeeded
+    #: For weighers of other packages, and there only where one is on; ours go by what was made of them above.
+    free: Mapping[str, float] = field(default_factory=dict)  #: {resource class: units that nobody holds}, in its tree
+    traits: frozenset[str] = frozenset()  #: of all providers in its tree
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Task:
     wants_accelerators: bool = False
 
 
+#: More is better; NaN: it says nothing of this host.
 Weigher = Callable[[Facts, Task], float]
 
 
@@ -68,12 +72,14 @@ WEIGHERS: Mapping[str, tuple[Weigher | None, float]] = {
 SUFFIX = "_weight_multiplier"
 
 
-def multipliers_in(metadata: Mapping[str, str]) -> dict[str, float]:
-    """Multipliers in an aggregate's metadata: ``{"ram_weight_multiplier": "-1.0"}``. What is no number is passed by."""
+def multipliers_in(metadata: Mapping[str, str], weighers: Collection[str] = WEIGHERS) -> dict[str, float]:
+    """Multipliers of `weighers` in an aggregate's metadata: ``{"ram_weight_multiplier": "-1.0"}``. What is no number is
+    passed by.
+    """
     found = {}
     for key, value in metadata.items():
         name = key.removesuffix(SUFFIX)
-        if name != key and name in WEIGHERS:
+        if name != key and name in weighers:
             try:
                 found[name] = float(value)
             except ValueError:
@@ -83,17 +89,20 @@ def multipliers_in(metadata: Mapping[str, str]) -> dict[str, float]:
 
 def prefers_room(multipliers: Mapping[str, float], special: Collection[Mapping[str, float]]) -> bool:
     """Whether more room is better, as usual: then the best of a fair sample is nearly as good as the best of all hosts.
-    Who fills one host after the other is drawn to few of them, and who favours the hosts of an aggregate to those.
+    Who fills one host after the other is drawn to few of them, and who favours the hosts of an aggregate to those. What
+    weighers of other packages are drawn to nobody knows: who has some must not ask this.
     """
     return not special and all(multipliers.get(name, 1.0) >= 0 for name in ("ram", "cpu", "disk"))
 
 
 def normalised(numbers: Numbers) -> Numbers:
-    """Each row to 0..1: its least becomes 0, its most 1; all 0 where they are equal."""
-    least = numbers.min(axis=-1, keepdims=True)
-    span = numbers.max(axis=-1, keepdims=True) - least
+    """Each row to 0..1: its least becomes 0, its most 1; all 0 where they are equal. What is not known is 0 too: it adds
+    nothing, whatever the factor.
+    """
+    least = np.fmin.reduce(numbers, axis=-1, keepdims=True)
+    span = np.fmax.reduce(numbers, axis=-1, keepdims=True) - least
     span[span == 0] = 1.0
-    scaled: Numbers = (numbers - least) / span
+    scaled: Numbers = np.nan_to_num((numbers - least) / span, nan=0.0)
     return scaled
 
 

@@ -44,7 +44,7 @@ from moorage.agent.virt.outside import OutsideHypervisor
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
 from moorage.compute.client import ComputeClient
 from moorage.compute.model import PROVIDER_CONFIG
-from moorage.config import AGENT_SOCKET
+from moorage.config import AGENT_SOCKET, Config
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.client import ImageWriter
@@ -233,9 +233,21 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
         to_report=lambda: parts.wakeups.wake(f"accelerator-agent@{host}"),
         recorded=lambda: parts.wakeups.wake(history_topic(host)),
         report_every=timedelta(seconds=parts.config.accelerator.report_period_s),
-        names=Names(parts.config.accelerator.names),
+        names=_names(parts.config),
         signatures=_signatures(parts),
     )
+
+
+def _names(config: Config) -> Names:
+    """Raises `StartError` where Moorage's own compute would ask for other classes than this host offers."""
+    names, ours = Names(config.accelerator.names), [name for name in ("compute", "agent") if name in config.runs]
+    if names is Names.CYBORG and ours:
+        raise StartError(
+            f"{config.source}: [accelerator] names is cyborg, and [plane] services has {ours[0]}: a server of Moorage's "
+            "own compute asks for CUSTOM_ACCELERATOR_<TYPE> and would find no device of this host. Take names out; or, "
+            "on a host of a real Nova, run accelerator-agent without compute and agent"
+        )
+    return names
 
 
 def _signatures(parts: Parts) -> Signatures:

@@ -3,7 +3,8 @@
 import logging
 import math
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +18,7 @@ from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.transactions import read
 from moorage.identity.policy import RuleTable
-from moorage.jobs.duties import Duty, DutyThreads, Round, Wakeups
+from moorage.jobs.duties import Duty, DutyThreads, Round, Rounds, Wakeups, shows_life
 from moorage.jobs.hints import Hints
 from moorage.jobs.pool import DutyPool
 from moorage.telemetry.metrics import Metrics
@@ -38,6 +39,9 @@ S = TypeVar("S")
 
 #: For the duties of a process with many simulated hosts.
 CROWD_THREADS = 16
+
+#: So long at most does it take to move a rehearsal's clock: somebody may be in the middle of long work.
+CATCH_UP_S = 5.0
 
 
 @dataclass
@@ -60,6 +64,9 @@ class Plane:
     is_draining: bool = False
     #: SIGHUP: what was read at the start is read again
     reloads: list[Callable[[], object]] = field(default_factory=list)
+    #: duties that run in threads
+    _running: Sequence[Duty] = ()
+    _rounds: Rounds = field(default_factory=Rounds)
 
     def start(self) -> None:
         """Synchronise, publish the host, then let the duties run, each in a thread of its own."""
@@ -74,6 +81,22 @@ class Plane:
             pool = DutyPool(self.clock, self.wakeups, CROWD_THREADS, self._ticked)
             pool.start(self.crowd)
             self.stops.append(pool.stop)
+        self._running = [*self.duties, *self.crowd]
+
+    def catch_up(self) -> None:
+        """The clock was moved: returns when every duty has looked since, or after `CATCH_UP_S`.
+
+        Signs of life come first: who looks for them next would find that there were none all that time, and heal what
+        nobody lost. (In the crowd is nobody who does: its duties are those of hosts.)
+        """
+        since = time.perf_counter()
+        alive = [duty.name for duty in self._running if shows_life(duty)]
+        for name in alive:
+            self.wakeups.wake(name)
+        self._rounds.wait_for(alive, since, CATCH_UP_S)
+        self.wakeups.wake_all()
+        rest_s = since + CATCH_UP_S - time.perf_counter()
+        self._rounds.wait_for([duty.name for duty in self._running], since, max(0.0, rest_s))
 
     def prepare(self) -> None:
         """Everything of `start` but the threads: whoever runs the duties in virtual time calls this."""
@@ -81,6 +104,7 @@ class Plane:
             step()
 
     def _ticked(self, done: Round) -> None:
+        self._rounds.ended(done)
         due = math.inf if done.due is None else done.due.timestamp()
         now = self.clock.now().timestamp()
         self.metrics.ticked(done.duty, now, succeeded=done.succeeded, took_s=done.took_s, due=due)
@@ -154,10 +178,10 @@ class Parts:
         return way if self.tracer is None else TracedTransport(way, service, self.tracer)
 
     def _transport(self, service: str) -> Transport:
-        prefix = "/" + ENDPOINT_PATHS[service].split("/")[1]
         elsewhere: str = getattr(self.config.endpoints, service)
         if elsewhere:
             return self.reach(elsewhere)
+        prefix = "/" + ENDPOINT_PATHS[service].split("/")[1]
         if service not in self.config.runs:
             raise StartError(
                 f"{self.config.source}: {service} is neither in [plane] services nor has it a URL in [endpoints]"

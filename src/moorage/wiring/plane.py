@@ -60,7 +60,7 @@ def build_plane(
     parts.reach = reach
     plane = parts.plane
     if isinstance(parts.clock, AdjustableClock):
-        parts.clock.on_advance.append(parts.wakeups.wake_all)
+        parts.clock.on_advance.append(plane.catch_up)
         parts.serve("moorage", rehearsal_routes.API, parts.clock, rehearsal_routes.RULES)
     if config.server.metrics != "off":
         everywhere = config.server.metrics == "everywhere"

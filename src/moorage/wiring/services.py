@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from moorage.compute.service import ComputeService
     from moorage.jobs.duties import Duty
     from moorage.placement.client import PlacementClient
-    from moorage.scheduler.options import SchedulerOptions
 
 #: Shorter than this a process that is busy for a while would read everything again and again.
 LEAST_HISTORY_S = 60
@@ -130,6 +129,7 @@ def build_compute(parts: Parts) -> None:
 def _compute_service(parts: Parts, engine: Engine, placement: "PlacementClient") -> "ComputeService":
     from moorage.compute.service import ComputeService
     from moorage.images.client import ImageLookup, ImageWriter
+    from moorage.wiring.scheduler import scheduler_options
 
     options = parts.config.compute
     return ComputeService(
@@ -144,7 +144,7 @@ def _compute_service(parts: Parts, engine: Engine, placement: "PlacementClient")
         quotas=_quotas(parts.config),
         usages=placement,
         placement=placement,
-        scheduler=_scheduler(parts.config),
+        scheduler=scheduler_options(parts.config),
         profiles=_device_profiles(parts),
         up_window_s=options.host_down_after_s,
         job_lease_s=parts.config.agent.job_lease_s,
@@ -163,6 +163,7 @@ def _compute_duties(
     from moorage.compute.placing import Placer
     from moorage.compute.reclaim import ReclaimDuty
     from moorage.images.client import ImageWriter
+    from moorage.wiring.scheduler import scheduler_options
 
     clock, options = parts.clock, parts.config.compute
     return [
@@ -193,7 +194,7 @@ def _compute_duties(
             parts.hints,
             worker=parts.worker("builder"),
             poll_s=options.poll_period_s,
-            options=_scheduler(parts.config),
+            options=scheduler_options(parts.config),
             meters=Meters(parts.plane.metrics.registry),
         ),
         MovingDuty(
@@ -201,7 +202,7 @@ def _compute_duties(
             clock,
             parts.ids,
             placement,
-            Placer(engine, placement, service.hosts, _scheduler(parts.config)),
+            Placer(engine, placement, service.hosts, scheduler_options(parts.config)),
             parts.hints,
             images=ImageWriter(parts.client("image")),
             worker=parts.worker("mover"),
@@ -210,48 +211,16 @@ def _compute_duties(
     ]
 
 
-def _scheduler(config: Config) -> "SchedulerOptions":
-    """Raises `StartError` for a multiplier or a filter that is none."""
-    from moorage.scheduler.options import SchedulerOptions
-    from moorage.scheduler.prefilters import AggregateRules
-    from moorage.scheduler.weighers import WEIGHERS
-    from moorage.wiring.filters import foreign_filters
-
-    options = config.scheduler
-    multipliers: dict[str, float] = {}
-    for text in filter(None, (part.strip() for part in options.weight_multipliers.split(","))):
-        name, _, number = (word.strip() for word in text.partition("="))
-        try:
-            multipliers[name] = float(number)
-        except ValueError:
-            name = ""
-        if name not in WEIGHERS:
-            known = ", ".join(WEIGHERS)
-            raise StartError(
-                f"{config.source}: [scheduler] weight_multipliers has {text!r}; write ram=-1.0; weighers are {known}"
-            )
-    return SchedulerOptions(
-        max_placement_results=options.max_placement_results,
-        sample_size=options.sample_size,
-        max_attempts=options.max_attempts,
-        host_subset_size=options.host_subset_size,
-        multipliers=multipliers,
-        aggregates=AggregateRules(
-            options.limit_tenants_to_placement_aggregate,
-            options.placement_aggregate_required_for_tenants,
-            options.enable_isolated_aggregate_filtering,
-        ),
-        filters=foreign_filters(config),
-    )
-
-
 def _device_profiles(parts: Parts) -> "AcceleratorClient | None":
     """None in a cloud without accelerators, where no flavor can name a profile."""
     from moorage.accelerator.client import AcceleratorClient
 
-    if "accelerator" not in parts.config.runs and not parts.config.endpoints.accelerator:
-        return None
-    return AcceleratorClient(parts.client("accelerator"))
+    return AcceleratorClient(parts.client("accelerator")) if _has(parts, "accelerator") else None
+
+
+def _has(parts: Parts, service: str) -> bool:
+    """Whether this process runs the service or knows where another one is."""
+    return service in parts.config.runs or bool(getattr(parts.config.endpoints, service))
 
 
 def _quotas(config: Config) -> dict[str, int]:
@@ -287,10 +256,12 @@ def build_accelerator(parts: Parts) -> None:
     from moorage.accelerator.service import AcceleratorService
     from moorage.accelerator.tables import jobs
     from moorage.compute.client import ComputeClient
+    from moorage.images.glance import GlanceImages
     from moorage.jobs.pruning import PruningDuty
 
     engine = parts.engine("accelerator")
-    service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints)
+    images = GlanceImages(parts.client("image")) if _has(parts, "image") else None
+    service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints, images)
     show_state(parts.plane.metrics.registry, engine, parts.clock)
     compute = ComputeClient(parts.client("compute"))
     events = parts.worker("accelerator-events")
@@ -327,6 +298,8 @@ def _job_pruning(parts: Parts, service: str, engine: Engine, jobs: Table, days: 
 
 def build_reservation(parts: Parts) -> None:
     from moorage.compute.client import ComputeClient
+    from moorage.images.client import ImageLookup
+    from moorage.network.client import NetworkClient
     from moorage.placement.client import PlacementClient
     from moorage.reservation import routes as reservation_routes
     from moorage.reservation.at_once import REQUESTS_AT_ONCE
@@ -351,6 +324,8 @@ def build_reservation(parts: Parts) -> None:
         external=external,
         worker=parts.worker("reservation"),
         accelerators=_device_profiles(parts),
+        images=ImageLookup(parts.client("image")) if _has(parts, "image") else None,
+        network=NetworkClient(parts.client("network")) if _has(parts, "network") else None,
     )
     show_state(parts.plane.metrics.registry, engine, parts.clock)
     parts.plane.starts.append(service.check_placement)

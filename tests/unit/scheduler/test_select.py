@@ -1,5 +1,6 @@
 """Filters with reasons, weighers, the order that comes of them, and the words for what was left out."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -113,6 +114,14 @@ def test_multipliers_come_from_options_and_from_aggregates():
     weights = dict(zip(ROOTS, contest(facts, special={"c": packed}).weights(), strict=True))
     assert weights == {"a": 0.0, "b": 0.5, "c": -2.0}
     assert order(contest(facts, multipliers={"ram": 0.0}, special={"c": packed}))[-1] == "c"
+
+
+def test_what_a_weigher_does_not_know_adds_nothing_whatever_the_factor():
+    facts = {root: Facts(jobs=number) for number, root in enumerate(ROOTS)}
+    more = {"outside": lambda facts, task: (math.nan, 1.0, 3.0)[facts.jobs], "silent": lambda facts, task: math.nan}
+    for factor, weights in ((2.0, [0.0, 0.0, 2.0]), (-2.0, [0.0, 0.0, -2.0])):
+        made = Contest(ROOTS, facts.get, Task(), {"io_ops": 0.0, "outside": factor}, more=more)
+        assert made.weights().tolist() == weights
 
 
 def test_soft_policies_order_and_hard_ones_close():

@@ -1,0 +1,13 @@
+"""The accelerator service looks for images where it is told of them, and starts without."""
+
+import pytest
+
+from moorage.wiring.plane import build_plane
+from tests.system.planes import write_config
+
+
+@pytest.mark.parametrize("others", [("compute",), ("compute", "image")])
+def test_it_needs_no_image_service(tmp_path, others):
+    endpoints = dict.fromkeys(others, "http://127.0.0.1:9/")
+    config = write_config(tmp_path, plane={"services": "accelerator"}, identity={"mode": "none"}, endpoints=endpoints)
+    build_plane(config)

@@ -1,0 +1,116 @@
+"""A rehearsal's clock jumps: who waits for that finds that all duties have looked since, signs of life first."""
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.clock import AdjustableClock
+from moorage.jobs.duties import Wakeups
+from moorage.wiring import parts
+from moorage.wiring.parts import Plane
+from moorage.wiring.plane import build_plane
+from tests.system.planes import write_config
+
+DAY_S = 86400
+
+
+class Duty:
+    """`looks`: the times at which it looked, after `before_look`."""
+
+    def __init__(self, name, clock, looks, *, shows_life=False, before_look=lambda: None):
+        self.name = name
+        self.shows_life = shows_life
+        self._clock = clock
+        self._looks = looks
+        self._before_look = before_look
+
+    def tick(self):
+        self._before_look()
+        self._looks.append((self.name, self._clock.now()))
+        return self._clock.now() + timedelta(hours=1)
+
+
+@pytest.fixture
+def running():
+    """A function that starts a plane with these duties, in threads and in a pool, when each has looked once."""
+    planes = []
+
+    def start(clock, duties, crowd=()):
+        plane = Plane(app=None, clock=clock, wakeups=Wakeups(), duties=list(duties), crowd=list(crowd))
+        clock.on_advance.append(plane.catch_up)
+        began = time.perf_counter()
+        plane.start()
+        planes.append(plane)
+        assert plane._rounds.wait_for([each.name for each in (*duties, *crowd)], began, 20)
+        return plane
+
+    yield start
+    for plane in planes:
+        plane.stop()
+
+
+def test_all_have_looked_since_the_jump_and_signs_of_life_came_first(running):
+    clock, looks = AdjustableClock(), []
+
+    def late():
+        time.sleep(0.02)  # so that a look that does not wait for it would come before it
+
+    beats = [Duty(f"heartbeat {n}", clock, looks, shows_life=True, before_look=late) for n in range(2)]
+    others = [Duty(f"look {n}", clock, looks) for n in range(2)]
+    running(clock, [others[0], beats[0], others[1]], [Duty("jobs", clock, looks), beats[1]])
+    looks.clear()
+    jump = clock.now() + timedelta(seconds=DAY_S)
+    clock.advance(DAY_S)
+    first = list(dict.fromkeys(name for name, at in looks if at >= jump))
+    assert "jobs" in first
+    first.remove("jobs")
+    assert [sorted(first[:2]), sorted(first[2:])] == [["heartbeat 0", "heartbeat 1"], ["look 0", "look 1"]]
+
+
+def test_the_plane_of_a_rehearsal_catches_up(tmp_path):
+    config = write_config(tmp_path, plane={"services": "image", "clock": "adjustable"}, identity={"mode": "none"})
+    plane, looks = build_plane(config), []
+    plane.duties.append(Duty("look", plane.clock, looks, before_look=lambda: time.sleep(0.02)))
+    plane.start()
+    jump = plane.clock.now() + timedelta(seconds=DAY_S)
+    plane.clock.advance(DAY_S)
+    assert looks[-1][1] >= jump
+    plane.stop()
+
+
+def test_a_round_that_was_under_way_does_not_count(running):
+    clock, looks, may_go_on = AdjustableClock(), [], threading.Event()
+    may_go_on.set()
+    slow = Duty("slow", clock, looks, before_look=lambda: may_go_on.wait(20))
+    plane = running(clock, [slow])
+    may_go_on.clear()
+    plane.wakeups.wake("slow")
+    threading.Timer(0.1, may_go_on.set).start()
+    jump = clock.now() + timedelta(seconds=DAY_S)
+    clock.advance(DAY_S)
+    assert looks[-1][1] >= jump
+    assert len(looks) == 3
+
+
+def test_nobody_is_waited_for_without_end(running, monkeypatch):
+    monkeypatch.setattr(parts, "CATCH_UP_S", 0.05)
+    clock, looks, may_go_on = AdjustableClock(), [], threading.Event()
+    may_go_on.set()
+    stuck = Duty("stuck", clock, looks, shows_life=True, before_look=lambda: may_go_on.wait(20))
+    running(clock, [stuck, Duty("look", clock, looks)])
+    may_go_on.clear()
+    began = time.perf_counter()
+    clock.advance(DAY_S)
+    assert time.perf_counter() - began < 5
+    may_go_on.set()
+
+
+def test_a_plane_whose_duties_do_not_run_waits_for_nobody():
+    clock = AdjustableClock()
+    plane = Plane(app=None, clock=clock, wakeups=Wakeups(), duties=[Duty("look", clock, [])])
+    clock.on_advance.append(plane.catch_up)
+    began = time.perf_counter()
+    clock.advance(DAY_S)
+    assert time.perf_counter() - began < 1
