@@ -24,7 +24,8 @@ AFFINITIES: Mapping[str, tuple[str, bool | None]] = {
 #: What an empty form has.
 DEFAULTS: Mapping[str, str] = {
     "resource_type": "virtual:instance", "amount": "1", "affinity": "", "vcpus": "2", "memory_mb": "4096", "disk_gb": "20",
-    "min": "1", "max": "1", "resources": "VCPU=1\nMEMORY_MB=1024", "traits": "", "bitstream_id": "", "flavor_id": "",
+    "min": "1", "max": "1", "resources": "VCPU=1\nMEMORY_MB=1024", "traits": "", "flavor_id": "",
+    "bitstream_id": "", "function_id": "", "function_name": "",
     "resource_properties": "", "hypervisor_properties": "", "name": "", "start_date": "", "end_date": "",
     "times": "1", "every_days": "7", "before_end_date": "", "snapshot": "", "emails": "", "webhooks": "",
 }  # fmt: skip
@@ -181,8 +182,7 @@ def _any(typed: Mapping[str, str]) -> dict[str, Any]:
     body: dict[str, Any] = {"resources": resources}
     if traits := dict(_pairs(typed.get("traits", ""), "Traits")):
         body["traits"] = traits
-    if image := typed.get("bitstream_id", ""):
-        body["bitstream_id"] = image
+    body |= {name: typed[name] for name in ("bitstream_id", "function_id", "function_name") if typed.get(name)}
     if properties := typed.get("hypervisor_properties", ""):
         body["hypervisor_properties"] = properties
     return body

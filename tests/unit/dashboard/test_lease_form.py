@@ -56,6 +56,12 @@ def test_any_resources_are_lines():
                      "traits": {"CUSTOM_X": "required"}}  # fmt: skip
 
 
+def test_a_bitstream_is_named_by_its_image_or_by_a_function():
+    for named in ({"bitstream_id": "i"}, {"function_id": "f"}, {"function_name": "gzip"}):
+        asked = reservation(resource_type="resource:any", **named)
+        assert {name: value for name, value in asked.items() if name in named or "function" in name} == named
+
+
 def test_no_start_is_now():
     assert body(start_date="")["start_date"] == "now"
     assert form.wish({**TYPED, "start_date": ""}, NOW).search(NOW, 3) == {

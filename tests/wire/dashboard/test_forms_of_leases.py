@@ -45,7 +45,8 @@ def actions(plane, lease_id):
 def test_a_series_is_made_by_the_form(sign_in, leases):
     site = sign_in("demo")
     checked = site.post("/leases/new", **TYPED, action="check", name="weekly", times="3", every_days="7").text
-    assert "That is the first of 3" in checked
+    assert "All 3 of them would fit" in checked
+    assert re.findall("It would fit: (2026-03-..)", checked) == ["2026-03-09", "2026-03-16", "2026-03-23"]
     assert leases("weekly") == {}
     done = site.post("/leases/new", **TYPED, action="make", name="weekly", times="3", every_days="7")
     assert (done.status_code, done.headers["location"]) == (303, "/ui/leases?made=3")
@@ -65,6 +66,16 @@ def test_a_series_that_cannot_be_keeps_what_was_typed(sign_in, leases, typed, sa
     assert said in answer.text
     assert f'value="{typed.get("times", "1")}"' in answer.text
     assert leases("never") == {}
+
+
+def test_a_check_says_what_is_done_before_the_end_and_which_of_a_series_does_not_fit(sign_in):
+    site = sign_in("demo")
+    told = site.post("/leases/new", **TYPED, action="check", snapshot="1", before_end_date="2026-03-09T11:30").text
+    assert "Before the end, at 2026-03-09 11:30: snapshots of its servers." in told
+    much = {**TYPED, "amount": "9999", "times": "2", "every_days": "7"}
+    answer = site.post("/leases/new", **much, action="check")
+    assert answer.status_code == 409
+    assert "Of 2 that which begins 2026-03-09 08:00" in answer.text
 
 
 def test_a_number_of_leases_that_nobody_made_is_not_said(sign_in):

@@ -1,6 +1,6 @@
 """Making leases: one, or one after another; what would be, when there is room, and a hold on that."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -11,6 +11,7 @@ from moorage.dashboard.calendar_view import moment
 from moorage.dashboard.pages import Page, status_shown, words_of
 from moorage.dashboard.visit import Visit, redirect
 from moorage.wire.call import Reply
+from moorage.wire.client import ServiceClient
 
 _OFFERS = 4
 #: Flavors that can be chosen from a list; where there are more, the id is typed.
@@ -49,13 +50,20 @@ def _done(visit: Visit, typed: Mapping[str, str]) -> Page | Reply:
         found = client.request("POST", "/v1/offers", json=wish.search(now, _OFFERS), repeatable=True)
         return _page(visit, typed, offers=found)
     if action == "check":
-        found = client.request("POST", "/v1/leases/dry-run", json=wish.body, repeatable=True)
-        return _page(visit, typed, rehearsed=found["lease"], times=wish.times)
+        return _page(visit, typed, rehearsed=_rehearsed(client, wish))
     if wish.times > 1:
         made = client.request("POST", "/v1/leases/series", json=wish.series_body)["leases"]
         return redirect(visit, f"/leases?made={len(made)}")
     lease = client.request("POST", "/v1/leases", json=wish.body)["lease"]
     return redirect(visit, f"/leases/{lease['id']}")
+
+
+def _rehearsed(client: ServiceClient, wish: form.Wish) -> list[Mapping[str, Any]]:
+    """What each lease would get. Raises `RemoteError`."""
+    if wish.times > 1:
+        path, body = "/v1/leases/series/dry-run", wish.series_body
+        return list(client.request("POST", path, json=body, repeatable=True)["leases"])
+    return [client.request("POST", "/v1/leases/dry-run", json=wish.body, repeatable=True)["lease"]]
 
 
 def _held(visit: Visit, typed: Mapping[str, str], period: str) -> Reply:
@@ -75,8 +83,7 @@ def _page(
     *,
     trouble: MoorageError | None = None,
     offers: Mapping[str, Any] | None = None,
-    rehearsed: Mapping[str, Any] | None = None,
-    times: int = 1,
+    rehearsed: Sequence[Mapping[str, Any]] = (),
     said: str = "",
 ) -> Page:
     values = {
@@ -84,7 +91,7 @@ def _page(
         "trouble": "" if trouble is None else words_of(trouble),
         "offers": None if offers is None else _periods(offers["offers"]),
         "reason": (offers or {}).get("earliest_start", {}).get("reason"),
-        "rehearsed": rehearsed, "times": times,
+        "rehearsed": rehearsed,
     }  # fmt: skip
     return Page("lease_new.html", "New lease", values, 200 if trouble is None else status_shown(trouble))
 
