@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 from moorage.scheduler.hosts import HostView, Wanted
-from moorage.wiring.filters import GROUP
+from moorage.scheduler.weighers import Facts, Task
+from moorage.wiring.scheduler import FILTERS_GROUP, WEIGHERS_GROUP
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "adding-a-filter.md"
 TEXT = PAGE.read_text()
@@ -16,21 +17,22 @@ TEXT = PAGE.read_text()
 
 def named(kind):
     """The fields that the table of `kind` has."""
-    rows = TEXT.partition(f"`moorage.scheduler.hosts.{kind.__name__}` |")[2].partition("\n\n")[0].splitlines()
+    rows = TEXT.partition(f"`{kind.__module__}.{kind.__name__}` |")[2].partition("\n\n")[0].splitlines()
     return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")}
 
 
 def test_the_tables_have_every_field():
-    for kind in (HostView, Wanted):
+    for kind in (HostView, Wanted, Facts, Task):
         assert named(kind) == {field.name for field in dataclasses.fields(kind)}
 
 
-def test_the_group_of_entry_points_is_named():
-    assert f'[project.entry-points."{GROUP}"]' in TEXT
+def test_the_groups_of_entry_points_are_named():
+    for group in (FILTERS_GROUP, WEIGHERS_GROUP):
+        assert f'[project.entry-points."{group}"]' in TEXT
 
 
-def test_the_weigher_of_the_page_weighs(monkeypatch):
+def test_the_weigher_of_the_page_weighs():
     (code,) = re.findall(r"^```python weigher\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     names: dict = {}
     exec(compile(code, f"{PAGE.name}: weigher", "exec"), names)
-    names["test_the_host_with_fewest_is_first"](monkeypatch)
+    names["test_the_host_with_fewest_is_first"]()

@@ -6,7 +6,8 @@ import pytest
 
 from moorage.core.errors import Invalid
 from moorage.reservation import query
-from moorage.reservation.model import HOST_PROPERTIES, TYPES_NOT_BUILT
+from moorage.reservation.model import HOST_PROPERTIES
+from moorage.reservation.resource_types.registry import TYPES
 from moorage.reservation.schemas.reservation import decode_affinity
 from moorage.reservation.service import PLACEMENT_VERSION
 from tests.docs.named import ROOT
@@ -40,6 +41,6 @@ def test_the_operators_bounds_and_properties_are_those_of_the_code():
     assert set(re.findall(r"`(\w+)`", columns)) == HOST_PROPERTIES
 
 
-def test_what_is_missing_and_what_is_needed_is_told():
-    assert all(f"`{kind}`" in PAGE for kind in TYPES_NOT_BUILT)
+def test_what_can_be_reserved_and_what_is_needed_is_told():
+    assert all(f"`{kind}`" in PAGE for kind in TYPES)
     assert f"Placement must speak {PLACEMENT_VERSION} or newer" in PAGE

@@ -13,6 +13,7 @@ from moorage.wire.app import Surroundings, build
 from moorage.wire.microversion import Version
 from moorage.wire.openapi import document
 from moorage.wire.transports import InProcessTransport
+from tests.wire.reservation.neutron import INSIDE, NETWORK, Neutron
 from tests.wire.reservation.plane import Plane, instance, lease
 
 _DEEP: Any = "1"
@@ -39,6 +40,9 @@ RESERVATIONS = [
     {"resource_type": "resource:any", "resources": {"VCPU": 1}, "amount": 1},
     {"resource_type": "resource:any", "resources": {"VCPU": 10**30, "x" * 300: 1}, "traits": {"": 1}, "amount": 1},
     {"resource_type": "virtual:floatingip"},
+    *({"resource_type": "virtual:floatingip", "network_id": network, "amount": amount, "required_floatingips": required}
+      for network, amount, required in [(NETWORK, 1, []), (NETWORK, "2", ["192.0.2.7"]), (NETWORK, 1, ["x", "\0"]),
+                                        ("nowhere", 1, []), ("", 0, []), (NETWORK, 10**30, []), (None, "many", None)]),
     {"resource_type": "x:y"},
     {"resource_type": None},
     {"resource_type": "virtual:instance"},
@@ -55,6 +59,9 @@ SOUND = {
         for before_end in (None, "2026-03-09 10:00")
     ],
     "POST /v1/holds": [{"duration_minutes": length, "reservations": [instance()]} for length in (1, 9, 10_000)],
+    "POST /v1/floatingips": [
+        {"floating_network_id": NETWORK, "floating_ip_address": f"192.0.2.{number}"} for number in range(2, 9)
+    ],
     "POST /v1/os-hosts": [{"name": "compute-1"}, {"name": "compute-2", "rack": "9"}],
 }
 #: Values by the name of a property or parameter: sound ones, then strange ones.
@@ -70,6 +77,8 @@ VALUES: dict[str, list[Any]] = {
     "duration_minutes": [1, 60, 527_040],
     "events": [[]],
     "host_id": ["1", "2", "99", "x", "9" * 400, "\u0661"],
+    "floating_network_id": [NETWORK, INSIDE, "..", "x/../y", "\0"],
+    "floating_ip_address": ["192.0.2.7", "192.0.2.150", "192.0.2.0", "2001:DB8::7", "192.0.2.07", "x", "\u0661.2.3.4"],
     "marker": ["1", "2", "99"],
     "limit": ["1", "2", "1000", "999999999"],
     "properties": QUERIES,
@@ -80,7 +89,7 @@ class World:
     """One host and a lease that lasts; the rest is put back when it is gone."""
 
     def __init__(self, directory) -> None:
-        self.plane = Plane(directory)
+        self.plane = Plane(directory, neutron=Neutron())
         self.plane.stop_runner()
         for name in ("compute-1", "compute-2"):
             self.plane.add_host(name)

@@ -127,25 +127,33 @@ def test_its_aggregates_and_disabled_services_arrive(cloud):
 
 
 def test_a_lease_reserves_hosts_of_it_and_its_flavor_lands_there(cloud):
+    """To its end, which neither a server of it nor one that was resized off it, and not confirmed, holds up."""
     clients = cloud.clients
     clients.reservation.request("POST", "/v1/os-hosts", json={"name": "quay"})
     now = datetime.now(UTC)
-    lease = clients.create_lease(start=now + timedelta(minutes=1), end=now + timedelta(hours=2), amount=1)
+    lease = clients.create_lease(start=now + timedelta(minutes=1), end=now + timedelta(hours=2), amount=2)
     until(lambda: clients.lease(lease)["status"] in ("ACTIVE", "ERROR"), timeout_s=120)
     assert clients.lease(lease)["status"] == "ACTIVE"
     flavor = clients.reservation_id(lease)
-    server = boot(clients, flavor)
+    server, resized = boot(clients, flavor), boot(clients, flavor)
     shown = clients.server(server)
     assert (shown["status"], shown["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", "quay")
     reserved = f"CUSTOM_RESERVATION_{flavor.replace('-', '_').upper()}"
     assert clients.allocations(server)[reserved] == 1
-    elsewhere = boot(clients, clients.create_flavor("elsewhere", **{"trait:CUSTOM_RESERVATION_HOST": "forbidden"}))
+    ordinary = clients.create_flavor("elsewhere", **{"trait:CUSTOM_RESERVATION_HOST": "forbidden"})
+    elsewhere = boot(clients, ordinary)
     assert clients.server(elsewhere)["OS-EXT-SRV-ATTR:host"] == "mole"
     delete(clients, elsewhere)
     one_too_many = boot(clients, flavor)
     assert clients.server(one_too_many)["status"] == "ERROR"
+    clients.compute.request("POST", f"/servers/{resized}/action", json={"resize": {"flavorRef": ordinary}})
+    clients.wait_for_status(resized, "VERIFY_RESIZE", "ERROR")
     clients.reservation.request("DELETE", f"/v1/leases/{lease}")
-    until(lambda: clients.server(server) is None, timeout_s=60)
+    until(lambda: not clients.reservation.get("/v1/leases")["leases"], timeout_s=120)
+    assert clients.server(server) is None
+    shown = clients.server(resized)
+    assert (shown["status"], shown["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", "mole")
+    delete(clients, resized)
 
 
 def test_a_device_profile_gives_the_server_its_accelerator(cloud):

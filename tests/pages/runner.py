@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from tests.clients import Clients
 from tests.pages.blocks import ROOT, Block, Step, blocks, hosts_of
-from tests.pages.clients import Clients
 from tests.processes import free_port
 from tests.system.planes import MOORAGE, PlaneProcess, write_config
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients import Clients
 from tests.pages.blocks import ROOT, hosts_of, pages
-from tests.pages.clients import Clients
 from tests.pages.runner import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]

@@ -65,7 +65,9 @@ class Line:
             return None
         if dice.strikes("late"):
             world.clock.sleep(PATIENCE_S)
-            world.later(dice.seconds("late", 60.0), f"late {method} /{self._service}{path}", serve)
+            what = f"{method} /{self._service}{path}"
+            world.late.append((what, body or b""))
+            world.later(dice.seconds("late", 60.0), f"late {what}", serve)
             return None
         if dice.strikes("delayed"):
             world.clock.sleep(dice.seconds("delayed", 30.0))

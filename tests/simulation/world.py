@@ -80,6 +80,8 @@ class World:
         self.steps = 0
         self.last_step: int | None = None
         self.counts: Counter[str] = Counter()
+        #: Requests that are carried out after their callers gave them up: what, and with which body.
+        self.late: list[tuple[str, bytes]] = []
         self.invariants = Invariants(self)
         self._surroundings = contextlib.ExitStack()
 

@@ -21,7 +21,9 @@ def figures(directory, *words):
         command, capture_output=True, text=True, timeout=300, check=False, env=os.environ | {"TMPDIR": str(directory)}
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["figures"]
+    document = json.loads(done.stdout)
+    assert document["clients"] == (2 if "--clients" in words else 1)
+    return document["figures"]
 
 
 def test_a_private_plane_is_measured_and_gone(tmp_path):
@@ -32,13 +34,13 @@ def test_a_private_plane_is_measured_and_gone(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_running_plane_is_left_as_it_was(tmp_path):
+def test_a_running_plane_is_left_as_it_was_by_two_clients(tmp_path):
     with PlaneProcess(tmp_path / "state" / "moorage.conf", "--port", str(free_port())) as plane:
         clients = plane.clients()
         before = until(lambda: clients.placement.get("/resource_providers")["resource_providers"])
-        found = figures(tmp_path, "--running", "--config", str(plane.config))
-        assert found[0]["per_s"] > 0
-        assert found[2]["reason"], "no host of it is for leases"
+        found = figures(tmp_path, "--running", "--clients", "2", "--config", str(plane.config))
+        assert [one["per_s"] > 0 for one in found] == [True, True, False]
+        assert "Not enough hosts available" in found[2]["reason"], "no host of it is for leases"
         after = clients.placement.get("/resource_providers")["resource_providers"]
         assert {row["name"] for row in after} == {row["name"] for row in before}
         classes = clients.placement.get("/resource_classes")["resource_classes"]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients import Clients
+
 ROOT = Path(__file__).parents[2]
 
 #: What differs from run to run: ids (the README shortens them), the port, a moment.
@@ -38,17 +40,16 @@ def _alike(line: str) -> str:
 @pytest.mark.slow
 @pytest.mark.clients
 def test_the_tour_holds_and_is_what_the_readme_shows():
-    clients = ROOT / ".venv-clients" / "bin"
-    assert clients.is_dir(), "the OpenStack clients are not installed: make .venv-clients/.done"
-    done = subprocess.run(
-        [sys.executable, "tools/demo.py", "--clients", str(clients)],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    with Clients() as clients:
+        done = subprocess.run(
+            [sys.executable, "tools/demo.py", "--clients", str(clients.directory)],
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))},
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "The tour is done" in done.stdout
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,5 +1,7 @@
 """Classes and traits that nobody uses any more, on a whole plane: found when asked for, deleted, and made again."""
 
+from functools import partial
+
 import pytest
 
 from moorage.audit.model import Kind
@@ -53,8 +55,9 @@ def test_a_name_that_is_used_at_the_last_moment_stays(plane, how):
         plane.create_flavor("asks", **{f"trait:{TRAIT}": "required"})
         expected = "left alone: it is asked for now"
     else:
-        put = lambda: plane.services.placement.put_trait(plane.host, TRAIT, wanted=True)  # noqa: E731
-        plane.before["DELETE", "placement", f"/traits/{TRAIT}"] = put
+        plane.before["DELETE", "placement", f"/traits/{TRAIT}"] = partial(
+            plane.services.placement.put_trait, plane.host, TRAIT, wanted=True
+        )
         expected = "left alone: it changed meanwhile"
     (outcome,) = plane.fix(found)
     assert outcome.text.startswith(expected)

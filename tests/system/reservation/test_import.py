@@ -181,7 +181,7 @@ def test_a_living_reservation_of_another_type_is_refused_and_nothing_is_written(
     url = f"sqlite:///{tmp_path}/hosts.db"
     make(url, [*host(1, "compute-1"), *lease("hosts", "ACTIVE", resource_type="virtual:floatingip")])
     with pytest.raises(
-        Conflict, match=r"1 reservations are not over .* lease l-hosts: virtual:floatingip is not built"
+        Conflict, match=r"1 reservations are not over .* lease l-hosts: virtual:floatingip is not taken over"
     ):
         take(url, target)
     assert leases(target) == {}

@@ -1,4 +1,4 @@
-"""The stock clients for pages: the same programs, without the second that each start costs.
+"""The stock clients for tests that run many commands: the same programs, without the second that each start costs.
 
 `Clients` starts one process of .venv-clients that has the client imported, and makes a directory with an ``openstack`` that
 hands its words, environment and streams to a fork of it (`served_client`). What runs is the client's own shell.

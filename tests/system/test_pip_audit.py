@@ -1,0 +1,18 @@
+"""pip-audit knows of no vulnerability in what is locked, wherever the tests run and can ask."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.processes import ROOT
+
+NOBODY_ASKED = 3
+
+
+def test_no_vulnerability_is_known_in_what_is_locked():
+    command = [sys.executable, ROOT / "tools/packages.py", "vulnerabilities"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode == NOBODY_ASKED:
+        pytest.skip(done.stdout.splitlines()[0])
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,65 @@
+"""The program of the release before, as it was, on the databases that today's program has upgraded and worked on."""
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import START
+from tests.system.planes import VirtualPlane
+from tests.system.test_tomorrows_schema import work
+
+pytestmark = pytest.mark.slow
+
+#: Named anew with each release. A migration since then that does more than add shows here: the release before it cannot go on.
+RELEASE = "8037f60"
+
+ROOT = Path(__file__).parents[2]
+
+#: Run by that program, with the words that its own tests had.
+DAY = """
+import sys
+from datetime import datetime
+from pathlib import Path
+from tests.system.planes import VirtualPlane
+from tests.system.test_tomorrows_schema import work
+
+at = datetime.fromisoformat(sys.argv[2])
+with VirtualPlane(Path(sys.argv[1]), at, seed=2) as plane:
+    work(plane, at)
+import moorage
+print(Path(moorage.__file__))
+"""
+
+
+@pytest.fixture
+def release(tmp_path):
+    """That release's work tree, out of this clone's history."""
+    directory = tmp_path / "release"
+    directory.mkdir()
+    archive = subprocess.run(["git", "archive", RELEASE, "src", "tests"], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode:
+        pytest.skip(f"this copy has no history back to {RELEASE}: {archive.stderr.decode().strip()}")
+    subprocess.run(["tar", "-x", "-C", directory], input=archive.stdout, check=True)
+    return directory
+
+
+def test_the_release_before_starts_and_works_where_todays_program_did(release, tmp_path):
+    directory = tmp_path / "plane"
+    with VirtualPlane(directory, START) as plane:
+        plane.create_fpga_flavor()
+        work(plane, START)
+    later = START + timedelta(hours=6)
+    done = subprocess.run(
+        [sys.executable, "-c", DAY, directory, later.isoformat()],
+        env=os.environ | {"PYTHONPATH": f"{release / 'src'}:{release}"},
+        cwd=release, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(release / "src/moorage/__init__.py"), "it was that program and no other"
+    later += timedelta(hours=6)
+    with VirtualPlane(directory, later, seed=3) as plane:
+        work(plane, later)
