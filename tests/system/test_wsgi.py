@@ -1,6 +1,7 @@
 """A whole cloud in which somebody else's WSGI server runs every service: gunicorn, a stock one, with forked workers."""
 
 import contextlib
+import subprocess
 import sys
 
 import httpx
@@ -131,8 +132,6 @@ def test_below_its_own_name_it_needs_no_prefix(ports):
         "    print(root, b''.join(application(environ, lambda status, headers: print(status))).decode()[:40])\n"
         "sys.stdout.flush(); os._exit(0)\n"
     )
-    import subprocess
-
     done = subprocess.run(
         [sys.executable, "-c", script], env=inherited() | {"MOORAGE_CONFIG": str(directory / "services/moorage.conf")},
         capture_output=True, text=True, timeout=60, check=True,
@@ -140,9 +139,42 @@ def test_below_its_own_name_it_needs_no_prefix(ports):
     assert done.stdout.count("200 OK") == 2, done.stdout
 
 
-def test_without_a_configuration_it_says_what_is_missing():
-    import subprocess
+@pytest.mark.parametrize("waits_s", [0, 2])
+def test_nothing_of_it_runs_or_is_open_while_a_server_forks(tmp_path, waits_s):
+    """Before its duties have begun and afterwards. What a thread holds then, the new process would wait for in vain."""
+    config = write_config(tmp_path / "state", endpoints=dict.fromkeys(SERVICES, "http://127.0.0.1:9/"))
+    script = (
+        "import os, sys, threading, time\n"
+        "state = os.path.dirname(os.environ['MOORAGE_CONFIG'])\n"
+        "def opened():\n"
+        "    links = [f'/proc/self/fd/{name}' for name in os.listdir('/proc/self/fd')]\n"
+        "    return [os.readlink(link) for link in links if os.path.islink(link) and state in os.readlink(link)]\n"
+        "def look():\n"
+        "    print('at the fork:', [thread.name for thread in threading.enumerate()], opened(), flush=True)\n"
+        # Called in the reverse order of their registration.
+        "os.register_at_fork(before=look)\n"
+        "from moorage.wsgi.compute import application\n"
+        "time.sleep(float(sys.argv[1]))\n"
+        "print('before it:', threading.active_count() > 1, bool(opened()), flush=True)\n"
+        "from wsgiref.util import setup_testing_defaults\n"
+        "environ = {'PATH_INFO': '/compute/'}\n"
+        "setup_testing_defaults(environ)\n"
+        "if (child := os.fork()) == 0:\n"
+        "    print('child:', application(environ, lambda status, headers: print(status)) != [], flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(waits_s)], env=inherited() | {"MOORAGE_CONFIG": str(config.source)},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert "before it: True True" in done.stdout
+    assert "at the fork: ['MainThread'] []" in done.stdout
+    assert "child: True" in done.stdout
+    assert ("run here now" in done.stderr) is (waits_s > 0), done.stderr
 
+
+def test_without_a_configuration_it_says_what_is_missing():
     done = subprocess.run(
         [sys.executable, "-c", "import moorage.wsgi.image"], env=inherited(), capture_output=True, text=True,
         timeout=60, check=False,

@@ -19,17 +19,25 @@ log = logging.getLogger(__name__)
 
 CONFIG_VARIABLE = "MOORAGE_CONFIG"
 
+#: A process looks this often whether another one still has the duties.
+DUTIES_AFTER_S = 1.0
+
 
 class Application:
-    """A WSGI callable. Made at import; made anew in a process that a server forks from the one that imported it."""
+    """A WSGI callable. Made at import; made anew in a process that a server forks from the one that imported it.
+
+    What was made at import ends before such a fork: a thread that is in the middle of something then leaves its locks
+    taken in the new process for ever, and SQLite does not survive one with an open database.
+    """
 
     def __init__(self, service: str) -> None:
         self._service = service
         self._prefix = DASHBOARD_PATH if service == "dashboard" else f"/{service}"
         self._lock = threading.Lock()
-        self._pid = 0
-        self._plane: Plane | None = None
+        self._serving: _Serving | None = None
         self._made()
+        os.register_at_fork(before=self._end)
+        atexit.register(self._end)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         # A server that mounts us below our own name has taken it from the path; we look for it there.
@@ -40,23 +48,48 @@ class Application:
         return self._made().app(environ, start_response)
 
     def _made(self) -> Plane:
-        if self._plane is None or self._pid != os.getpid():
+        serving = self._serving
+        if serving is None:
             with self._lock:
-                if self._plane is None or self._pid != os.getpid():
-                    self._plane, self._pid = _started(self._service), os.getpid()
-        return self._plane
+                serving = self._serving = self._serving or _Serving(self._service)
+        return serving.plane
+
+    def _end(self) -> None:
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.end()
 
 
-def _started(service: str) -> Plane:
-    config = _config(service)
-    logs.set_up(config.plane.log_level)
-    plane = build_plane(config)
-    plane.prepare()
-    threading.Thread(
-        target=_duties, args=(plane, config.state / f"duties-{service}.lock"), name="duties", daemon=True
-    ).start()
-    atexit.register(plane.stop)
-    return plane
+class _Serving:
+    """A plane with one service, prepared; its duties run from when no other process of the state directory runs them."""
+
+    def __init__(self, service: str) -> None:
+        config = _config(service)
+        logs.set_up(config.plane.log_level)
+        self.plane = build_plane(config)
+        self.plane.prepare()
+        self._ending = threading.Event()
+        #: ends with the process at the latest
+        self._lock = (config.state / f"duties-{service}.lock").open("w", encoding="ascii")
+        self._waiting = threading.Thread(target=self._take_duties, name="duties", daemon=True)
+        self._waiting.start()
+
+    def end(self) -> None:
+        self._ending.set()
+        self._waiting.join()
+        self.plane.stop()
+        self._lock.close()
+
+    def _take_duties(self) -> None:
+        # A server that forks what it has imported does so before the first attempt: its duties do not even begin.
+        while not self._ending.wait(DUTIES_AFTER_S):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            log.info("the duties of this state directory run here now")
+            self.plane.start_duties()
+            return
 
 
 def _config(service: str) -> Config:
@@ -72,12 +105,3 @@ def _config(service: str) -> Config:
     os.umask(0o077)
     config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     return dataclasses.replace(config, plane=dataclasses.replace(config.plane, services=",".join(sorted(services))))
-
-
-def _duties(plane: Plane, path: Path) -> None:
-    """Wait until no other process of this state directory runs them; the lock ends with the process."""
-    lock = path.open("w", encoding="ascii")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    log.info("the duties of this state directory run here now")
-    plane.start_duties()
-    plane.stops.append(lock.close)
