@@ -23,7 +23,6 @@ from moorage.agent import config_drive
 from moorage.agent.config_drive import Guest
 from moorage.agent.orders import BuildOrder, RebuildOrder, ServerOrder, ServerRef
 from moorage.agent.virt.driver import DomainSpec, VirtDriver
-from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import MoorageError
 
 log = logging.getLogger(__name__)
@@ -81,6 +80,7 @@ class BuildFailed(MoorageError):
     """The server could not be made; what was made of it is gone again, or the message says what is left."""
 
     code = "agent.build_failed"
+    is_left = False  #: whether anything is
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,7 @@ class Builder:
         above: Callable[[Iterable[str]], frozenset[str]],
         *,
         keep_alive_period_s: float = 10.0,
-        clock: Clock | None = None,
-        undo_pauses_s: Sequence[float] = (),
     ) -> None:
-        """What cannot be undone is tried again after each of `undo_pauses_s`, by `clock`."""
-        self._clock = clock or SystemClock()
-        self._undo_pauses_s = undo_pauses_s
         self._driver = driver
         self._acceleration = acceleration
         self._refers_to_accelerators = refers_to_accelerators
@@ -112,7 +107,7 @@ class Builder:
         self._keep_alive_period_s = keep_alive_period_s
 
     def build(self, order: BuildOrder, keep_alive: KeepAlive, *, start: bool = True) -> Built:
-        """Raises `BuildFailed` with nothing left behind, `JobLost` with everything as it is."""
+        """Raises `BuildFailed`, which says whether anything is left behind, `JobLost` with everything as it is."""
         try:
             devices = self._plugged(order, keep_alive)
             keep_alive()
@@ -124,7 +119,9 @@ class Builder:
             log.warning("build failed", extra={"server": order.server.id, "why": str(error)}, exc_info=True)
             leftovers = self._undo(order, keep_alive)
             sentence, code = told(error)
-            raise BuildFailed("; ".join([sentence, *leftovers]), code=code) from error
+            failed = BuildFailed("; ".join([sentence, *leftovers]), code=code)
+            failed.is_left = bool(leftovers)
+            raise failed from error
         return Built(devices)
 
     def rebuild(self, order: RebuildOrder, keep_alive: KeepAlive) -> Built:
@@ -196,19 +193,9 @@ class Builder:
         )
 
     def _undo(self, order: BuildOrder, keep_alive: KeepAlive) -> list[str]:
-        """What could not be undone, as sentences. The devices stay the server's while its domain may hold them.
-
-        Once the job is reported the server may be built elsewhere, and nobody comes back for what is left here: so not
-        before a full disk, say, had its time to be seen to.
+        """What could not be undone, as sentences. The devices stay the server's while its domain may hold them; whoever
+        gave the order has what is left cleaned up later, when a full disk, say, was seen to.
         """
-        for pause_s in self._undo_pauses_s:
-            if not self._what_is_left(order, keep_alive):
-                return []
-            self._clock.sleep(pause_s)
-            keep_alive()
-        return self._what_is_left(order, keep_alive)
-
-    def _what_is_left(self, order: BuildOrder, keep_alive: KeepAlive) -> list[str]:
         server = order.server
         try:
             self.meanwhile(lambda: self._driver.destroy(server.id), keep_alive)

@@ -27,9 +27,6 @@ from moorage.jobs.turns import Turns
 
 log = logging.getLogger(__name__)
 
-#: Between attempts to undo a build that failed: ten minutes in all.
-UNDO_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, *(30.0,) * 20)
-
 
 @dataclass(frozen=True)
 class AgentSettings:
@@ -80,8 +77,6 @@ class HostAgent:
             refers_to_accelerators,
             tracker.above,
             keep_alive_period_s=settings.keep_alive_period_s,
-            clock=clock,
-            undo_pauses_s=UNDO_PAUSES_S,
         )
         runner = JobRunner(
             driver,

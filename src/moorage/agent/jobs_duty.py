@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from moorage.agent.build import JobLost, told
+from moorage.agent.build import BuildFailed, JobLost, told
 from moorage.agent.job_runner import Result
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
@@ -113,6 +113,9 @@ class JobsDuty:
             return "done", self._runner.run(job.kind, job.payload, lambda: self._keep_alive(job))
         except JobLost:
             raise
+        except BuildFailed as failed:
+            log.warning("job failed", extra={"kind": job.kind, "why": failed.message})
+            return "failed", {"error": failed.message, "code": failed.error_code, "is_left": failed.is_left}
         except Exception as error:  # the top of a job: its server must not hang in a transition
             sentence, code = told(error)
             unexpected = not isinstance(error, MoorageError)

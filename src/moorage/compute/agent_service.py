@@ -9,8 +9,18 @@ from moorage.compute import action_store, host_store, lifecycle, move_store, mov
 from moorage.compute.heartbeats import Heartbeats
 from moorage.compute.lifecycle import Operation, Outcome
 from moorage.compute.messages import host_job, situation
-from moorage.compute.model import BUILD_QUEUE, JOB_RELEASE, PROVIDER_CONFIG, Fault, HostReport, Server, VmState
+from moorage.compute.model import (
+    BUILD_QUEUE,
+    JOB_RELEASE,
+    PROVIDER_CONFIG,
+    Fault,
+    HostReport,
+    Placed,
+    Server,
+    VmState,
+)
 from moorage.compute.move_progress import MoveProgress, clean_queue
+from moorage.compute.moves import MoveKind
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import Ids
@@ -82,7 +92,9 @@ class AgentService:
             told.clear()
 
             def given_up(connection: Connection, job: Job) -> None:
-                told.extend(self.follow(connection, job, Report("failed", job.epoch, job.result or {})))
+                # Its worker died each time; nobody knows how far it came.
+                result = {**(job.result or {}), "is_left": True}
+                told.extend(self.follow(connection, job, Report("failed", job.epoch, result)))
 
             return store.HOST_JOBS.claim(
                 connection,
@@ -154,22 +166,25 @@ class AgentService:
         now = self._clock.now()
         if server is None:
             return []
+        told = []
         if operation is lifecycle.CREATE:
+            if _leaves_something(report) and (server.task_state, server.host) == (operation.task, job.queue):
+                told.append(self._left(connection, server, job, server.placed))
             code = report.result.get("code")
             if retries.after_build(connection, job, server, now, error=report.error, code=code):
-                return [BUILD_QUEUE]
+                return [*told, BUILD_QUEUE]
             report = retries.with_exhaustion(job, report)
         action_store.finish_event(connection, job.payload["action_id"], operation.event, now, error=report.error)
         if isinstance(text := report.result.get("console"), str):
             store.save_console(connection, server.id, text, now)
         outcome = lifecycle.after_report(operation, situation(server), succeeded=report.error is None)
         if outcome is None:
-            return []
+            return told
         store.update_server(connection, server.id, now, **_changes(server, operation, outcome, report, job.queue, now))
         if operation is lifecycle.SHELVE and report.error is None and self._offload_after_s == 0:
             return [self._offload(connection, server, job)]
         if not _frees(operation, report):
-            return []
+            return told
         payload = {
             "action_id": job.payload["action_id"],
             "request_id": job.payload["request_id"],
@@ -177,7 +192,7 @@ class AgentService:
         }
         release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server.id, payload)
         store.BUILD_JOBS.enqueue(connection, release, now)
-        return [BUILD_QUEUE]
+        return [*told, BUILD_QUEUE]
 
     def _offload(self, connection: Connection, server: Server, job: Job) -> str:
         """A server that is shelved leaves its host at once: part of the same action."""
@@ -194,10 +209,24 @@ class AgentService:
         server = None if move is None else store.lock_server(connection, move.server_id)
         told: list[str] = []
         if move is not None and server is not None and move.step == job.kind:
+            if _leaves_something(report) and moves.is_built_in_vain(move, server.task_state):
+                told.append(self._left(connection, server, job, move.new_placed))
             apart = job.key != server.id
             told += self._moves.advance(connection, move, server, report.result, report.error, apart=apart)
         waiting = store.HOST_JOBS.next_queue(connection, job.key)
         return told if waiting is None else [*told, waiting]
+
+    def _left(self, connection: Connection, server: Server, job: Job, placed: Placed | None) -> str:
+        """The server goes on, or elsewhere; its host cleans up, and `placed` nobody is offered before. First what is held
+        there is taken over, then follows what follows: both are the server's own jobs, one after the other.
+        """
+        ids = {"action_id": job.payload["action_id"], "request_id": job.payload["request_id"]}
+        return self._moves.leave_behind(connection, server, job.queue, placed, ids, kind=MoveKind.FAILED_BUILD)
+
+
+def _leaves_something(report: Report) -> bool:
+    """Whether the host says that it could not undo what it had begun."""
+    return report.error is not None and bool(report.result.get("is_left"))
 
 
 def _frees(operation: Operation, report: Report) -> bool:

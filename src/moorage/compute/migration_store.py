@@ -10,7 +10,7 @@ from moorage.compute.moves import MoveKind
 from moorage.compute.tables import moves
 
 #: What the peer calls migrations.
-SHOWN = frozenset(MoveKind) - {MoveKind.UNSHELVE, MoveKind.DELETION}
+SHOWN = frozenset(MoveKind) - {MoveKind.UNSHELVE, MoveKind.DELETION, MoveKind.FAILED_BUILD}
 
 _LIST = select(moves).where(moves.c.kind.in_(sorted(SHOWN))).order_by(moves.c.number.desc())
 #: What a list can be narrowed to, and the column behind it.

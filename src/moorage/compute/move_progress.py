@@ -162,14 +162,16 @@ class MoveProgress:
         placed: Placed | None,
         ids: Mapping[str, str],
         *,
+        kind: MoveKind = MoveKind.DELETION,
         apart: bool = False,
     ) -> str:
         """What may be of it on `host`, which is down, goes when that is back, before it counts as up; what is held there,
-        `placed`, nobody is offered until then. Answers whom to hint at. `ids`: as for `host_job`.
+        `placed`, nobody is offered until then. Answers whom to hint at. `ids`: as for `host_job`. `kind`: FAILED_BUILD
+        where the host is up, and cleans up beside what else it does, as soon as it can.
         """
         now = self._clock.now()
         behind = Move(
-            self._ids.uuid(), 0, server.id, MoveKind.DELETION, "accepted", None, True, host, None, None,
+            self._ids.uuid(), 0, server.id, kind, "accepted", None, True, host, None, None,
             server.vm_state, server.flavor, server.flavor, placed, None, dict(ids), server.user_id, server.project_id,
             now, now,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from moorage.compute.model import Flavor, Placed, TaskState, VmState
 
 
 class MoveKind(StrEnum):
-    """As ``os-migrations`` has them; the last two are not shown there."""
+    """As ``os-migrations`` has them; the last three are not shown there."""
 
     RESIZE = "resize"
     MIGRATION = "migration"
@@ -34,6 +34,8 @@ class MoveKind(StrEnum):
     EVACUATION = "evacuation"
     UNSHELVE = "unshelve"
     DELETION = "deletion"
+    #: It could not be built there, nor what there was of it be taken away; it is elsewhere by now, or nowhere.
+    FAILED_BUILD = "failed-build"
 
 
 #: Kinds of moves that leave something on a host that is down: it goes before that host does anything else.
@@ -153,7 +155,8 @@ _UNSHELVE = (
     _DROP,
 )
 
-_DELETION = (
+#: Of what is not to come back.
+_BEHIND = (
     Step("keep", Where.HERE, "pre-migrating", "clean", None),
     Step("clean", Where.SOURCE, "done", "settle", "clean"),
     _SETTLE,
@@ -167,7 +170,8 @@ STEPS: Mapping[MoveKind, Mapping[str, Step]] = {
         (MoveKind.LIVE, _LIVE),
         (MoveKind.EVACUATION, _EVACUATION),
         (MoveKind.UNSHELVE, _UNSHELVE),
-        (MoveKind.DELETION, _DELETION),
+        (MoveKind.DELETION, _BEHIND),
+        (MoveKind.FAILED_BUILD, _BEHIND),
     )
 }
 
@@ -183,6 +187,9 @@ BACK: Mapping[str, str] = {
 }
 #: Steps after which a server is where it belongs, and only what is left elsewhere is seen to.
 _DECIDED = frozenset({"clean", "settle", "drop"})
+
+#: Steps that build a server where it was not.
+_BUILDS = frozenset({"move-in", "build-again"})
 
 #: Destinations of one request, where each dies while the server is built there.
 MOST_DESTINATIONS = 3
@@ -207,6 +214,7 @@ SETTLED: Mapping[MoveKind, str] = {
     MoveKind.EVACUATION: "completed",
     MoveKind.UNSHELVE: "completed",
     MoveKind.DELETION: "completed",
+    MoveKind.FAILED_BUILD: "completed",
 }
 
 #: In ``os-instance-actions``, as Nova calls what comes nearest.
@@ -279,6 +287,19 @@ def again(move: Move, new_id: str, now: datetime) -> Move | None:
         move, id=new_id, status="accepted", step=None, dest_host=None, new_placed=None, details=details,
         created_at=now, updated_at=now,
     )  # fmt: skip
+
+
+def is_built_in_vain(move: Move, task: TaskState | None) -> bool:
+    """Whether the step that failed was to build the server at its destination, and nobody else sees to what is there.
+    `task`: of the server; one that is deleted by now goes from everywhere.
+    """
+    step = None if move.step is None else STEPS[move.kind][move.step]
+    return step is not None and step.name in _BUILDS and (task is step.task or is_abandoned(move))
+
+
+def is_left_at(move: Move) -> str | None:
+    """The host on which something of its server is still to be cleaned up: if the server came there, that would go, too."""
+    return move.source_host if move.step in ("keep", "clean") else None
 
 
 def is_undecided(move: Move) -> bool:

@@ -16,7 +16,7 @@ from moorage.compute import action_store, move_store, store
 from moorage.compute.group_service import LATE_CHECKS, LateObjection, always_late, late_check
 from moorage.compute.model import FORGET_IMAGE, MOVE_QUEUE, Server, VmState
 from moorage.compute.move_progress import MoveProgress
-from moorage.compute.moves import EVENTS, STEPS, Move, MoveKind, is_abandoned
+from moorage.compute.moves import EVENTS, STEPS, Move, MoveKind, is_abandoned, is_left_at
 from moorage.compute.own_jobs import MAX_ATTEMPTS, OwnJobs
 from moorage.compute.places import NoHost, Place
 from moorage.compute.placing import Placer
@@ -137,7 +137,7 @@ class MovingDuty:
                 move.details.get("image_properties", {}),
                 flavor=move.new_flavor,
                 only_host=move.wanted_host,
-                not_hosts=_elsewhere_than(move),
+                not_hosts=self._elsewhere_than(move),
                 may_hold_something=again or job.attempt > 1,
                 check_turn=partial(self._jobs.extend, job),
             )
@@ -147,6 +147,16 @@ class MovingDuty:
             if error.status >= 500:
                 raise Unavailable(error.message) from error
             return NoHost.because(f"Placement refused the request: {error.message}")
+
+    def _elsewhere_than(self, move: Move) -> dict[str, str]:
+        """{host: why not there}"""
+        with read(self._engine) as connection:
+            others = move_store.open_moves(connection, move.server_id)
+        left = [host for host in map(is_left_at, others) if host is not None]
+        refused = dict.fromkeys(left, "what is left of the server there is not cleaned up yet")
+        if move.source_host and not move.details.get("may_stay"):
+            refused[move.source_host] = "the server is there now"
+        return refused
 
     # ---------------------------------------------------------------------------------- and the rest
 
@@ -225,10 +235,3 @@ class MovingDuty:
             return told if waiting is None else [*told, waiting]
 
         return in_transaction(self._engine, end)
-
-
-def _elsewhere_than(move: Move) -> dict[str, str]:
-    """{host: why not there}"""
-    if not move.source_host or move.details.get("may_stay"):
-        return {}
-    return {move.source_host: "the server is there now"}

@@ -7,6 +7,8 @@ import pytest
 from moorage.agent.virt.driver import Capability
 from moorage.compute.build import BuildDuty
 from moorage.compute.client import ComputeClient
+from moorage.compute.moving import MovingDuty
+from moorage.compute.placing import Placer
 from moorage.compute.quota import DEFAULTS
 from moorage.compute.routes import API, RULES
 from moorage.compute.service import ComputeService
@@ -181,6 +183,10 @@ class Plane:
         self.placement = PlacementClient(self._client("placement", self.to_placement))
         self.agent = ComputeClient(self._client("compute", InProcessTransport(self.app, BASE + "/compute")))
         self.builder = self.new_builder()
+        placer = Placer(self.engine, self.placement, self.service.hosts)
+        self.mover = MovingDuty(
+            self.engine, clock, self.ids, self.placement, placer, hints, worker="mover", poll_s=None
+        )
         self._wire = InProcessTransport(self.app, BASE)
 
     def _client(self, service, transport):
@@ -242,9 +248,10 @@ class Plane:
         return self.send("POST", f"/v2.1/servers/{server_id}/action", {action: argument}, **options)
 
     def settle(self, *hosts):
-        """Builder and hosts in turn until all is quiet."""
+        """Builder, mover and hosts in turn until all is quiet."""
         for _ in range(4):
             self.builder.tick()
+            self.mover.tick()
             for host in hosts:
                 host.work()
 

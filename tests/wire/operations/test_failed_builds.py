@@ -1,0 +1,188 @@
+"""A build fails on a host that cannot undo what it had begun, as one with a full disk: the server goes on without it.
+
+What is left is held until the host, which is up all the time, has cleaned up; and the server does not come there before.
+"""
+
+import pytest
+
+from moorage.agent.virt.driver import VirtError
+from tests.wire.operations.conftest import GPU, Killed
+
+HELD = {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10, GPU: 1}
+NO_ROOM = "no room on the disk"
+#: Hosts here look for jobs once an hour.
+AWHILE = 3700
+
+
+@pytest.fixture
+def cloud(make_cloud):
+    return make_cloud(2)
+
+
+def fills_up(host, *, failures=1000):
+    """In the middle of a build, and so much that nothing can be taken away either."""
+    spawn = host.driver.spawn
+
+    def half(*arguments, **named):
+        spawn(*arguments, **named)
+        raise VirtError(NO_ROOM)
+
+    host.driver.spawn = half
+    host.script.fail("destroy", NO_ROOM, times=failures)
+
+
+def has_room(host):
+    """Its agent was restarted, too."""
+    host.script._faults.clear()
+    host.start()
+    host.cloud.forget_waits()
+
+
+def asked_for(cloud):
+    """A server that is placed; its host does not know of it yet, and is the first of both."""
+    body = {"name": "vm", "imageRef": cloud.image, "flavorRef": "gpu", "networks": "none"}
+    status, answer, _ = cloud.send("POST", "/v2.1/servers", {"server": body})
+    assert status == 202, answer
+    cloud.builder.tick()
+    server_id = answer["server"]["id"]
+    host = cloud.hosts[cloud.status(server_id)[2]]
+    return server_id, host, next(other for other in cloud.hosts.values() if other is not host)
+
+
+def state_of(cloud, host):
+    rows = cloud.admin("GET", "/v2.1/os-hypervisors/detail")[1]["hypervisors"]
+    return next(row["state"] for row in rows if row["hypervisor_hostname"] == host.name)
+
+
+def is_clean(cloud, host):
+    assert (host.servers, host.plugged, cloud.used(host.name)) == ({}, {}, {})
+    with cloud.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM moves WHERE is_open").scalar() == 0
+        assert connection.exec_driver_sql("SELECT count(*) FROM jobs WHERE open_queue IS NOT NULL").scalar() == 0
+
+
+def test_it_is_built_elsewhere_at_once_and_the_first_host_cleans_up_when_it_can(cloud):
+    server_id, first, second = asked_for(cloud)
+    fills_up(first, failures=3)
+    cloud.settle()
+    assert cloud.status(server_id) == ("ACTIVE", None, second.name)
+    assert list(first.plugged) == [server_id]
+    assert (cloud.used(first.name), cloud.held(server_id)) == (HELD, {second.name: HELD})
+    cloud.run_for(30)
+    assert state_of(cloud, first) == "up"
+    cloud.run_for(3 * AWHILE)
+    assert cloud.status(server_id) == ("ACTIVE", None, second.name)
+    assert list(second.servers) == list(second.plugged) == [server_id]
+    is_clean(cloud, first)
+
+
+def test_where_there_is_no_other_host_its_error_says_what_could_not_be_undone(make_cloud):
+    cloud = make_cloud(1)
+    server_id = cloud.boot("gpu")
+    host = cloud.hosts["compute-1"]
+    assert cloud.status(server_id)[0] == "ACTIVE"
+    cloud.do(server_id, "forceDelete")
+    fills_up(host)
+    server_id = cloud.boot("gpu")
+    assert cloud.status(server_id)[0] == "ERROR"
+    assert "and it could not be undone: no room on the disk" in cloud.show(server_id)["fault"]["message"]
+    assert (list(host.plugged), cloud.used("compute-1"), cloud.held(server_id)) == ([server_id], HELD, {})
+    assert cloud.send("DELETE", f"/v2.1/servers/{server_id}")[0] == 204
+    cloud.run_for(AWHILE)
+    assert cloud.status(server_id)[0] == "ERROR"
+    assert (list(host.plugged), cloud.used("compute-1")) == ([server_id], HELD)
+    has_room(host)
+    cloud.run_for(AWHILE)
+    is_clean(cloud, host)
+    cloud.do(server_id, "forceDelete")
+    assert cloud.show(server_id) is None
+
+
+def test_deleted_while_it_is_built_it_goes_as_any_other(cloud):
+    server_id, first, _ = asked_for(cloud)
+    fills_up(first, failures=1)
+    assert cloud.send("DELETE", f"/v2.1/servers/{server_id}")[0] == 204
+    cloud.run_for(AWHILE)
+    assert cloud.show(server_id) is None
+    is_clean(cloud, first)
+
+
+@pytest.mark.parametrize("action", ["migrate", "unshelve", "evacuate"])
+def test_a_move_whose_destination_cannot_undo_what_it_had_begun(cloud, action):
+    server_id, source, target = asked_for(cloud)
+    cloud.settle()
+    if action == "unshelve":
+        cloud.do(server_id, "shelve")
+        fills_up(source, failures=0)
+    if action == "evacuate":
+        cloud.dies(source)
+    before = cloud.status(server_id)
+    fills_up(target)
+    cloud.admin_do(server_id, action, {"migrate": None, "unshelve": {"host": target.name}, "evacuate": {}}[action])
+    assert cloud.status(server_id)[1:] == before[1:]
+    assert cloud.status(server_id)[0] == ("ERROR" if action == "evacuate" else before[0])
+    assert (list(target.plugged), cloud.used(target.name)) == ([server_id], HELD)
+    assert state_of(cloud, target) == "up"
+    has_room(target)
+    cloud.run_for(AWHILE)
+    is_clean(cloud, target)
+    assert cloud.held(server_id) == ({} if action == "unshelve" else {source.name: HELD})
+
+
+def test_it_does_not_come_to_a_host_before_that_has_cleaned_up(cloud):
+    """What is cleaned up there is whatever there is of it."""
+    server_id, first, second = asked_for(cloud)
+    fills_up(first)
+    cloud.settle()
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.status(server_id) == ("ACTIVE", None, second.name)
+    (said,) = [event["details"] for event in last_action(cloud, server_id)["events"] if event["details"]]
+    assert "what is left of the server there is not cleaned up yet" in said
+    has_room(first)
+    cloud.run_for(AWHILE)
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.status(server_id) == ("VERIFY_RESIZE", None, first.name)
+
+
+def test_nor_does_one_come_back_to_where_it_was_before_a_confirmed_move(cloud):
+    server_id, first, second = asked_for(cloud)
+    cloud.settle()
+    cloud.admin_do(server_id, "migrate")
+    first.script.fail("destroy", NO_ROOM, times=1000)
+    cloud.do(server_id, "confirmResize")
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.status(server_id) == ("ACTIVE", None, second.name)
+    has_room(first)
+    cloud.run_for(AWHILE)
+    assert list(second.servers) == [server_id]
+    is_clean(cloud, first)
+    cloud.admin_do(server_id, "migrate")
+    assert cloud.status(server_id) == ("VERIFY_RESIZE", None, first.name)
+
+
+def test_a_host_whose_agent_dies_each_time_is_cleaned_up_too(cloud):
+    server_id, first, second = asked_for(cloud)
+    spawn = first.driver.spawn
+
+    def dies(*arguments, **named):
+        spawn(*arguments, **named)
+        raise Killed("the agent")
+
+    for _ in range(20):
+        first.driver.spawn = dies
+        try:
+            cloud.settle()
+            break
+        except Killed:
+            first.start()
+            cloud.forget_waits()
+            spawn = first.driver.spawn
+    cloud.run_for(AWHILE)
+    assert cloud.status(server_id) == ("ACTIVE", None, second.name)
+    is_clean(cloud, first)
+
+
+def last_action(cloud, server_id):
+    rows = cloud.admin("GET", f"/v2.1/servers/{server_id}/os-instance-actions")[1]["instanceActions"]
+    path = f"/v2.1/servers/{server_id}/os-instance-actions/{rows[0]['request_id']}"
+    return cloud.admin("GET", path)[1]["instanceAction"]
