@@ -84,10 +84,11 @@ def events(kind: str, say: Say, *, number: int, starts: int) -> None:
 
 
 def pages(kind: str, say: Say, *, hosts: int, leases: int, seconds: float) -> None:
-    """The dashboard's calendar as a browser asks for it, whole: the page is rendered here, the service asked in process."""
+    """The dashboard's calendar and map as a browser asks for them, whole: pages are rendered here, services asked in process."""
     with _database(kind) as database, _plane(database, "dashboard") as plane:
         _fill(database, hosts, leases, with_classes=False)
         database.settle("reservations_reservation")
+        _providers(plane, hosts)
         token = credentials_of(plane).headers()["x-auth-token"]
         beside = f"beside {hosts:,} hosts with {leases:,} reservations"
         with httpx.Client(
@@ -104,6 +105,7 @@ def pages(kind: str, say: Say, *, hosts: int, leases: int, seconds: float) -> No
                 "a quarter": "/calendar?days=90",
                 "25 hosts over a week": "/calendar?show=hosts",
                 "projects over a week": "/calendar?show=projects",
+                "the map": "/map",
             }
             for what, path in views.items():
                 before = cpu_seconds(plane.pids), cpu_seconds(database.pids)
@@ -377,6 +379,11 @@ def _providers(plane: Server, hosts: int) -> None:
     for host in range(1, hosts + 1):
         name = f"compute-{host}"
         made = placement.request("POST", "/resource_providers", json={"name": name}, version="1.29")
+        offered = {
+            "resource_provider_generation": made["generation"],
+            "inventories": {each: {"total": amount} for each, amount in HOST.items()},
+        }
+        placement.request("PUT", f"/resource_providers/{made['uuid']}/inventories", json=offered, version="1.29")
         below = {"name": reservation_provider(name), "parent_provider_uuid": made["uuid"]}
         placement.request("POST", "/resource_providers", json=below, version="1.29")
 
