@@ -1,5 +1,7 @@
 """`moorage reservation`: what operators do to the reservation service's database by hand."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -11,6 +13,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db import migrations
 from moorage.db.engine import open_engine
+from moorage.db.importing import Receipt
 from moorage.reservation.importing import check_empty, import_into, rehearse
 from moorage.reservation.importing_peer import reading
 from moorage.reservation.importing_rules import Kind
@@ -54,7 +57,7 @@ def import_(url: str, config_path: Path | None, findings_path: Path | None, *, d
     """
     config = open_config(config_path)
     clock, ids = SystemClock(), RandomIds()
-    cleaning_time_s = config.reservation.cleaning_time_s
+    cleaning_time_s, has_network = config.reservation.cleaning_time_s, bool(config.endpoints.network)
     with (
         importing.findings_file(findings_path) as noted,
         reading(url, clock.now()) as peer,
@@ -64,10 +67,17 @@ def import_(url: str, config_path: Path | None, findings_path: Path | None, *, d
         importing.check_other(config, "reservation", target.url, peer.url)
         if dry_run:
             importing.check_target(target, "reservation", check_empty)
-            receipt = rehearse(peer, clock.now(), ids, cleaning_time_s=cleaning_time_s, noted=noted, progress=show)
+            work: Callable[..., Receipt] = rehearse
         else:
             migrations.upgrade(target, "reservation")
-            receipt = import_into(
-                target, peer, clock.now(), ids, cleaning_time_s=cleaning_time_s, noted=noted, progress=show
-            )
+            work = partial(import_into, target)
+        receipt = work(
+            peer,
+            clock.now(),
+            ids,
+            cleaning_time_s=cleaning_time_s,
+            has_network=has_network,
+            noted=noted,
+            progress=show,
+        )
     importing.show(receipt, Kind, "reservation", findings_path, dry_run=dry_run, as_json=as_json)

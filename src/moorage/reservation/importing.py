@@ -1,7 +1,7 @@
 """Taking over an existing Blazar database: everything in one transaction, or nothing.
 
-Ids, names and times are kept. `importing_rules` decides what becomes of each row, `importing_peer` reads. What an
-older reservation has in Nova and Placement is neither touched nor asked for here; it is when its lease is worked on.
+Ids, names and times are kept. `importing_hosts`, `importing_addresses` and `importing_rules` decide what becomes of each
+row, `importing_peer` reads. What an older reservation has in Nova and Placement is neither touched nor asked for here; it is when its lease is worked on.
 """
 
 from collections import defaultdict
@@ -15,13 +15,15 @@ from moorage.core.ids import Ids
 from moorage.core.import_findings import Finding
 from moorage.db.importing import Ledger, Noted, Progress, Receipt
 from moorage.db.transactions import write
-from moorage.reservation import host_store, property_store, store
-from moorage.reservation import importing_rules as rules
+from moorage.reservation import address_store, host_store, property_store, store
+from moorage.reservation.addresses import FloatingIp
 from moorage.reservation.calendar import HostCapacity, Usage
+from moorage.reservation.importing_addresses import floating_ips, given_twice
+from moorage.reservation.importing_hosts import TakenHost, hosts, overbooked
 from moorage.reservation.importing_peer import BlazarDatabase
-from moorage.reservation.importing_rules import Kind, NotTaken, TakenHost, TakenLease
-from moorage.reservation.requests import HostRequest
-from moorage.reservation.tables import computehosts, leases
+from moorage.reservation.importing_rules import AddressSlot, Kind, Leases, NotTaken, TakenLease
+from moorage.reservation.requests import FloatingIpRequest, HostRequest
+from moorage.reservation.tables import computehosts, floatingips, leases
 
 #: Leases that are named where an import is refused because of them.
 NAMED = 3
@@ -31,13 +33,14 @@ def check_empty(connection: Connection) -> None:
     """Raises `Conflict` where somebody keeps something there already."""
     found = {
         table.name: int(connection.execute(select(func.count()).select_from(table)).scalar_one())
-        for table in (computehosts, leases)
+        for table in (computehosts, leases, floatingips)
     }
     if any(found.values()):
         where = connection.engine.url.render_as_string(hide_password=True)
         raise Conflict(
-            f"{where} has {found['computehosts']} hosts and {found['leases']} leases already; an import goes into an "
-            "empty database: name a new one as [database] reservation, or remove this one first",
+            f"{where} has {found['computehosts']} hosts, {found['leases']} leases and {found['floatingips']} floating IPs "
+            "already; an import goes into an empty database: name a new one as [database] reservation, or remove this "
+            "one first",
             code="reservation.import.not_empty",
         )
 
@@ -49,24 +52,35 @@ def import_into(
     ids: Ids,
     *,
     cleaning_time_s: int,
+    has_network: bool,
     noted: Noted,
     progress: Progress,
 ) -> Receipt:
     """Everything of `peer`; the tables are there already.
 
-    `noted` is called with each finding. Raises `Conflict` where `target` is not empty, and where a reservation that
+    `has_network`: a network service is known to those that carry on. `noted` is called with each finding. Raises `Conflict` where `target` is not empty, and where a reservation that
     is not over cannot be carried on here.
     """
     with write(target) as connection:
         check_empty(connection)
-        return _Run(peer, connection, now, ids, timedelta(seconds=cleaning_time_s), noted, progress).receipt()
+        cleaning_time = timedelta(seconds=cleaning_time_s)
+        run = _Run(peer, connection, now, ids, cleaning_time, noted, progress, has_network=has_network)
+        return run.receipt()
 
 
 def rehearse(
-    peer: BlazarDatabase, now: datetime, ids: Ids, *, cleaning_time_s: int, noted: Noted, progress: Progress
+    peer: BlazarDatabase,
+    now: datetime,
+    ids: Ids,
+    *,
+    cleaning_time_s: int,
+    has_network: bool,
+    noted: Noted,
+    progress: Progress,
 ) -> Receipt:
     """What `import_into` would do and tell; nothing is written."""
-    return _Run(peer, None, now, ids, timedelta(seconds=cleaning_time_s), noted, progress).receipt()
+    cleaning_time = timedelta(seconds=cleaning_time_s)
+    return _Run(peer, None, now, ids, cleaning_time, noted, progress, has_network=has_network).receipt()
 
 
 class _Run:
@@ -81,7 +95,10 @@ class _Run:
         cleaning_time: timedelta,
         noted: Noted,
         progress: Progress,
+        *,
+        has_network: bool,
     ) -> None:
+        self._has_network = has_network
         self._peer = peer
         self._connection = connection
         self._now = now
@@ -93,14 +110,19 @@ class _Run:
         self._host_names: dict[int, str] = {}
         self._capacities: list[HostCapacity] = []
         self._usages: list[Usage] = []
+        self._floating_ips: dict[str, FloatingIp] = {}
+        self._addresses: list[AddressSlot] = []
 
     def receipt(self) -> Receipt:
         """Take everything."""
         self._take_hosts()
         self._take_properties()
+        self._take_floating_ips()
         self._take_leases()
         self._take_lost()
-        for finding in rules.overbooked(self._capacities, self._host_names, self._usages):
+        for finding in overbooked(self._capacities, self._host_names, self._usages):
+            self._note(finding)
+        for finding in given_twice(self._addresses):
             self._note(finding)
         return self._ledger.receipt()
 
@@ -109,7 +131,7 @@ class _Run:
         for row in self._peer.inventories():
             inventories[row.computehost_id].append(row)
         taken = []
-        for one in rules.hosts(self._peer.hosts(), inventories, self._peer.created_at):
+        for one in hosts(self._peer.hosts(), inventories, self._peer.created_at):
             if isinstance(one, Finding):
                 self._note(one)
             else:
@@ -160,8 +182,26 @@ class _Run:
                 fresh = [self._ids.uuid(), row.id]
                 property_store.set_extra(self._connection, host_id, values, fresh, self._peer.created_at(row))
 
+    def _take_floating_ips(self) -> None:
+        for one in floating_ips(self._peer.floating_ips(), self._times):
+            if isinstance(one, Finding):
+                self._note(one)
+                continue
+            self._floating_ips[one.id] = one
+            self._count("floatingips")
+            if self._connection is not None:
+                address_store.insert_floating_ip(self._connection, one)
+
     def _take_leases(self) -> None:
-        decide = rules.Leases(self._host_ids, self._times, self._ids.uuid, self._now, self._cleaning_time)
+        decide = Leases(
+            self._host_ids,
+            self._floating_ips,
+            self._times,
+            self._ids.uuid,
+            self._now,
+            self._cleaning_time,
+            has_network=self._has_network,
+        )
         refused: list[NotTaken] = []
         for page in self._peer.leases():
             for peer_lease in page:
@@ -185,24 +225,30 @@ class _Run:
     def _take_lease(self, one: TakenLease) -> None:
         self._count("leases")
         self._count("reservations", one.reservations)
-        whole = sum(isinstance(each.request, HostRequest) for each in one.lease.reservations)
+        requests = [each.request for each in one.lease.reservations]
+        whole = sum(isinstance(each, HostRequest) for each in requests)
+        of_network = [each for each in requests if isinstance(each, FloatingIpRequest)]
         self._count("computehost_reservations", whole)
-        self._count("instance_reservations", one.reservations - whole)
+        self._count("floatingip_reservations", len(of_network))
+        self._count("required_floatingips", sum(len(each.required) for each in of_network))
+        self._count("instance_reservations", one.reservations - whole - len(of_network))
         self._count("events", one.events)
         self._count("computehost_allocations", len(one.slots))
+        self._count("floatingip_allocations", len(one.addresses))
+        self._addresses += one.addresses
         self._usages += [Usage(each.host_id, each.start_date, each.end_date, each.resources) for each in one.slots]
         if self._connection is not None:
             store.insert_lease(self._connection, one.lease)
             host_store.insert_allocations(self._connection, one.slots, self._now)
+            for slot in one.addresses:
+                mine = {slot.id: slot.floating_ip}
+                address_store.allocate(self._connection, slot.reservation_id, mine, slot.start, slot.end, self._now)
 
     def _take_lost(self) -> None:
         for table, row_id in self._peer.without_lease():
             self._note(
                 Finding(Kind.LOST_LEASE, f"{table} {row_id}", f"{table} {row_id}: what it belongs to is not there")
             )
-        for table, rows in self._peer.floating_ips().items():
-            if rows:
-                self._note(Finding(Kind.FLOATING_IPS, table, f"{rows} rows of {table}"))
 
     def _lost_host(self, what: str, host_id: str) -> None:
         self._note(Finding(Kind.LOST_HOST, str(host_id), f"{what} of host {host_id}, which is not there"))

@@ -136,11 +136,21 @@ _events = _table(
     Column("status", String),
 )
 _allocations = _table("computehost_allocations", Column("compute_host_id", String), Column("reservation_id", String))
-#: Of floating IPs only the number is read.
-_FLOATING = tuple(
-    _table(name)
-    for name in ("floatingips", "floatingip_reservations", "required_floatingips", "floatingip_allocations")
+_floating_ips = _table(
+    "floatingips",
+    Column("floating_network_id", String),
+    Column("subnet_id", String),
+    Column("floating_ip_address", String),
+    Column("reservable", Boolean),
 )
+_floating_ip_reservations = _table(
+    "floatingip_reservations",
+    Column("reservation_id", String),
+    Column("network_id", String),
+    Column("amount", Integer),
+)
+_required = _table("required_floatingips", Column("floatingip_reservation_id", String), Column("address", String))
+_addresses = _table("floatingip_allocations", Column("floatingip_id", String), Column("reservation_id", String))
 
 _SCHEMA = PeerSchema(
     _metadata,
@@ -175,6 +185,9 @@ class BlazarDatabase(importing.PeerDatabase):
     def traits(self) -> list[Row[Any]]:
         return self._all(_traits)
 
+    def floating_ips(self) -> list[Row[Any]]:
+        return self._all(_floating_ips)
+
     def leases(self) -> Iterator[list[PeerLease]]:
         """Page by page, with what belongs to them; oldest first within a page."""
         after = ""
@@ -194,14 +207,13 @@ class BlazarDatabase(importing.PeerDatabase):
             (_instances, _instances.c.reservation_id, _reservations),
             (_host_reservations, _host_reservations.c.reservation_id, _reservations),
             (_allocations, _allocations.c.reservation_id, _reservations),
+            (_floating_ip_reservations, _floating_ip_reservations.c.reservation_id, _reservations),
+            (_required, _required.c.floatingip_reservation_id, _floating_ip_reservations),
+            (_addresses, _addresses.c.reservation_id, _reservations),
         ):
             lost = select(table.c.id).outerjoin(other, other.c.id == reference).where(other.c.id.is_(None))
             for row in self._stream(lost.order_by(table.c.id)):
                 yield table.name, row.id
-
-    def floating_ips(self) -> dict[str, int]:
-        """{table: rows}"""
-        return {table.name: self._count(table) for table in _FLOATING}
 
     def _reservations(self, lease_ids: Collection[str]) -> dict[str, list[PeerReservation]]:
         of_leases = self._by(_reservations, _reservations.c.lease_id, lease_ids)
@@ -209,10 +221,22 @@ class BlazarDatabase(importing.PeerDatabase):
         instances = self._by(_instances, _instances.c.reservation_id, ids)
         hosts = self._by(_host_reservations, _host_reservations.c.reservation_id, ids)
         slots = self._by(_allocations, _allocations.c.reservation_id, ids)
+        networks = self._by(_floating_ip_reservations, _floating_ip_reservations.c.reservation_id, ids)
+        of_network = [row.id for rows in networks.values() for row in rows]
+        required = self._by(_required, _required.c.floatingip_reservation_id, of_network)
+        addresses = self._by(_addresses, _addresses.c.reservation_id, ids)
         found: dict[str, list[PeerReservation]] = defaultdict(list)
         for lease_id, rows in of_leases.items():
             found[lease_id] = [
-                PeerReservation(row, tuple(instances[row.id]), tuple(hosts[row.id]), tuple(slots[row.id]))
+                PeerReservation(
+                    row,
+                    tuple(instances[row.id]),
+                    tuple(hosts[row.id]),
+                    tuple(slots[row.id]),
+                    tuple(networks[row.id]),
+                    tuple(each.address for network in networks[row.id] for each in required[network.id]),
+                    tuple(addresses[row.id]),
+                )
                 for row in rows
             ]
         return found

@@ -1,7 +1,8 @@
 """What a row of the peer's asks for, in the words of `requests`. None where it does not say."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 from moorage.core.errors import Invalid
@@ -10,8 +11,10 @@ from moorage.reservation.requests import (
     BEFORE_END,
     FLAVOR_INSTANCE,
     PHYSICAL_HOST,
+    VIRTUAL_FLOATING_IP,
     VIRTUAL_INSTANCE,
     FlavorRequest,
+    FloatingIpRequest,
     HostRequest,
     InstanceRequest,
     Size,
@@ -20,22 +23,25 @@ from moorage.reservation.requests import (
 from moorage.reservation.resource_types.flavor_instance import demand_of
 
 #: Of the types that are taken over.
-PeerRequest = InstanceRequest | FlavorRequest | HostRequest
+PeerRequest = InstanceRequest | FlavorRequest | HostRequest | FloatingIpRequest
 
 #: Types whose rows are the peer's `instance_reservations`.
 WITH_SLOTS = (VIRTUAL_INSTANCE, FLAVOR_INSTANCE)
 
 
-def request_of(resource_type: str, details: Any) -> PeerRequest | None:
+def request_of(resource_type: str, details: Any, required: Sequence[str] = ()) -> PeerRequest | None:
+    """`required`: addresses."""
     if resource_type == PHYSICAL_HOST:
         return _hosts(details)
+    if resource_type == VIRTUAL_FLOATING_IP:
+        return _floating_ips(details, required)
     if resource_type == FLAVOR_INSTANCE:
         return _flavor(details)
     size = Size(details.vcpus, details.memory_mb, details.disk_gb)
     return InstanceRequest(size, details.amount, details.affinity, _properties(details.resource_properties))
 
 
-def amounts_of(request: PeerRequest) -> Amounts:
+def amounts_of(request: InstanceRequest | FlavorRequest | HostRequest) -> Amounts:
     """What each slot takes."""
     if isinstance(request, HostRequest):
         return {WHOLE_HOST: 1}
@@ -54,6 +60,16 @@ def _hosts(details: Any) -> HostRequest | None:
         _properties(details.resource_properties),
         before_end,
     )
+
+
+def _floating_ips(details: Any, required: Sequence[str]) -> FloatingIpRequest | None:
+    try:
+        named = tuple(str(ip_address(each)) for each in required)
+    except ValueError:
+        return None
+    if details.amount < 1 or len(named) > details.amount:
+        return None
+    return FloatingIpRequest(details.network_id, details.amount, named)
 
 
 def _flavor(details: Any) -> FlavorRequest | None:

@@ -1,20 +1,18 @@
-"""What becomes of a Blazar database here: host by host and lease by lease, and what is worth telling of it.
+"""What becomes of a Blazar's leases here, one by one, and what of its database is worth telling.
 
 A manager of the peer that died leaves leases behind in which nothing happens any more, and its schema lets rows refer to
 what is not there. Each such row is left out, mended or kept as it is, and reported: nothing is dropped in silence. What
 is under way is taken up: a start or an end goes on, a creation or a deletion is brought to its end by a deletion.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from moorage.core.import_findings import Finding, FindingKind, Outcome
-from moorage.reservation.calendar import Calendar, HostCapacity, Usage
-from moorage.reservation.demand import WHOLE_HOST
+from moorage.reservation.addresses import FloatingIp
 from moorage.reservation.importing_requests import WITH_SLOTS, PeerRequest, amounts_of, request_of
 from moorage.reservation.model import (
     AT_ONCE,
@@ -24,18 +22,22 @@ from moorage.reservation.model import (
     EventStatus,
     EventType,
     Generation,
-    Host,
     Lease,
     LeaseStatus,
     Reservation,
     ReservationStatus,
     status_after_update,
 )
-from moorage.reservation.requests import PHYSICAL_HOST, HostRequest
+from moorage.reservation.requests import (
+    PHYSICAL_HOST,
+    VIRTUAL_FLOATING_IP,
+    FlavorRequest,
+    FloatingIpRequest,
+    HostRequest,
+    InstanceRequest,
+)
 
 S = TypeVar("S", bound=StrEnum)
-
-MAX_HOST_ID = 2**31 - 1
 
 
 class Kind(FindingKind):
@@ -51,7 +53,8 @@ class Kind(FindingKind):
     ENDED_SLOTS = ("ended-slots", Outcome.LEFT_OUT, "slots of reservations that are over")
     NO_DATES = ("no-dates", Outcome.LEFT_OUT, "leases that end before they start")
     UNKNOWN_EVENT = ("unknown-event", Outcome.LEFT_OUT, "events that are there twice, of no time, or of no known type")
-    FLOATING_IPS = ("floating-ips", Outcome.LEFT_OUT, "floating IPs, which are not taken over: register them here")
+    BAD_ADDRESS = ("bad-address", Outcome.LEFT_OUT, "floating IPs without an address, or with one that another has")
+    LOST_ADDRESS = ("lost-address", Outcome.LEFT_OUT, "rows of a floating IP that is not there")
     READ_ANEW = ("read-anew", Outcome.LEFT_OUT, "copies of what Placement says of a host, which is asked itself")
     INTERRUPTED = ("interrupted", Outcome.MENDED, "leases that were being worked on: it is gone on with, or undone")
     STATUS = (
@@ -63,85 +66,7 @@ class Kind(FindingKind):
     NOBODY = ("nobody", Outcome.MENDED, "leases without a project or user, an administrator's from now on")
     NO_INVENTORY = ("no-inventory", Outcome.KEPT, "hosts of which only the hypervisor's numbers are known")
     MISSING_SLOTS = ("missing-slots", Outcome.KEPT, "reservations that hold more or fewer slots than they ask for")
-    OVERBOOKED = ("overbooked", Outcome.KEPT, "hosts of which more is given out at a time than there is")
-
-
-# --- hosts --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TakenHost:
-    peer_id: str
-    host: Host  #: `id` 0 where the target gives one
-    capacity: HostCapacity
-
-
-def hosts(
-    rows: Iterable[Any], inventories: Mapping[str, Sequence[Any]], created_at: Callable[[Any], datetime]
-) -> Iterator[TakenHost | Finding]:
-    """`rows` of computehosts, `inventories` by their id."""
-    names: set[str] = set()
-    for row in rows:
-        name = row.hypervisor_hostname or ""
-        if not name or name in names:
-            yield Finding(Kind.NAMELESS_HOST, row.id, f"host {row.id}: {f'{name} is taken' if name else 'no name'}")
-            continue
-        names.add(name)
-        is_number = row.id.isdecimal() and 0 < int(row.id) <= MAX_HOST_ID and str(int(row.id)) == row.id
-        if not is_number:
-            yield Finding(Kind.RENUMBERED, row.id, f"host {name}: its id was {row.id}")
-        if not inventories.get(row.id):
-            yield Finding(Kind.NO_INVENTORY, name, f"host {name}: nothing of Placement is known")
-        host = Host(
-            id=int(row.id) if is_number else 0,
-            hypervisor_hostname=name,
-            service_name=row.service_name or name,
-            hypervisor_type=row.hypervisor_type or "",
-            hypervisor_version=row.hypervisor_version or 0,
-            cpu_info=row.cpu_info or "{}",
-            vcpus=row.vcpus,
-            memory_mb=row.memory_mb,
-            local_gb=row.local_gb,
-            availability_zone=row.availability_zone or "",
-            status=row.status,
-            trust_id=row.trust_id,
-            reservable=bool(row.reservable),
-            ready=True,
-            created_at=created_at(row),
-            updated_at=None,
-        )
-        yield TakenHost(row.id, host, _capacity(host, inventories.get(row.id, ())))
-
-
-def _capacity(host: Host, inventories: Sequence[Any]) -> HostCapacity:
-    if not inventories:
-        amounts = {"VCPU": host.vcpus, "MEMORY_MB": host.memory_mb, "DISK_GB": host.local_gb}
-        return HostCapacity(host.id, amounts, amounts)
-    amounts = {
-        each.resource_class: math.floor((each.total - each.reserved) * each.allocation_ratio) for each in inventories
-    }
-    return HostCapacity(host.id, amounts, {each.resource_class: each.max_unit for each in inventories})
-
-
-def overbooked(
-    capacities: Sequence[HostCapacity], names: Mapping[int, str], usages: Sequence[Usage]
-) -> Iterator[Finding]:
-    """Hosts of which at some moment more is given out than there is (the peer does so: D1 to D3)."""
-    if not usages:
-        return
-    calendar = Calendar(capacities, usages)
-    peak = calendar.peak(min(usage.start for usage in usages), max(usage.end for usage in usages))
-    for row, host in enumerate(calendar.hosts):
-        for column, name in enumerate(calendar.classes):
-            used, there = int(peak[row, column]), int(calendar.capacity[row, column])
-            if used > there:
-                text = f"{used} {name} of {names[host]} are given out, of {there}"
-                if name == WHOLE_HOST:
-                    text = f"{used} reservations at a time have all of {names[host]}"
-                yield Finding(Kind.OVERBOOKED, names[host], text)
-
-
-# --- leases -------------------------------------------------------------------------------------------------------
+    OVERBOOKED = ("overbooked", Outcome.KEPT, "hosts and addresses of which more is given out at a time than there is")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +77,9 @@ class PeerReservation:
     instances: tuple[Any, ...]
     hosts: tuple[Any, ...]
     slots: tuple[Any, ...]
+    networks: tuple[Any, ...] = ()  #: its rows there, of floating IPs
+    required: tuple[str, ...] = ()  #: addresses
+    addresses: tuple[Any, ...] = ()  #: its allocations of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +94,21 @@ class PeerLease:
 
 
 @dataclass(frozen=True, slots=True)
+class AddressSlot:
+    """A floating IP over ``[start, end)``."""
+
+    id: str
+    reservation_id: str
+    floating_ip: FloatingIp
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class TakenLease:
     lease: Lease
     slots: tuple[Allocation, ...]
+    addresses: tuple[AddressSlot, ...]
     events: int  #: rows of the peer
     reservations: int
 
@@ -190,17 +130,25 @@ _STABLE = {
 
 
 class Leases:
-    """`host_ids`: {id of a host in the peer's database: its id here}; `times`: created and updated, of a row."""
+    """`host_ids`: {id of a host in the peer's database: its id here}; `times`: created and updated, of a row.
+
+    `has_network`: without a network service living reservations of floating IPs could not be carried on.
+    """
 
     def __init__(
         self,
         host_ids: Mapping[str, int],
+        floating_ips: Mapping[str, FloatingIp],
         times: Callable[[Any], tuple[datetime, datetime | None]],
         new_id: Callable[[], str],
         now: datetime,
         cleaning_time: timedelta,
+        *,
+        has_network: bool,
     ) -> None:
         self._host_ids = host_ids
+        self._floating_ips = floating_ips
+        self._has_network = has_network
         self._times = times
         self._new_id = new_id
         self._now = now
@@ -238,6 +186,7 @@ class Leases:
         yield from found
         taken: list[Reservation] = []
         slots: list[Allocation] = []
+        addresses: list[AddressSlot] = []
         for each in peer.reservations:
             for one in self._reservation(each, lease):
                 match one:
@@ -245,9 +194,12 @@ class Leases:
                         taken.append(one)
                     case Allocation():
                         slots.append(one)
+                    case AddressSlot():
+                        addresses.append(one)
                     case _:
                         yield one
-        yield TakenLease(replace(lease, reservations=tuple(taken)), tuple(slots), len(taken_events), len(taken))
+        lease = replace(lease, reservations=tuple(taken))
+        yield TakenLease(lease, tuple(slots), tuple(addresses), len(taken_events), len(taken))
 
     def _events(self, peer: PeerLease, lease: Lease) -> Iterator[Event | Finding]:
         seen: set[EventType] = set()
@@ -309,24 +261,31 @@ class Leases:
 
     def _reservation(
         self, peer: PeerReservation, lease: Lease
-    ) -> Iterator[Reservation | Allocation | NotTaken | Finding]:
+    ) -> Iterator[Reservation | Allocation | AddressSlot | NotTaken | Finding]:
         row = peer.row
         is_over = row.status == ReservationStatus.DELETED or lease.status is LeaseStatus.TERMINATED
-        rows = {PHYSICAL_HOST: peer.hosts, **dict.fromkeys(WITH_SLOTS, peer.instances)}.get(row.resource_type)
+        details = {PHYSICAL_HOST: peer.hosts, VIRTUAL_FLOATING_IP: peer.networks}
+        rows = (details | dict.fromkeys(WITH_SLOTS, peer.instances)).get(row.resource_type)
         if rows is None:
             if is_over:
                 yield Finding(Kind.OTHER_TYPE, row.id, f"reservation {row.id} of {row.resource_type}")
             else:
                 yield NotTaken(lease.id, f"{row.resource_type} is not taken over")
             return
-        if len(rows) != 1 or (request := request_of(row.resource_type, rows[0])) is None:
+        if row.resource_type == VIRTUAL_FLOATING_IP and not (self._has_network or is_over):
+            yield NotTaken(lease.id, "no network service for its floating IPs; name a Neutron as [endpoints] network")
+            return
+        if len(rows) != 1 or (request := request_of(row.resource_type, rows[0], peer.required)) is None:
             why = (
                 f"{len(rows)} rows say what it reserves" if len(rows) != 1 else "its row does not say what it reserves"
             )
             yield Finding(Kind.NO_DETAILS, row.id, f"reservation {row.id}: {why}")
             return
         yield self._made(row, rows[0], lease, request)
-        yield from self._slots(peer, lease, request, is_over=is_over)
+        if isinstance(request, FloatingIpRequest):
+            yield from self._addresses(peer, lease, request, is_over=is_over)
+        else:
+            yield from self._slots(peer, lease, request, is_over=is_over)
 
     def _made(self, row: Any, details: Any, lease: Lease, request: PeerRequest) -> Reservation:
         created_at, updated_at = self._times(row)
@@ -345,7 +304,7 @@ class Leases:
             created_at=created_at,
             updated_at=updated_at,
         )
-        if isinstance(request, HostRequest):
+        if isinstance(request, HostRequest | FloatingIpRequest):
             return made
         is_older = details.aggregate_id is not None or details.server_group_id is not None
         return replace(
@@ -364,7 +323,12 @@ class Leases:
         return _known(ReservationStatus, row.status) or ReservationStatus.ERROR
 
     def _slots(
-        self, peer: PeerReservation, lease: Lease, asked: PeerRequest, *, is_over: bool
+        self,
+        peer: PeerReservation,
+        lease: Lease,
+        asked: InstanceRequest | FlavorRequest | HostRequest,
+        *,
+        is_over: bool,
     ) -> Iterator[Allocation | Finding]:
         held, amounts = 0, amounts_of(asked)
         for slot in peer.slots:
@@ -381,6 +345,23 @@ class Leases:
         if not is_over and not least <= held <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}"
             text = f"reservation {peer.row.id} of lease {lease.id} holds {held} slots of {wanted}"
+            yield Finding(Kind.MISSING_SLOTS, peer.row.id, text)
+
+    def _addresses(
+        self, peer: PeerReservation, lease: Lease, asked: FloatingIpRequest, *, is_over: bool
+    ) -> Iterator[AddressSlot | Finding]:
+        held = 0
+        for slot in peer.addresses:
+            if is_over:
+                yield Finding(Kind.ENDED_SLOTS, peer.row.id, f"address {slot.id} of reservation {peer.row.id}")
+            elif (its := self._floating_ips.get(slot.floatingip_id)) is None:
+                text = f"address {slot.id} of reservation {peer.row.id}: floating IP {slot.floatingip_id} is not there"
+                yield Finding(Kind.LOST_ADDRESS, peer.row.id, text)
+            else:
+                held += 1
+                yield AddressSlot(slot.id, peer.row.id, its, lease.start_date, lease.end_date)
+        if not is_over and held != asked.amount:
+            text = f"reservation {peer.row.id} of lease {lease.id} holds {held} addresses of {asked.amount}"
             yield Finding(Kind.MISSING_SLOTS, peer.row.id, text)
 
 

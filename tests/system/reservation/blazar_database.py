@@ -55,6 +55,9 @@ _CREATE = {
     "computehost_reservations": "host_reservation_create",
     "computehost_allocations": "host_allocation_create",
     "floatingips": "floatingip_create",
+    "floatingip_reservations": "fip_reservation_create",
+    "required_floatingips": "required_fip_create",
+    "floatingip_allocations": "fip_allocation_create",
 }
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import make_url
 
 from tests.processes import inherited, python_of
+from tests.wire.reservation.neutron import NETWORK, SUBNET
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 START, END = NOW + timedelta(hours=1), NOW + timedelta(hours=3)
@@ -65,6 +66,11 @@ def host(
     return rows
 
 
+def floating_ip(number: int, address: str | None = None) -> Row:
+    values = {"id": f"f-{number}", "floating_network_id": NETWORK, "subnet_id": SUBNET}
+    return "floatingips", {**values, "floating_ip_address": address or f"192.0.2.{number}", "created_at": THEN}
+
+
 #: {status of a lease: of its start, of its end, of its reservations}, as Blazar leaves them
 STATUSES = {
     "CREATING": ("UNDONE", "UNDONE", "pending"),
@@ -81,8 +87,11 @@ STATUSES = {
 
 def lease(name: str, status: str = "PENDING", *, start: datetime = START, end: datetime = END,
           amount: int = 2, hosts: tuple[str, ...] = ("1", "1"), resource_type: str = "virtual:instance",
-          aggregate_id: int | None = 7, server_group_id: str | None = None, **details: Any) -> list[Row]:  # fmt: skip
-    """A lease with one reservation ``r-NAME``, of one CPU, 512 MiB and 1 GB per slot."""
+          aggregate_id: int | None = 7, server_group_id: str | None = None, addresses: tuple[int, ...] = (),
+          required: tuple[str, ...] = (), **details: Any) -> list[Row]:  # fmt: skip
+    """A lease with one reservation ``r-NAME``, of one CPU, 512 MiB and 1 GB per slot, or of floating IPs: `addresses` are
+    those that it has.
+    """
     first, last, inside = STATUSES[status]
     reservation = f"r-{name}"
     events = [("start_lease", start, first), ("end_lease", end, last), ("before_end_lease", end, last)]
@@ -101,6 +110,17 @@ def lease(name: str, status: str = "PENDING", *, start: datetime = START, end: d
                                        "flavor_id": reservation, "aggregate_id": aggregate_id,
                                        "server_group_id": server_group_id, **details})
         )  # fmt: skip
+    elif resource_type == "virtual:floatingip":
+        its = {"reservation_id": reservation, "network_id": NETWORK, "amount": amount, "created_at": THEN}
+        rows.append(("floatingip_reservations", {"id": f"x-{name}", **its}))
+        rows += [
+            ("required_floatingips", {"id": f"q-{name}-{each}", "floatingip_reservation_id": f"x-{name}", "address": each})
+            for each in required
+        ]  # fmt: skip
+        return rows + [
+            ("floatingip_allocations", {"id": f"g-{name}-{each}", "floatingip_id": f"f-{each}", "reservation_id": reservation})
+            for each in addresses
+        ]  # fmt: skip
     else:
         rows.append(
             ("computehost_reservations", {"id": f"x-{name}", "reservation_id": reservation, "aggregate_id": aggregate_id,

@@ -15,13 +15,14 @@ from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine, open_to_read
 from moorage.db.migrations import upgrade
 from moorage.db.transactions import read
-from moorage.reservation import host_store, importing, importing_peer, store
+from moorage.reservation import address_store, host_store, importing, importing_peer, store
 from moorage.reservation.importing_rules import Kind
 from moorage.reservation.model import EventStatus, EventType, ReservationStatus
 from tests.conftest import DATABASES
 from tests.servers import temporary_database
 from tests.system.audit.test_guides import alike, said, shown
-from tests.system.reservation.peer import END, NOW, START, THEN, host, lease, make
+from tests.system.reservation.peer import END, NOW, START, THEN, floating_ip, host, lease, make
+from tests.wire.reservation.neutron import NETWORK, SUBNET, Neutron
 from tests.wire.reservation.plane import Plane, instance
 from tests.wire.reservation.plane import lease as new_lease
 
@@ -47,7 +48,7 @@ WORN = [
     *lease("error", "ERROR", start=NOW - timedelta(hours=1)),
     *lease("short", amount=3, hosts=("1", "4")),
     *lease("over", "ACTIVE", start=NOW - timedelta(hours=1), amount=20, hosts=("1",) * 20),
-    *lease("ip", "TERMINATED", start=THEN, end=NOW - timedelta(days=1), resource_type="virtual:floatingip"),
+    *lease("dummy", "TERMINATED", start=THEN, end=NOW - timedelta(days=1), resource_type="dummy.vm.plugin"),
     *lease("odd", "ACTIVE", start=NOW - timedelta(hours=1))[:2],
     *lease("flawed", resource_type="flavor:instance", resource_properties='{"id": "f"}', hosts=()),
 ]
@@ -74,10 +75,10 @@ def target(sqlite_engine):
     return sqlite_engine
 
 
-def take(url, target, cleaning_time_s=0):
+def take(url, target, cleaning_time_s=0, has_network=True):
     """The receipt, and every finding; a rehearsal has told the same before."""
     expected, found = [], []
-    told = {"cleaning_time_s": cleaning_time_s, "progress": lambda *_: None}
+    told = {"cleaning_time_s": cleaning_time_s, "has_network": has_network, "progress": lambda *_: None}
     with importing_peer.reading(url, NOW) as peer:
         rehearsed = importing.rehearse(peer, NOW, SeededIds(1), noted=expected.append, **told)
         receipt = importing.import_into(target, peer, NOW, SeededIds(1), noted=found.append, **told)
@@ -161,7 +162,7 @@ def test_what_is_worn_is_mended_or_left_out_and_told(worn, target):
     found = leases(target)
     assert {name: one.status for name, one in found.items()} == {
         "creating": "DELETING", "starting": "STARTING", "updating": "ACTIVE", "terminating": "TERMINATING",
-        "deleting": "DELETING", "error": "ERROR", "short": "PENDING", "over": "ACTIVE", "ip": "TERMINATED",
+        "deleting": "DELETING", "error": "ERROR", "short": "PENDING", "over": "ACTIVE", "dummy": "TERMINATED",
         "odd": "ACTIVE", "flawed": "PENDING",
     }  # fmt: skip
     assert receipt.findings.counts == {
@@ -179,18 +180,76 @@ def test_what_is_worn_is_mended_or_left_out_and_told(worn, target):
 
 def test_a_living_reservation_of_another_type_is_refused_and_nothing_is_written(tmp_path, target):
     url = f"sqlite:///{tmp_path}/hosts.db"
-    make(url, [*host(1, "compute-1"), *lease("hosts", "ACTIVE", resource_type="virtual:floatingip")])
+    make(url, [*host(1, "compute-1"), *lease("hosts", "ACTIVE", resource_type="dummy.vm.plugin")])
     with pytest.raises(
-        Conflict, match=r"1 reservations are not over .* lease l-hosts: virtual:floatingip is not taken over"
+        Conflict, match=r"1 reservations are not over .* lease l-hosts: dummy.vm.plugin is not taken over"
     ):
         take(url, target)
     assert leases(target) == {}
 
 
+IP = {"resource_type": "virtual:floatingip"}
+PAST = {"start": THEN, "end": NOW - timedelta(days=1)}
+
+
+def test_floating_ips_and_their_reservations_are_taken_and_what_is_odd_is_told(tmp_path, target):
+    url = f"sqlite:///{tmp_path}/addresses.db"
+    make(url, [
+        floating_ip(10), floating_ip(11), floating_ip(12),
+        floating_ip(13, "192.0.2.x"), floating_ip(14, "2001:db8::1"), floating_ip(15, "2001:DB8::1"),
+        *lease("both", "ACTIVE", start=NOW - timedelta(hours=1), amount=2, addresses=(10, 11), required=("192.0.2.11",), **IP),
+        *lease("twice", start=END - timedelta(minutes=1), end=END + timedelta(days=1), amount=1, addresses=(11,), **IP),
+        *lease("after", start=END, end=END + timedelta(days=1), amount=2, addresses=(10, 13), **IP),
+        *lease("past", "TERMINATED", amount=1, addresses=(12,), **PAST, **IP),
+        *lease("many", amount=1, required=("192.0.2.10", "192.0.2.11"), **IP),
+    ])  # fmt: skip
+    receipt, findings = take(url, target)
+    assert sorted((one.kind, one.text) for one in findings) == sorted([
+        (Kind.BAD_ADDRESS, "floating IP f-13: 192.0.2.x is no IP address"),
+        (Kind.BAD_ADDRESS, "floating IP f-15: 2001:db8::1 is registered twice"),
+        (Kind.ENDED_SLOTS, "address g-past-12 of reservation r-past"),
+        (Kind.LOST_ADDRESS, "address g-after-13 of reservation r-after: floating IP f-13 is not there"),
+        (Kind.MISSING_SLOTS, "reservation r-after of lease l-after holds 1 addresses of 2"),
+        (Kind.NO_DETAILS, "reservation r-many: its row does not say what it reserves"),
+        (Kind.OVERBOOKED, "reservations r-both and r-twice have 192.0.2.11 at a time"),
+    ])  # fmt: skip
+    counts = {table: (count.source, count.taken) for table, count in receipt.counts.items() if "floatingip" in table}
+    assert counts == {
+        "floatingips": (6, 4), "floatingip_reservations": (5, 4), "required_floatingips": (3, 1),
+        "floatingip_allocations": (6, 4),
+    }  # fmt: skip
+    (taken,) = leases(target)["both"].reservations
+    assert (taken.request.network_id, taken.request.amount, taken.request.required) == (NETWORK, 2, ("192.0.2.11",))
+    with read(target) as connection:
+        held = address_store.of_reservations(connection, ["r-both", "r-after", "r-past"])
+        registered = {one.id: (one.subnet_id, one.created_at) for one in address_store.all_floating_ips(connection)}
+    assert {key: [one.floating_ip_address for one in mine] for key, mine in held.items()} == {
+        "r-both": ["192.0.2.10", "192.0.2.11"], "r-after": ["192.0.2.10"]
+    }  # fmt: skip
+    assert registered == dict.fromkeys(("f-10", "f-11", "f-12", "f-14"), (SUBNET, THEN))
+
+
+def test_without_a_network_service_living_reservations_of_floating_ips_are_refused(tmp_path, target):
+    url = f"sqlite:///{tmp_path}/addresses.db"
+    make(
+        url,
+        [floating_ip(10), *lease("now", amount=1, addresses=(10,), **IP), *lease("past", "TERMINATED", **PAST, **IP)],
+    )
+    with pytest.raises(
+        Conflict, match=r"1 reservations are not over .*l-now: no network service .* \[endpoints\] network"
+    ):
+        take(url, target, has_network=False)
+    with read(target) as connection:
+        assert address_store.all_floating_ips(connection) == []
+    take(url, target)
+
+
 def test_a_target_that_is_not_empty_is_refused_and_left_alone(sound, target):
     take(sound, target)
     before = leases(target)
-    with pytest.raises(Conflict, match="2 hosts and 3 leases already; an import goes into an empty database"):
+    with pytest.raises(
+        Conflict, match="2 hosts, 3 leases and 0 floating IPs already; an import goes into an empty database"
+    ):
         take(sound, target)
     assert leases(target) == before
 
@@ -201,7 +260,7 @@ def test_an_import_that_is_cut_off_leaves_nothing(sound, target):
 
     with importing_peer.reading(sound, NOW) as peer, pytest.raises(KeyboardInterrupt):
         importing.import_into(
-            target, peer, NOW, SeededIds(1), cleaning_time_s=0, noted=cut, progress=lambda *_: None
+            target, peer, NOW, SeededIds(1), cleaning_time_s=0, has_network=True, noted=cut, progress=lambda *_: None
         )  # fmt: skip
     with read(target) as connection:
         assert host_store.all_hosts(connection) == []
@@ -349,6 +408,43 @@ def test_reservations_of_a_flavor_go_on_as_they_were_made(plane, tmp_path):
     assert plane.lease("l-comes")["status"] == "TERMINATED"
     assert plane.flavor("r-comes") is None
     assert not plane.has_class("CUSTOM_RESERVATION_R_COMES")
+
+
+def test_floating_ips_are_kept_to_their_end_and_made_where_a_lease_starts(tmp_path):
+    """virtual:floatingip: one that runs, as Blazar made and tagged it in Neutron, and one to come."""
+    neutron = Neutron()
+    plane = Plane(tmp_path, now=NOW, neutron=neutron)
+    made = {"floating_ip_address": "192.0.2.10", "floating_network_id": NETWORK, "subnet_id": SUBNET, "port_id": None}
+    tags = ["blazar", "reservation:r-lasts"]
+    neutron.floating_ips["by-blazar"] = {
+        "id": "by-blazar",
+        "project_id": "demo",
+        "description": "",
+        "tags": tags,
+        **made,
+    }
+    url = f"sqlite:///{tmp_path}/blazar.db"
+    make(url, [
+        floating_ip(10), floating_ip(11),
+        *lease("lasts", "ACTIVE", start=NOW - timedelta(hours=1), end=START, amount=1, addresses=(10,), **IP),
+        *lease("comes", amount=2, addresses=(10, 11), **IP),
+    ])  # fmt: skip
+    take(url, plane.engine)
+    assert [one["floating_ip_address"] for one in plane.ask("GET", "/v1/floatingips")["floatingips"]] == [
+        "192.0.2.10", "192.0.2.11"
+    ]  # fmt: skip
+    wanted = {"resource_type": "virtual:floatingip", "network_id": NETWORK, "amount": 1, "required_floatingips": []}
+    plane.ask("POST", "/v1/leases", new_lease(wanted, start="2026-03-01 11:00", end="2026-03-01 12:00"), status=400)
+    assert neutron.addresses() == ["192.0.2.10"]
+    plane.run_until(START + timedelta(minutes=1))
+    assert {name: plane.lease(f"l-{name}")["status"] for name in ("lasts", "comes")} == {
+        "lasts": "TERMINATED", "comes": "ACTIVE"
+    }  # fmt: skip
+    assert "by-blazar" not in neutron.floating_ips
+    assert neutron.addresses() == ["192.0.2.10", "192.0.2.11"]
+    plane.run_until(END + timedelta(minutes=1))
+    assert plane.lease("l-comes")["status"] == "TERMINATED"
+    assert neutron.floating_ips == {}
 
 
 def test_lent_hosts_are_kept_to_their_end_and_given_back(plane, tmp_path):
