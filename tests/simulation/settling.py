@@ -91,17 +91,24 @@ def _agreement(world: "World", _: "Users") -> None:
         with TemporaryDirectory() as directory, closing(Receipt(Path(directory) / "receipt.jsonl")) as receipt:
             Healer(services, world.clock, _GRACE, receipt).heal(picture, left, ())
         _, found = look()
+    if empty := [one for one in found if one.kind is Kind.AGGREGATE_WITHOUT_LEASE and _came_late(world, one)]:
+        for one in empty:  # as the audit advises
+            aggregate = services.compute.aggregate_by_name(one.subject)
+            if aggregate is not None and not aggregate.hosts:
+                services.compute.delete_aggregate(aggregate.id)
+        _, found = look()
     if found:
         one = found[0]
         world.wrong(f"audit: {len(found)} findings, the first: {one.kind}, {one.where} ({one.subject}): {one.why}")
 
 
-def _came_late(world: "World", flavor: Finding) -> bool:
-    """Whether a request to make it was carried out after its caller had given it up. It tries again then; but where the
-    lease is gone before the late one comes, nobody looks for it again but an audit, and no request of compute's API can be
-    told to come to nothing.
+def _came_late(world: "World", one: Finding) -> bool:
+    """Whether a request to make that flavor or aggregate was carried out after its caller had given it up. It tries again
+    then; but where the lease is gone before the late one comes, nobody looks for it again but an audit, and no request of
+    compute's API can be told to come to nothing.
     """
-    return any(what == "POST /compute/v2.1/flavors" and flavor.subject.encode() in body for what, body in world.late)
+    made_by = {"POST /compute/v2.1/flavors", "POST /compute/v2.1/os-aggregates"}
+    return any(what in made_by and one.subject.encode() in body for what, body in world.late)
 
 
 def _allocations(world: "World", users: "Users") -> None:

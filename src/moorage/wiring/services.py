@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine, Table
 
 from moorage.config import ENDPOINT_PATHS, Config
-from moorage.core.clock import VirtualClock
+from moorage.core.clock import AdjustableClock, Clock, SystemClock
 from moorage.core.errors import StartError
 from moorage.wiring.before_end import before_end
 from moorage.wiring.enforcement import enforcement
@@ -302,7 +302,6 @@ def build_reservation(parts: Parts) -> None:
     from moorage.network.client import NetworkClient
     from moorage.placement.client import PlacementClient
     from moorage.reservation import routes as reservation_routes
-    from moorage.reservation.at_once import REQUESTS_AT_ONCE
     from moorage.reservation.meters import show_state
     from moorage.reservation.service import PLACEMENT_VERSION, ReservationService, ReservationSettings
 
@@ -311,7 +310,6 @@ def build_reservation(parts: Parts) -> None:
     poll_s: float = options.pop("poll_period_s")
     rules, external = enforcement(parts.config)
     watch_s: float = options.pop("watch_period_s")
-    at_once = 1 if isinstance(parts.clock, VirtualClock) else REQUESTS_AT_ONCE
     service = ReservationService(
         engine,
         parts.clock,
@@ -319,7 +317,9 @@ def build_reservation(parts: Parts) -> None:
         PlacementClient(parts.client("placement"), str(PLACEMENT_VERSION)),
         ComputeClient(parts.client("compute")),
         parts.wakeups,
-        settings=ReservationSettings(**options, **before_end(parts.config), requests_at_once=at_once),
+        settings=ReservationSettings(
+            **options, **before_end(parts.config), requests_at_once=requests_at_once(parts.clock)
+        ),
         rules=rules,
         external=external,
         worker=parts.worker("reservation"),
@@ -333,6 +333,13 @@ def build_reservation(parts: Parts) -> None:
     if watch_s:
         parts.plane.duties.append(service.watch(period_s=watch_s))
     parts.serve("reservation", reservation_routes.API, service, reservation_routes.RULES, engine)
+
+
+def requests_at_once(clock: Clock) -> int:
+    """Of leases that start together. Where time is only told, one after the other: the same order each time."""
+    from moorage.reservation.at_once import REQUESTS_AT_ONCE
+
+    return REQUESTS_AT_ONCE if isinstance(clock, SystemClock | AdjustableClock) else 1
 
 
 def build_dashboard(parts: Parts) -> None:

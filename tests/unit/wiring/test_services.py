@@ -1,0 +1,26 @@
+"""How services are made for the time that they live in."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.core.clock import AdjustableClock, SystemClock, VirtualClock
+from moorage.reservation.at_once import REQUESTS_AT_ONCE
+from moorage.wiring.services import requests_at_once
+from tests.simulation.part import PartClock
+
+WORLD = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("clock", "expected"),
+    [
+        (SystemClock(), REQUESTS_AT_ONCE),
+        (AdjustableClock(timedelta(0)), REQUESTS_AT_ONCE),
+        (WORLD, 1),
+        (PartClock(WORLD), 1),
+    ],
+)
+def test_only_in_real_time_are_requests_sent_at_once(clock, expected):
+    """Threads end in another order each time, and a seed of the simulation is to be the same run each time."""
+    assert requests_at_once(clock) == expected
