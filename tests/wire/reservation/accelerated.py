@@ -86,7 +86,7 @@ class AcceleratedHost(Host):
         self.rig = rig
         rig.agent._reports = plane.accelerators
         driver = SimulatedDriver(HostDescription(name=name), plane.folder / f"{name}-hypervisor", plane.clock)
-        builder = Builder(driver, rig.agent, refers_to_accelerators, lambda uuids: frozenset(), clock=plane.clock)
+        builder = Builder(driver, rig.agent, refers_to_accelerators, lambda uuids: frozenset())
         runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
         self._jobs = self._duty(plane, self.compute, JobRunner(driver, builder, rig.agent.tick))
         self._accelerator_jobs = self._duty(plane, plane.accelerators, runner)
