@@ -174,6 +174,31 @@ def test_nothing_of_it_runs_or_is_open_while_a_server_forks(tmp_path, waits_s):
     assert ("run here now" in done.stderr) is (waits_s > 0), done.stderr
 
 
+def test_a_forked_worker_has_the_duties_before_anybody_asks_it_for_anything(tmp_path):
+    config = write_config(tmp_path / "state", endpoints=dict.fromkeys(SERVICES, "http://127.0.0.1:9/"))
+    script = (
+        "import os, threading, time\n"
+        "from moorage.wsgi.compute import application\n"
+        "if (child := os.fork()) == 0:\n"
+        "    end = time.monotonic() + 30\n"
+        "    while 'compute.build' not in (names := [each.name for each in threading.enumerate()]):\n"
+        "        time.sleep(0.1)\n"
+        "        if time.monotonic() > end:\n"
+        "            break\n"
+        "    print('child:', names, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "print('parent:', [each.name for each in threading.enumerate()])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=inherited() | {"MOORAGE_CONFIG": str(config.source)},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    child, parent = done.stdout.splitlines()
+    assert "'compute.build'" in child
+    assert parent == "parent: ['MainThread']"
+
+
 def test_without_a_configuration_it_says_what_is_missing():
     done = subprocess.run(
         [sys.executable, "-c", "import moorage.wsgi.image"], env=inherited(), capture_output=True, text=True,

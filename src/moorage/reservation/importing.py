@@ -58,8 +58,8 @@ def import_into(
 ) -> Receipt:
     """Everything of `peer`; the tables are there already.
 
-    `has_network`: a network service is known to those that carry on. `noted` is called with each finding. Raises `Conflict` where `target` is not empty, and where a reservation that
-    is not over cannot be carried on here.
+    `has_network`: a network service is known to those that carry on. `noted` is called with each finding. Raises
+    `Conflict` where `target` is not empty, and where a reservation that is not over cannot be carried on here.
     """
     with write(target) as connection:
         check_empty(connection)

@@ -36,7 +36,10 @@ class Application:
         self._lock = threading.Lock()
         self._serving: _Serving | None = None
         self._made()
-        os.register_at_fork(before=self._end)
+        # The new process is a worker, as far as we know: its duties do not wait for somebody's first request.
+        os.register_at_fork(
+            before=self._end, after_in_child=lambda: threading.Thread(target=self._made, daemon=True).start()
+        )
         atexit.register(self._end)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
