@@ -4,9 +4,14 @@ PYTHON ?= python3
 
 MAKEFLAGS += --no-print-directory
 INSTALL := .venv/bin/python tools/install.py
-# What `make test` installs, two at a time.
-EVERYTHING := .venv/.dev .venv/.libvirt .venv/.browser .venv-clients/.done .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done .venv-tempest/.done .venv-blazar/.done .venv-cyborg/.done .venv-neutron/.done .venv-docs/.done .venv-audit/.done
+# What `make test` needs, and what `make test-all` needs beside it; installed two at a time.
+CORE := .venv/.collected .venv/.browser .venv-clients/.done .venv-conformance/.done
+EXTENDED := .venv/.libvirt .venv-cyborgclient/.done .venv-keystone/.done .venv-glance/.done .venv-tempest/.done .venv-blazar/.done .venv-cyborg/.done .venv-neutron/.done .venv-docs/.done .venv-audit/.done
 PYTEST := .venv/bin/pytest
+# Of the tests; some of them wait for servers and browsers, so one more than there are cores.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+# Compiled once and not at each start of a process, of which the tests make hundreds.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help
 help: ## List what there is (the default)
@@ -22,16 +27,25 @@ up: .venv/.runtime ## Run the whole plane in the foreground; Ctrl-C ends it, its
 	@.venv/bin/moorage up
 
 .PHONY: test
-test: ## Run all tests; servers that are not there are installed and started for them
-	@$(MAKE) -s -j2 $(EVERYTHING)
-	@.venv/bin/python -m tests.servers $(PYTEST) -n 2 $(ARGS)
+test: ## Run the core tests, from nothing in ten minutes; ARGS="tests/unit -k claim" runs those
+	@$(MAKE) -s -j2 $(CORE)
+	@.venv/bin/python -m tests.servers --only=postgresql,mariadb $(PYTEST) -n $(WORKERS) --suite=$(if $(findstring tests/,$(ARGS)),all,core) $(ARGS)
+
+.PHONY: test-all
+test-all: ## Run all other tests; SHARD="tests/system tests/crash" runs the part of them in these directories
+	@$(MAKE) -s -j2 $(CORE) $(EXTENDED)
+	@.venv/bin/python -m tests.servers $(PYTEST) -n $(WORKERS) --suite=extended $(SHARD) $(ARGS)
+
+.PHONY: test-changed
+test-changed: .venv/.collected ## Run the tests that the uncommitted changes can affect, or all since BASE=REVISION
+	@.venv/bin/python -m tests.changed --base $(or $(BASE),HEAD) --pytest "$(PYTEST) -n $(WORKERS) --suite=$(or $(SUITE),all) $(ARGS)"
 
 .PHONY: conformance
 conformance: .venv/.dev .venv-conformance/.done ## Placement's own test suite against ours, on all three databases; ARGS="--help" says more
 	@.venv/bin/python -m tests.conformance $(ARGS)
 
 .PHONY: test-nova
-test-nova: .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.done .venv-nova/.done ## A real Nova above our placement, reservation and accelerator services; 5 minutes
+test-nova: .venv/.dev .venv-clients/.done .venv-keystone/.done .venv-glance/.done .venv-conformance/.done .venv-nova/.done ## A real Nova above our placement, reservation and accelerator services; 5 minutes
 	@MOORAGE_TEST_NOVA=1 .venv/bin/python -m tests.servers $(PYTEST) tests/nova $(ARGS)
 
 .PHONY: test-qemu
@@ -152,11 +166,16 @@ clean: ## Remove virtual environments, caches and build output (state of a plane
 	@$(INSTALL) --into .venv --name "test and lint tools" $(filter %.txt,$^)
 	@touch $@
 
-.venv/.libvirt: requirements/libvirt.txt | .venv/.dev
+# What the tests are compiled to (with their assertions rewritten), which takes longer than everything else at a start.
+.venv/.collected: .venv/.dev
+	@$(PYTEST) --collect-only --quiet >/dev/null || $(PYTEST) --collect-only --quiet | tail -n 40
+	@touch $@
+
+.venv/.libvirt: requirements/libvirt.txt | .venv/.browser
 	@# Without them their tests are skipped: no reason to stop here.
 	@tools/libvirt_host $< && touch $@ || true
 
-.venv/.browser: tools/browser_host | .venv/.libvirt
+.venv/.browser: tools/browser_host | .venv/.dev
 	@tools/browser_host && touch $@ || true
 
 .venv-clients/.done: requirements/clients.txt | .venv/.uv

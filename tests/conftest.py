@@ -12,7 +12,18 @@ from sqlalchemy import Engine
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine
+from tests.memory import use_memory
+from tests.run_record import RunRecord
 from tests.servers import temporary_database
+
+# pytest looks for these here.
+from tests.suites import (  # noqa: F401
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_ignore_collect,
+)
+
+use_memory()
 
 #: Any moment would do; it is not midnight, so that rounding to days shows.
 START = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -21,6 +32,11 @@ START = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", print_blob=True, deadline=None)
 hypothesis.settings.load_profile("explore" if os.environ.get("EXPLORE") else "repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(RunRecord())
+
 
 # A job in the background of a shell ignores Ctrl-C, and so would all that is started here: tests that send it would wait.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,7 +50,7 @@ DATABASES = [
 
 @pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """URL of a fresh, empty database of each kind."""
+    """URL of an empty database of each kind."""
     with temporary_database(request.param) as url:
         yield url
 

@@ -147,7 +147,8 @@ def test_ci_runs_the_test_command_of_the_readme():
     )
     assert commands[:2] == ["make demo", "make test"], "the README opens with its two commands"
     run = (ROOT / ".ci/run").read_text()
-    assert re.findall(r"^(make [\w ]+?)(?: 2>&1.*)?$", run, re.MULTILINE) == ["make test"]
+    assert re.findall(r"^run ([\w-]+)$", run, re.MULTILINE) == ["test", "test-all"]
+    assert re.findall(r"^ +make (.+?) && return$", run, re.MULTILINE) == ['"$1"'], "with nothing added to them"
 
 
 def test_every_target_of_the_makefile_explains_itself():

@@ -1,0 +1,47 @@
+"""`make test-changed` runs what a change can affect, by imports, by conftest and by directory."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.changed import affected_tests, all_modules
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_module_affects_what_imports_it_directly_or_through_others():
+    affected = affected_tests(["src/moorage/placement/claims.py"])
+    assert "tests/property/placement/test_claims.py" in affected  # imports it
+    assert "tests/wire/compute/test_create_server.py" in affected  # through the service and the wiring
+    assert "tests/unit/reservation/test_calendar.py" not in affected
+
+
+def test_a_program_that_is_started_counts_as_imported():
+    assert "tests/system/test_up.py" in affected_tests(["src/moorage/cli/main.py"])
+
+
+def test_a_conftest_affects_the_tests_below_it_and_no_others():
+    affected = affected_tests(["tests/wire/identity/conftest.py"])
+    assert affected == sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests/wire/identity").glob("test_*.py"))
+
+
+@pytest.mark.parametrize(
+    ("path", "test"),
+    [
+        ("src/moorage/dashboard/templates/no_such_page.html", "tests/wire/dashboard/test_pages.py"),
+        ("tests/wire/compute/recorded.json", "tests/wire/compute/test_recorded.py"),
+        ("docs/concepts.md", "tests/docs/test_pages.py"),
+        ("src/moorage/placement/a_module_that_was_removed.py", "tests/property/placement/test_claims.py"),
+    ],
+)
+def test_a_file_that_is_not_python_affects_what_is_around_it(path, test):
+    assert test in affected_tests([path])
+
+
+def test_what_everything_is_made_with_affects_all_tests():
+    tests = [path for path in all_modules().values() if Path(path).name.startswith("test_")]
+    assert affected_tests(["requirements/runtime.txt"]) == sorted(tests)
+
+
+def test_a_change_of_nothing_affects_nothing():
+    assert affected_tests([]) == []
