@@ -11,8 +11,9 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import CompoundSelect, Engine, Select, event
+from sqlalchemy import CompoundSelect, Dialect, Engine, Select, event
 
 from moorage.core import waiting
 from moorage.db.engine import dialect_name
@@ -20,7 +21,12 @@ from moorage.db.links import Driver, MariadbLink, PostgresqlLink, Rows, SqliteLi
 
 T = TypeVar("T")
 
+_STYLES = {"postgresql": "numeric_dollar", "mysql": "format", "mariadb": "format", "sqlite": "qmark"}
+
 _numbers = itertools.count()
+
+#: {statement: {kind of dialect: it in the words of that}}
+_compiled: WeakKeyDictionary[Select[Any] | CompoundSelect[Any], dict[type[Dialect], "_Sql"]] = WeakKeyDictionary()
 
 
 class Asker:
@@ -84,13 +90,8 @@ class Question:
 
     def __init__(self, asker: Asker, engine: Engine, statement: Select[Any] | CompoundSelect[Any]) -> None:
         self._asker = asker
-        self._sql = _Sql(engine, statement)
-        dialect = engine.dialect
-        processors = [
-            column.type.dialect_impl(dialect).result_processor(dialect, None) for column in statement.selected_columns
-        ]
-        #: (index, conversion) of the columns that the driver does not give as we want them.
-        self._processors = [(index, process) for index, process in enumerate(processors) if process is not None]
+        self._sql = _sql_of(statement, engine.dialect)
+        self._processors = self._sql.processors
 
     def __call__(self, **parameters: object) -> Rows:
         rows = self._asker.ask(self._sql, self._sql.placed(parameters))
@@ -107,18 +108,30 @@ class Question:
         return tuple(values)
 
 
+def _sql_of(statement: Select[Any] | CompoundSelect[Any], dialect: Dialect) -> "_Sql":
+    """Compiled once per process: statements are constants of modules, and each service asks those of its store."""
+    kept = _compiled.setdefault(statement, {})
+    if type(dialect) not in kept:
+        kept[type(dialect)] = _Sql(statement, dialect)
+    return kept[type(dialect)]
+
+
 class _Sql:
     """A statement in the words of one driver, its parameters by position."""
 
-    def __init__(self, engine: Engine, statement: Select[Any] | CompoundSelect[Any]) -> None:
-        style = {"postgresql": "numeric_dollar", "mariadb": "format", "sqlite": "qmark"}[dialect_name(engine)]
-        dialect = cast(Any, type(engine.dialect))(paramstyle=style)
-        compiled = statement.compile(dialect=dialect)
+    def __init__(self, statement: Select[Any] | CompoundSelect[Any], dialect: Dialect) -> None:
+        own = cast(Any, type(dialect))(paramstyle=_STYLES[dialect.name])
+        compiled = statement.compile(dialect=own)
         self.text = str(compiled)
         #: (name, value where the statement itself says it) by position.
         self._parameters = [(name, compiled.params[name]) for name in compiled.positiontup or ()]
         self.encoded = self.text.encode()
         self.name = f"question_{next(_numbers)}".encode()
+        processors = [
+            column.type.dialect_impl(own).result_processor(own, None) for column in statement.selected_columns
+        ]
+        #: (index, conversion) of the columns that the driver does not give as we want them.
+        self.processors = [(index, process) for index, process in enumerate(processors) if process is not None]
 
     def placed(self, given: Mapping[str, object]) -> list[object]:
         return [given.get(name, fixed) for name, fixed in self._parameters]
