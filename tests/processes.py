@@ -1,6 +1,7 @@
 """Real processes for the tests of identity and images: started, waited for, ended; and the clients users have."""
 
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from tests.programs import Fork, ForkServer, moorage_server
 
 ROOT = Path(__file__).parents[1]
 START_TIMEOUT_S = 90
@@ -40,23 +43,28 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(command: Sequence[str | Path], url: str, log: Path, **environment: str) -> Iterator[None]:
-    """`command` as a process of its own, from its first answer at `url` on."""
+    """`command` as a process of its own, from its first answer at `url` on. A module of ours (``python -m``) is forked."""
+    own = {**inherited(), **environment}
     with log.open("w") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=out, cwd=ROOT, env={**inherited(), **environment}, start_new_session=True
-        )
+        if list(command[:2]) == [sys.executable, "-m"]:
+            process = moorage_server().start(
+                f"-m {command[2]}", command[3:], environment=own, stdout=out, stderr=out, directory=ROOT,
+                start_new_session=True,
+            )  # fmt: skip
+        else:
+            process = subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=own, start_new_session=True)
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not _answers(url):
             if process.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"{command[0]} did not start:\n{log.read_text()[-3000:]}", pytrace=False)
-            time.sleep(0.1)
+            time.sleep(0.02)
         yield
     finally:
         end(process)
 
 
-def end(process: subprocess.Popen, patience_s: float = 10) -> None:
+def end(process: subprocess.Popen | Fork, patience_s: float = 10) -> None:
     """By request; when that takes too long, by force."""
     process.terminate()
     try:
@@ -73,7 +81,7 @@ def inherited() -> dict[str, str]:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, trust_env=False, timeout=5).status_code < 500
+        return httpx.get(url, trust_env=False, verify=False, timeout=5).status_code < 500
     except httpx.HTTPError:
         return False
 
@@ -135,7 +143,7 @@ class Said:
         return json.loads(self.out)
 
 
-#: For all commands of one call; some of them wait, and a client may wait for ever.
+#: Some commands wait, and a client may wait for ever.
 PATIENCE_S = 300
 
 
@@ -145,33 +153,44 @@ def openstack(
     clients: str = ".venv-clients",
     shell: str = "openstackclient.shell",
 ) -> list[Said]:
-    """Unmodified ``openstack`` commands one after the other, in one process: each start costs a second.
+    """Unmodified ``openstack`` commands, one after the other.
 
     `clients`: the environment to run them in. `shell`: the module of another shell, ``blazarclient.shell`` for ``blazar``.
     """
-    done = subprocess.run(
-        [python_of(clients), Path(__file__).with_name("stock_client.py"), shell],
-        input=json.dumps([list(command) for command in commands]),
-        env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [Said(**row) for row in json.loads(done.stdout)]
+    return [
+        Said(done.returncode, done.stdout, done.stderr)
+        for done in (_client(clients, f"{shell}:main", command, variables) for command in commands)
+    ]
 
 
 def sdk(variables: dict[str, str], script: str) -> str:
     """What `script` prints; it finds a connection of openstacksdk as ``cloud``."""
     prelude = "import openstack\ncloud = openstack.connect()\n"
-    done = subprocess.run(
-        [python_of(".venv-clients"), "-W", "ignore", "-c", prelude + script],
-        env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    done = _client(".venv-clients", f"-c {prelude}{script}", (), variables)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def _client(
+    environment: str, program: str, words: Sequence[str], variables: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    own = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables}
+    return client_server(environment).run(program, words, environment=own, timeout=PATIENCE_S)
+
+
+@functools.cache
+def client_server(environment: str = ".venv-clients") -> ForkServer:
+    """The one that the tests of this process share: it has the clients and the modules of all their commands imported."""
+    shells = ["openstackclient.shell"]
+    if environment == ".venv-clients":
+        # Which packages are installed is read for each command, and takes longer than the rest of its work.
+        shells += ["blazarclient.shell", "cliff.command:_get_distributions_by_modules"]
+    plugins = [f"entry-points:{group}" for group in ("openstack.", "keystoneauth1.", "cliff.formatter.")]
+    return ForkServer(
+        python_of(environment), *shells, *plugins, environment={"PYTHONWARNINGS": "ignore"}, longest_sleep_s=0.1
+    )
+
+
+def stock_openstack() -> Path:
+    """An ``openstack`` for shells, and for programs that start it."""
+    return client_server().executable("openstack", "openstackclient.shell:main")

@@ -3,6 +3,7 @@
     with temporary_database("postgresql") as url: ...      # also "mariadb" and "sqlite"
     with temporary_vhost() as url: ...
     python -m tests.servers pytest -n 2                     # all three around a command
+    python -m tests.servers --only=postgresql,mariadb pytest -n 2
 
 A server is looked for in this order: the URL in the environment (``MOORAGE_TEST_POSTGRESQL``, ``_MARIADB``,
 ``_RABBIT``); the usual port of this machine; a private instance under the directory for temporary files, which all
@@ -33,12 +34,13 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote, urlsplit
 
+from moorage.db.engine import open_engine
+from tests.databases import Databases, Schema, run
+from tests.memory import use_memory
 from tests.processes import free_port
 
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
-
-STATE = Path(tempfile.gettempdir()) / f"moorage-test-servers-{os.getuid()}"
 
 
 class ServerMissing(RuntimeError):
@@ -90,20 +92,39 @@ def rabbit_url() -> str:
 
 
 @contextlib.contextmanager
-def temporary_database(kind: str) -> Iterator[str]:
-    """URL of a new, empty database: ``sqlite``, ``postgresql`` or ``mariadb``. It is dropped at the end."""
-    name = f"moorage_test_{os.getpid()}_{secrets.token_hex(4)}"
-    if kind == "sqlite":
-        with tempfile.TemporaryDirectory(prefix=name) as directory:
-            yield f"sqlite:///{directory}/moorage.sqlite"
+def temporary_database(kind: str, schema: Schema | None = None) -> Iterator[str]:
+    """URL of a database of one's own, ``sqlite``, ``postgresql`` or ``mariadb``: empty, or as `schema` makes it.
+
+    Those of a server are used again by this process (`tests.databases`), each schema's apart.
+    """
+    if kind != "sqlite":
+        with _databases(kind).lent(schema) as url:
+            yield url
         return
-    run = {"postgresql": _run_on_postgresql, "mariadb": _run_on_mariadb}[kind]
-    server = url_of(kind)
-    run(server, _CREATE_DATABASE[kind].format(name))
-    try:
-        yield urlsplit(server)._replace(path=f"/{name}").geturl()
-    finally:
-        run(server, _DROP_DATABASE[kind].format(name))
+    with tempfile.TemporaryDirectory(prefix=f"moorage_test_{os.getpid()}_") as directory:
+        path = Path(directory, "moorage.sqlite")
+        if schema:
+            shutil.copy(sqlite_template(schema), path)
+        yield f"sqlite:///{path}"
+
+
+@functools.cache
+def _databases(kind: str) -> Databases:
+    return Databases(kind, url_of(kind))
+
+
+@functools.cache
+def sqlite_template(schema: Schema) -> Path:
+    """A file with `schema`, to be copied; made once per process."""
+    directory = Path(tempfile.mkdtemp(prefix="moorage-tests-"))
+    atexit.register(shutil.rmtree, directory)
+    path = directory / f"{schema.name}.sqlite"
+    engine = open_engine(f"sqlite:///{path}")
+    schema.make(engine)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    engine.dispose()
+    return path
 
 
 @contextlib.contextmanager
@@ -140,17 +161,23 @@ def url_of(kind: str) -> str:
     return _join(server)
 
 
+@functools.cache
+def place() -> Path:
+    """The directory of the private instances of this user."""
+    found = Path(tempfile.gettempdir()) / f"moorage-test-servers-{os.getuid()}"
+    found.mkdir(mode=0o711, exist_ok=True)
+    return found
+
+
 def install(kind: str) -> None:
     """For who starts a server of this kind himself, with settings of his own. Raises `ServerMissing`."""
-    STATE.mkdir(mode=0o711, exist_ok=True)
-    with _locked(STATE / f"{kind}.starting"):
+    with _locked(place() / f"{kind}.starting"):
         _install(SERVERS[kind])
 
 
 def promtool() -> str:
     """Path of Prometheus' own checker of rules, installed where need be. Raises `ServerMissing`."""
-    STATE.mkdir(mode=0o711, exist_ok=True)
-    with _locked(STATE / "prometheus.starting"):
+    with _locked(place() / "prometheus.starting"):
         _install_package("promtool", "prometheus", "promtool", "install it (Debian: apt-get install prometheus)")
     return str(program("promtool"))
 
@@ -160,12 +187,11 @@ def promtool() -> str:
 
 def _join(server: Server) -> str:
     """Become a user of the private instance; start it where it does not run."""
-    STATE.mkdir(mode=0o711, exist_ok=True)
-    if STATE.stat().st_uid != os.getuid():
-        raise ServerMissing(f"{STATE} belongs to somebody else; set TMPDIR to a directory of your own")
-    state = STATE / server.kind
-    with _locked(STATE / f"{server.kind}.starting"):
-        users = (STATE / f"{server.kind}.users").open("w")
+    if place().stat().st_uid != os.getuid():
+        raise ServerMissing(f"{place()} belongs to somebody else; set TMPDIR to a directory of your own")
+    state = place() / server.kind
+    with _locked(place() / f"{server.kind}.starting"):
+        users = (place() / f"{server.kind}.users").open("w")
         # Nobody waits here: the exclusive lock is only taken, and dropped again, by _leave under `starting`.
         fcntl.flock(users, fcntl.LOCK_SH)
         url = _recorded(state).get("url", "")
@@ -180,7 +206,7 @@ def _leave(server: Server, state: Path, users: IO[str], pid: int) -> None:
     """Stop the private instance unless somebody else still uses it."""
     if os.getpid() != pid:  # a forked child of the user
         return
-    with users, _locked(STATE / f"{server.kind}.starting"):
+    with users, _locked(place() / f"{server.kind}.starting"):
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -280,7 +306,7 @@ def _install_package(label: str, package: str, wanted: str, remedy: str) -> None
     say(f"{label}: installing the package {package} ...")
     # RUNLEVEL=1 keeps the package from starting a server of its own, which nobody would stop.
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    with _locked(STATE / "apt"):
+    with _locked(place() / "apt"):
         subprocess.run(["apt-get", "update", "-qq"], env=env, check=False, stdout=subprocess.DEVNULL)
         command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
         done = subprocess.run([*command, package], env=env, check=False, capture_output=True, text=True)
@@ -316,22 +342,6 @@ def say(text: str) -> None:
 
 # ----------------------------------------------------------------------------------------------- PostgreSQL
 
-_CREATE_DATABASE = {
-    "postgresql": "CREATE DATABASE \"{}\" TEMPLATE template0 ENCODING 'UTF8'",
-    "mariadb": "CREATE DATABASE `{}` CHARACTER SET utf8mb4",
-}
-_DROP_DATABASE = {
-    "postgresql": 'DROP DATABASE IF EXISTS "{}" WITH (FORCE)',
-    "mariadb": "DROP DATABASE IF EXISTS `{}`",
-}
-
-
-def _run_on_postgresql(url: str, statement: str) -> None:
-    import psycopg
-
-    with psycopg.connect(url, connect_timeout=3, autocommit=True) as connection:
-        connection.execute(statement)
-
 
 def _launch_postgresql(state: Path) -> Launch:
     port = free_port()
@@ -344,6 +354,9 @@ def _launch_postgresql(state: Path) -> Launch:
         "fsync": "off",
         "synchronous_commit": "off",
         "full_page_writes": "off",
+        "wal_level": "minimal",
+        "max_wal_senders": 0,
+        "max_wal_size": "256MB",
     }
     programs = Path(program("initdb") or "initdb").parent
     data = str(state / "data")
@@ -355,21 +368,6 @@ def _launch_postgresql(state: Path) -> Launch:
 
 
 # -------------------------------------------------------------------------------------------------- MariaDB
-
-
-def _run_on_mariadb(url: str, statement: str) -> None:
-    import pymysql
-
-    at = urlsplit(url)
-    with pymysql.connect(
-        host=at.hostname,
-        port=at.port or 3306,
-        user=at.username,
-        password=at.password or "",
-        connect_timeout=3,
-        autocommit=True,
-    ) as connection:
-        connection.cursor().execute(statement)
 
 
 def _launch_mariadb(state: Path) -> Launch:
@@ -400,6 +398,8 @@ def _launch_mariadb(state: Path) -> Launch:
             # Nothing here outlives the tests.
             "--innodb-flush-log-at-trx-commit=0",
             "--innodb-doublewrite=0",
+            "--sync-frm=0",
+            "--innodb-log-file-size=32M",
             "--innodb-buffer-pool-size=64M",
         ],
     )
@@ -448,7 +448,7 @@ def _launch_rabbit(state: Path) -> Launch:
 
 def _rabbitmqctl(*arguments: str) -> bool:
     """Tell the broker that `rabbit_url` found; whether it obeyed."""
-    state = STATE / "rabbit"
+    state = place() / "rabbit"
     instance = _recorded(state)
     identity = {}
     env = dict(os.environ)
@@ -476,7 +476,7 @@ SERVERS = {
             package="postgresql",
             program="initdb",
             user="postgres",
-            connect=functools.partial(_run_on_postgresql, statement="SELECT 1"),
+            connect=functools.partial(run, "postgresql", statement="SELECT 1"),
             launch=_launch_postgresql,
         ),
         Server(
@@ -486,7 +486,7 @@ SERVERS = {
             package="mariadb-server",
             program="mariadbd",
             user="mysql",
-            connect=functools.partial(_run_on_mariadb, statement="SELECT 1"),
+            connect=functools.partial(run, "mariadb", statement="SELECT 1"),
             launch=_launch_mariadb,
         ),
         Server(
@@ -507,10 +507,14 @@ SERVERS = {
 
 
 def main(command: list[str]) -> int:
-    """Run a command with all servers up and their URLs in its environment."""
+    """Run a command with these servers up and their URLs in its environment."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with ThreadPoolExecutor(len(SERVERS)) as pool:
-        urls = dict(zip(SERVERS, pool.map(url_of, SERVERS), strict=True))
+    use_memory()
+    kinds = list(SERVERS)
+    if command[0].startswith("--only="):
+        kinds = command.pop(0).removeprefix("--only=").split(",")
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        urls = dict(zip(kinds, pool.map(url_of, kinds), strict=True))
     for kind, url in urls.items():
         say(f"{SERVERS[kind].label}: {urlsplit(url).hostname}:{urlsplit(url).port}")
     child = subprocess.Popen(command, env={**os.environ, **{_variable(kind): url for kind, url in urls.items()}})

@@ -1,6 +1,7 @@
-"""Pages in a real browser: one plane and one Chromium for each module, and what every page is held to."""
+"""Pages in a real browser: one Chromium for the session, one plane for each module, and what every page is held to."""
 
 import shutil
+from collections import defaultdict
 from socket import create_server
 
 import pytest
@@ -10,10 +11,13 @@ from tests.browser.looking import Lab, Looker
 from tests.conftest import START
 from tests.system.planes import VirtualPlane
 
+#: The first one that is here. The headless shell draws the same pages and costs a quarter of a Chromium with windows.
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser")
+
 
 @pytest.fixture(scope="session")
 def browser():
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if program is None:
         pytest.skip("no Chromium here: tools/browser_host installs it (as root on Debian)")
     from playwright.sync_api import sync_playwright
@@ -36,28 +40,49 @@ def lab(tmp_path_factory):
         server.stop(10.0)
 
 
+@pytest.fixture(scope="module")
+def idle_tabs(lab):
+    """Windows that no test uses at the moment, by (scripts, width, height): a new one costs as much as a page in it."""
+    idle = defaultdict(list)
+    yield idle
+    for tabs in idle.values():
+        for tab in tabs:
+            tab.context.close()
+
+
 @pytest.fixture
-def open_tab(browser, lab):
+def open_tab(browser, lab, idle_tabs):
     """Opens a window of its own: `open_tab("demo")` signs in, `open_tab(None)` does not; `scripts=False` has none."""
-    contexts = []
+    in_use = []
 
     def opened(user: str | None = "admin", *, scripts: bool = True, width: int = 1280, height: int = 900):
-        context = browser.new_context(
-            base_url=lab.url, java_script_enabled=scripts, viewport={"width": width, "height": height}
-        )
-        context.set_default_timeout(30_000)
-        contexts.append(context)
+        kind = (scripts, width, height)
+        tab = idle_tabs[kind].pop() if idle_tabs[kind] else new_tab(browser, lab.url, *kind)
+        in_use.append((kind, tab))
         if user is not None:
-            context.add_cookies(lab.cookies_of(user))
-        tab = context.new_page()
-        tab.troubles = []
-        tab.on("pageerror", lambda error: tab.troubles.append(str(error)))
-        tab.on("console", lambda said: tab.troubles.append(said.text) if said.type == "error" else None)
+            tab.context.add_cookies(lab.cookies_of(user))
         return tab
 
     yield opened
-    for context in contexts:
-        context.close()
+    for kind, tab in in_use:
+        tab.goto("/ui/static/anchor.svg")  # does nothing any more; of the same site, so that its process stays
+        tab.emulate_media(color_scheme="null", reduced_motion="null")
+        tab.context.clear_cookies()  # the pages keep nothing else in a browser
+        tab.troubles.clear()
+        idle_tabs[kind].append(tab)
+
+
+def new_tab(browser, url, scripts, width, height):
+    """`troubles` of it: what scripts and the console said was wrong."""
+    context = browser.new_context(
+        base_url=url, java_script_enabled=scripts, viewport={"width": width, "height": height}
+    )
+    context.set_default_timeout(30_000)
+    tab = context.new_page()
+    tab.troubles = []
+    tab.on("pageerror", lambda error: tab.troubles.append(str(error)))
+    tab.on("console", lambda said: tab.troubles.append(said.text) if said.type == "error" else None)
+    return tab
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from moorage.wiring import build_plane
 from tests.conftest import START
 from tests.system.planes import write_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.core, pytest.mark.slow]
 
 PAGES = [route.path for route in ROUTES if route.method == "GET" and not route.path.startswith("/static")]
 

@@ -5,6 +5,7 @@ wrote.
 """
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -12,13 +13,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conformance.compare import Difference, differences
 from tests.conformance.variants import VARIANTS
 from tests.conformance.wire import send
+from tests.migrated import schema_of
 from tests.processes import end, free_port, inherited
+from tests.programs import Fork, ForkServer
 from tests.servers import temporary_database
 
 ROOT = Path(__file__).parents[2]
@@ -43,44 +47,37 @@ class Report:
 
 @contextlib.contextmanager
 def our_servers(database: str, front: str = "literal") -> Iterator[dict[str, str]]:
-    """{variant: URL} of our placement on a new database; `front`: ``literal`` or ``server`` (what users have) serves it."""
-    with temporary_database(database) as url, our_servers_on(url, front) as urls:
+    """{variant: URL} of our placement on a database of its own; `front`: ``literal`` or ``server`` (what users have) serves it."""
+    with temporary_database(database, schema_of("placement")) as url, our_servers_on(url, front) as urls:
         yield urls
 
 
 @contextlib.contextmanager
 def our_servers_on(database_url: str, front: str) -> Iterator[dict[str, str]]:
     """{variant: URL} of our placement, a process each, on one database."""
-    module = "tests.conformance.our_server"
-    commands = {name: [sys.executable, "-m", module, name, str(free_port()), database_url, front] for name in VARIANTS}
-    with _running(commands) as urls:
+    with _running(_our_program(), {name: [database_url, front] for name in VARIANTS}) as urls:
         yield urls
 
 
 @contextlib.contextmanager
 def upstream_servers() -> Iterator[dict[str, str]]:
     """{variant: URL} of the real Placement, on SQLite."""
-    module = "tests.conformance.upstream_server"
     with tempfile.TemporaryDirectory(prefix="upstream-placement") as parent:
-        commands = {}
-        for name in VARIANTS:
-            directory = Path(parent, name)
+        directories = {name: Path(parent, name) for name in VARIANTS}
+        for directory in directories.values():
             directory.mkdir()
-            commands[name] = [
-                str(SUITE_PYTHON), "-W", "ignore", "-m", module, name, str(free_port()), str(directory)
-            ]  # fmt: skip
-        with _running(commands) as urls:
+        with _running(_upstream_program(), {name: [directory] for name, directory in directories.items()}) as urls:
             yield urls
 
 
 @contextlib.contextmanager
 def upstream_server(database_url: str) -> Iterator[str]:
     """URL of the real Placement, on a database that it makes its schema in."""
-    with tempfile.TemporaryDirectory(prefix="upstream-placement") as directory:
-        module = "tests.conformance.upstream_server"
-        command = [str(SUITE_PYTHON), "-W", "ignore", "-m", module, "default", str(free_port()), directory]
-        with _running({"default": [*command, database_url]}) as urls:
-            yield urls["default"]
+    with (
+        tempfile.TemporaryDirectory(prefix="upstream-placement") as directory,
+        _running(_upstream_program(), {"default": [directory, database_url]}) as urls,
+    ):
+        yield urls["default"]
 
 
 def run_suite(urls: Mapping[str, str], *options: str) -> Report:
@@ -108,49 +105,81 @@ def run_suite(urls: Mapping[str, str], *options: str) -> Report:
 
 def compare() -> list[Difference]:
     """Run the suite against the real Placement and against ours, on SQLite: all that differs in their answers."""
-    with tempfile.TemporaryDirectory(prefix="conformance") as directory:
-        records = {}
-        for name, servers in (("upstream", upstream_servers()), ("ours", our_servers("sqlite"))):
-            records[name] = Path(directory, f"{name}.jsonl")
-            with servers as urls:
-                report = run_suite(urls, "--seed", "moorage", "--record", str(records[name]))
+    with (
+        tempfile.TemporaryDirectory(prefix="conformance") as directory,
+        upstream_servers() as upstream,
+        our_servers("sqlite") as ours,
+        ThreadPoolExecutor() as pool,
+    ):
+        sides = {"upstream": upstream, "ours": ours}
+        records = {name: Path(directory, f"{name}.jsonl") for name in sides}
+
+        def record(name: str) -> Report:
+            return run_suite(sides[name], "--seed", "moorage", "--record", str(records[name]))
+
+        for name, report in zip(sides, pool.map(record, sides), strict=True):
             if report.others:
                 raise RuntimeError(f"{name}: {report.text}")
         return list(differences(records["upstream"], records["ours"]))
 
 
+@dataclass(frozen=True)
+class _Program:
+    """A program that serves one variant, and what forks it."""
+
+    name: str
+    server: ForkServer
+
+
+@functools.cache
+def _our_program() -> _Program:
+    name = "tests.conformance.our_server"
+    return _Program(f"{name}:main", ForkServer(Path(sys.executable), name, environment=environment()))
+
+
+@functools.cache
+def _upstream_program() -> _Program:
+    name = "tests.conformance.upstream_server"
+    server = ForkServer(SUITE_PYTHON, name, environment=environment() | {"PYTHONWARNINGS": "ignore"})
+    return _Program(f"{name}:main", server)
+
+
 @contextlib.contextmanager
-def _running(commands: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
-    """The servers of `commands` ({variant: [..., variant, port, ...]}), from when all of them answer."""
+def _running(program: _Program, words: Mapping[str, Sequence[object]]) -> Iterator[dict[str, str]]:
+    """{variant: URL} of a process per variant, from when all of them answer; `words` are the program's last arguments."""
     with contextlib.ExitStack() as stack:
-        processes = {variant: stack.enter_context(_process(command)) for variant, command in commands.items()}
-        urls = {}
-        for variant, command in commands.items():
-            urls[variant] = f"http://127.0.0.1:{command[command.index(variant) + 1]}"
-            _wait(urls[variant], processes[variant])
+        ports = {variant: free_port() for variant in words}
+        processes = {
+            variant: stack.enter_context(_process(program, [variant, ports[variant], *words[variant]]))
+            for variant in words
+        }
+        urls = {variant: f"http://127.0.0.1:{port}" for variant, port in ports.items()}
+        for variant, url in urls.items():
+            _wait(url, *processes[variant])
         yield urls
 
 
 @contextlib.contextmanager
-def _process(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen, Path]]:
+def _process(program: _Program, words: Sequence[object]) -> Iterator[tuple[Fork, Path]]:
     """The process and the file it prints to; ended by request, after 10 s by force."""
     with tempfile.NamedTemporaryFile(suffix=".log") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=log, stderr=log)
+        process = program.server.start(
+            program.name, words, environment=environment(), stdout=log, stderr=log, directory=ROOT
+        )
         try:
             yield process, Path(log.name)
         finally:
             end(process)
 
 
-def _wait(url: str, started: tuple[subprocess.Popen, Path]) -> None:
-    process, log = started
+def _wait(url: str, process: Fork, log: Path) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         with contextlib.suppress(OSError):
             if send(f"{url}/", timeout=5)[0] == 200:
                 return
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{' '.join(process.args)} does not answer:\n{log.read_text()[-3000:]}")
+            raise RuntimeError(f"{url} does not answer:\n{log.read_text()[-3000:]}")
         time.sleep(0.05)
 
 

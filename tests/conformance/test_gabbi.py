@@ -9,7 +9,10 @@ from tests.conftest import DATABASES
 pytestmark = [pytest.mark.slow, pytest.mark.conformance]
 
 
-@pytest.mark.parametrize("database", DATABASES)
+SQLITE, *SERVERS = DATABASES
+
+
+@pytest.mark.parametrize("database", [pytest.param(SQLITE, marks=pytest.mark.core), *SERVERS])
 def test_the_whole_suite_passes(database):
     with our_servers(database) as urls:
         report = run_suite(urls)

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from moorage.db.engine import open_engine
 from tests.crash.databases import DatabaseServer
 from tests.crash.faults import POINTS, Plan
 from tests.crash.load import Load, Wrong, set_up
+from tests.crash.mariadb_line import MariadbLine
 from tests.crash.postgresql_line import PostgresqlLine
 from tests.crash.processes import DEADLINE_S, Server
 from tests.crash.reading import Seen, Tables, wrong_answers
@@ -30,6 +31,8 @@ SHARED = [f"5ba7ed00-0000-4000-8000-{number:012d}" for number in range(3)]
 
 #: How a server dies: at a point around a commit, right after an answer, or whenever; now and then while it starts.
 WAYS = (*POINTS, "answer", "random", "starting")
+#: Those that are known on each database.
+KNOWN_WAYS = {"sqlite": WAYS, "postgresql": WAYS, "mariadb": ("commit", "committed", "answer", "random")}
 #: The service must be back so soon after a kill: the first write is acknowledged.
 BACK_WITHIN_S = 2.0
 
@@ -161,19 +164,46 @@ def _moved(tenant: Tenant, before: dict) -> bool:
     return any(tenant.known.state[uuid] != state for uuid, state in before.items())
 
 
+class Shuffled:
+    """All of them in some order, again and again: each is drawn as often as the others."""
+
+    def __init__(self, every: Sequence[str], chance: random.Random) -> None:
+        self._every, self._chance = every, chance
+        self._left: list[str] = []
+
+    def draw(self) -> str:
+        self._left = self._left or self._chance.sample(self._every, len(self._every))
+        return self._left.pop()
+
+
 class ServerCampaign:
     """Kills the server process, with its supervisor; on SQLite that is the database, too."""
 
-    def __init__(self, directory: Path, database_url: str, *, seed: int = 1, zygote: bool = True) -> None:
-        self._line: PostgresqlLine | None = None
-        if database_url.startswith("postgresql"):
-            self._line = PostgresqlLine(database_url, self._fatal)
+    def __init__(
+        self,
+        directory: Path,
+        database_url: str,
+        *,
+        seed: int = 1,
+        zygote: bool = True,
+        ways: Sequence[str] = (),
+        least_nth: int = 1,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """`ways`: all that are known where none is given. `least_nth`: a point is fatal at this transaction or a later one.
+        `patience_s`: see `PATIENCE_S`.
+        """
+        kind = database_url.partition(":")[0]
+        line = {"postgresql": PostgresqlLine, "mariadb": MariadbLine}.get(kind)
+        self._line = line and line(database_url, self._fatal)
         self._server = Server(directory, self._line.url if self._line else database_url, zygote=zygote)
         self.world = World(self._server.url, database_url, seed)
         self._random = random.Random(seed)
         self._last_words = ""
-        # Only what was forked from the zygote can be told to kill itself; points are known at two drivers.
-        self._ways = WAYS if zygote and not database_url.startswith("mariadb") else ("answer", "random")
+        # Only what was forked from the zygote can be told to kill itself.
+        self._ways = Shuffled(ways or (KNOWN_WAYS[kind] if zygote else ("answer", "random")), self._random)
+        self._least_nth = least_nth
+        self._patience_s = patience_s
 
     def run(self, rounds: int) -> Summary:
         summary = self.world.summary
@@ -181,7 +211,7 @@ class ServerCampaign:
             self._server.kill()
             self._dead()
             while summary.kills.total() < rounds:
-                way = self._random.choice(self._ways)
+                way = self._ways.draw()
                 self._start(self._plan(way))
                 if not self.world.first_write(self._died_at, self._has_died):
                     summary.kills["starting"] += 1
@@ -236,7 +266,7 @@ class ServerCampaign:
             return None
         position = self._random.randint(1, MOST_STATEMENTS)
         # Spared: the transaction of the start, and the first write, by which the time to come back is measured.
-        nth = self._random.randint(1, 3 if way == "statement" else 10)
+        nth = self._random.randint(self._least_nth, max(self._least_nth, 3 if way == "statement" else 10))
         return Plan(way, nth, position, spared=2)
 
     def _died_while_looked_at(self) -> bool:
@@ -244,7 +274,7 @@ class ServerCampaign:
         try:
             self.world.check()
         except Lost:
-            if self._server.died(PATIENCE_S) is None:
+            if self._server.died(self._patience_s) is None:
                 raise
             self._dead()
             return True
@@ -259,7 +289,7 @@ class ServerCampaign:
                 self._server.kill()
 
         load = Load(self.world.url, self.world.tenants, answered)
-        where = self._server.died(self._random.uniform(0.0, 0.3) if way == "random" else PATIENCE_S)
+        where = self._server.died(self._random.uniform(0.0, 0.3) if way == "random" else self._patience_s)
         if where is None:  # it is to be killed at any moment, or the plan does not fit what is done here
             way = "random"
             self._server.kill()
@@ -297,6 +327,7 @@ class DatabaseCampaign:
         self._server = Server(directory, database.url)
         self.world = World(self._server.url, database.url, seed)
         self._random = random.Random(seed)
+        self._ways = Shuffled(DATABASE_WAYS[database.kind], self._random)
 
     def run(self, rounds: int) -> Summary:
         summary = self.world.summary
@@ -306,7 +337,7 @@ class DatabaseCampaign:
             summary.back_s.clear()  # that one made the schema
             self.world.set_up()
             while summary.kills.total() < rounds:
-                self._round(self._random.choice(DATABASE_WAYS[self._database.kind]))
+                self._round(self._ways.draw())
             summary.early = self._server.counted("groups_early_total")
         return summary
 

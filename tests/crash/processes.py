@@ -3,7 +3,9 @@
 Not here: why it dies by itself (`faults`), and who works with it meanwhile (`load`).
 """
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import re
@@ -50,6 +52,14 @@ class Zygote:
     def close(self) -> None:
         self._process.stdin.close()
         self._process.wait(DEADLINE_S)
+
+
+@functools.cache
+def zygote_of(*packages: str) -> Zygote:
+    """One for all tests of this process: its imports take two seconds."""
+    zygote = Zygote(*packages)
+    atexit.register(zygote.close)
+    return zygote
 
 
 class Process:
@@ -163,12 +173,7 @@ class Server(Process):
             f"[identity]\nmode = none\n[database]\nplacement = {database_url}\n[placement]\npolicy = open\n"
             + "".join(f"{name} = {value}\n" for name, value in options.items())
         )
-        super().__init__(config, Zygote("moorage.cli", "moorage.placement") if zygote else None, bounds=bounds)
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        if self._zygote is not None:
-            self._zygote.close()
+        super().__init__(config, zygote_of("moorage.cli", "moorage.placement") if zygote else None, bounds=bounds)
 
     def wait(self) -> None:
         """Until it answers."""

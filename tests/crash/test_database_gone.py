@@ -15,7 +15,7 @@ from datetime import datetime
 import pytest
 
 from tests.conftest import DATABASES
-from tests.crash.databases import DatabaseServer, database_server
+from tests.crash.databases import DatabaseServer
 from tests.crash.processes import DEADLINE_S, Server
 from tests.crash.wire import Answer, Client
 from tests.transport.proxy import Line
@@ -83,10 +83,10 @@ class Place:
 
 
 @pytest.fixture(scope="module", params=DATABASES[1:])
-def running(request, tmp_path_factory) -> Iterator[Place]:
+def running(request, tmp_path_factory, private_server) -> Iterator[Place]:
     place = tmp_path_factory.mktemp("gone")
+    database = private_server(request.param)
     with (
-        database_server(request.param, max_connections=30) as database,
         contextlib.closing(Line(database.url)) as line,
         # Without a lease: what it knows by that stays exact for a moment (tests/system/placement/test_sole_process.py).
         Server(place / "server", line.url, bounds=BOUNDS, memory_s=60, lease_s=0) as server,

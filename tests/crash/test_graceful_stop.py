@@ -6,20 +6,24 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 from tests.conftest import DATABASES
 from tests.crash.campaign import World
-from tests.crash.databases import database_server
 from tests.crash.load import Load
 from tests.crash.processes import DEADLINE_S, Server
 from tests.crash.tenants import Tenant
 from tests.crash.wire import Answer, Client
+from tests.servers import temporary_database
 
 pytestmark = pytest.mark.slow
 
 #: A host's own limit; init systems wait longer.
 ENDS_WITHIN_S = 15
+
+#: Others use the server, too.
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -34,12 +38,13 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.postgresql
 def test_requests_under_way_are_finished_and_what_is_acknowledged_stays(tmp_path):
     """Three claims wait for a lock when the server is told to end; the lock is released afterwards."""
-    with database_server("postgresql") as database, Server(tmp_path / "server", database.url) as server:
+    with temporary_database("postgresql") as url, Server(tmp_path / "server", url) as server:
         server.start()
         server.wait()
-        world = World(server.url, database.url, seed=1)
+        world = World(server.url, url, seed=1)
         world.set_up()
 
         def claim(tenant: Tenant) -> Answer:
@@ -51,12 +56,13 @@ def test_requests_under_way_are_finished_and_what_is_acknowledged_stays(tmp_path
             tenant.known.acknowledge(step)
             return answer
 
-        with database.connect() as holder, ThreadPoolExecutor(len(world.tenants)) as clients:
+        with psycopg.connect(url, autocommit=True) as holder, ThreadPoolExecutor(len(world.tenants)) as clients:
             holder.execute("BEGIN")
             holder.execute("SELECT last FROM change_sequence FOR UPDATE")
             answers = [clients.submit(claim, tenant) for tenant in world.tenants]
             until(lambda: server.in_flight() == len(world.tenants))
-            assert database.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            with psycopg.connect(url) as looking:
+                assert looking.execute(WAITING).fetchall()
             server.stop()
             until(lambda: not listens(server.port))
             holder.execute("COMMIT")
@@ -70,15 +76,7 @@ def test_requests_under_way_are_finished_and_what_is_acknowledged_stays(tmp_path
 @pytest.mark.parametrize("kind", DATABASES[:2])
 def test_a_server_that_ends_under_load_loses_and_halves_nothing(tmp_path, kind):
     """Clients get an answer or none; whatever was acknowledged is there, as after a kill."""
-    if kind == "sqlite":
-        loaded_and_ended(tmp_path, f"sqlite:///{tmp_path}/placement.db")
-    else:
-        with database_server(kind) as database:
-            loaded_and_ended(tmp_path, database.url)
-
-
-def loaded_and_ended(tmp_path, url: str) -> None:
-    with Server(tmp_path / "server", url) as server:
+    with temporary_database(kind) as url, Server(tmp_path / "server", url) as server:
         server.start()
         server.wait()
         world = World(server.url, url, seed=2)

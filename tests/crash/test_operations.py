@@ -170,8 +170,10 @@ class Cloud:
             self.server_id = server["id"] if server else self.server_id
             here = server and server["OS-EXT-SRV-ATTR:host"]
             on = {host for host in HOSTS if host == here or status == "VERIFY_RESIZE"}
-            self.seen = {
-                "server": (status, server and server["OS-EXT-STS:task_state"]) == (operation.status, None),
+            self.seen = {"server": (status, server and server["OS-EXT-STS:task_state"]) == (operation.status, None)}
+            if not self.seen["server"]:
+                return False  # twelve requests less, each time
+            self.seen |= {
                 "usages": all(self.used(host) == (HELD if host in on else {}) for host in HOSTS),
                 "allocation": self.allocated_below() == ({self.roots[here]} if here else set()),
                 "hypervisors": {host for host in HOSTS if self.domain(host).exists()} == on,

@@ -40,8 +40,8 @@ def _import_all() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if ".migrations" not in module.name and "libvirt" not in module.name:
                 importlib.import_module(module.name)
-    for name in ("moorage.wiring", "psycopg", "sqlalchemy.dialects.sqlite.pysqlite",
-                 "sqlalchemy.dialects.postgresql.psycopg"):  # fmt: skip
+    for name in ("moorage.wiring", "alembic.context", "psycopg", "pymysql", "sqlalchemy.dialects.sqlite.pysqlite",
+                 "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.mysql.pymysql"):  # fmt: skip
         importlib.import_module(name)
 
 

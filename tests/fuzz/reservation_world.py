@@ -8,11 +8,10 @@ import jsonschema_rs
 from moorage.identity.authenticators import NoAuth
 from moorage.reservation.handlers.root import VERSIONS
 from moorage.reservation.openapi import ABOUT, DOCUMENT_PATH
-from moorage.reservation.routes import API, DOCUMENTED, RULES
-from moorage.wire.app import Surroundings, build
+from moorage.reservation.routes import DOCUMENTED
 from moorage.wire.microversion import Version
 from moorage.wire.openapi import document
-from moorage.wire.transports import InProcessTransport
+from tests.fuzz.world import below
 from tests.wire.reservation.neutron import INSIDE, NETWORK, Neutron
 from tests.wire.reservation.plane import Plane, instance, lease
 
@@ -89,12 +88,12 @@ class World:
     """One host and a lease that lasts; the rest is put back when it is gone."""
 
     def __init__(self, directory) -> None:
-        self.plane = Plane(directory, neutron=Neutron())
+        self.plane = Plane(directory, neutron=Neutron(), authenticator=NoAuth())
         self.plane.stop_runner()
         for name in ("compute-1", "compute-2"):
             self.plane.add_host(name)
-        self.app = build(API, self.plane.service, Surroundings(NoAuth(), RULES, self.plane.ids))
-        self._transport = InProcessTransport(self.app)
+        self.app = below("/reservation", self.plane.cloud)
+        self._transport = self.plane.cloud.transport("/reservation")
         self.leases: list[str] = []
         self.holds: list[str] = []
 

@@ -6,26 +6,21 @@ from ``anyOf`` of an enumeration and any text is any text.)
 """
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
 
-from moorage.core.clock import SystemClock
-from moorage.core.ids import SeededIds
-from moorage.db.engine import open_engine
-from moorage.db.migrations import upgrade
 from moorage.identity.authenticators import NoAuth
 from moorage.placement.handlers.root import VERSIONS
 from moorage.placement.openapi import ABOUT, DOCUMENT_PATH
-from moorage.placement.routes import API, POLICIES, ROUTES
+from moorage.placement.routes import ROUTES
 from moorage.placement.schemas.answers import REFUSAL
 from moorage.placement.schemas.common import NAME, UUID_KEY
-from moorage.placement.service import PlacementService
-from moorage.wire.app import Surroundings, build
 from moorage.wire.microversion import Version
 from moorage.wire.openapi import document
-from moorage.wire.transports import InProcessTransport
+from tests.plane import InProcessPlane
 
 HOSTS = [f"{number}0000000-0000-4000-8000-00000000000{number}" for number in range(1, 5)]
 CONSUMERS = [f"a0000000-0000-4000-8000-00000000000{number}" for number in range(1, 4)]
@@ -73,12 +68,9 @@ class World:
     """One process' placement: a tree of two, a sharing provider, a host, a consumer that holds something."""
 
     def __init__(self, directory: Path) -> None:
-        engine, ids = open_engine(f"sqlite:///{directory}/fuzzed.sqlite"), SeededIds(1)
-        upgrade(engine, "placement")
-        service = PlacementService(engine, SystemClock(), ids)
-        service.start()
-        self.app = build(API, service, Surroundings(NoAuth(), POLICIES["open"], ids))
-        self._transport = InProcessTransport(self.app)
+        self.plane = InProcessPlane(directory, "placement", authenticator=NoAuth(), placement={"policy": "open"})
+        self.app = below("/placement", self.plane)
+        self._transport = self.plane.transport("/placement")
         self.stock()
 
     def stock(self) -> None:
@@ -111,6 +103,16 @@ class World:
     def ask(self, method: str, path: str, body: object = None) -> int:
         headers = {"openstack-api-version": "placement 1.39", "content-type": "application/json"}
         return self._transport.send(method, path, headers, None if body is None else json.dumps(body).encode()).status
+
+
+def below(path: str, plane: InProcessPlane) -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
+    """The application of `plane` without the part of it that is not below `path`."""
+
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        environ["PATH_INFO"] = path + environ["PATH_INFO"]
+        return plane.plane.app(environ, start_response)
+
+    return app
 
 
 def fed_document(minor: int, *, texts: bool) -> dict[str, Any]:

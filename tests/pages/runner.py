@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from tests.clients import Clients
 from tests.pages.blocks import ROOT, Block, Step, blocks, hosts_of
-from tests.processes import free_port
-from tests.system.planes import MOORAGE, PlaneProcess, write_config
+from tests.processes import free_port, stock_openstack
+from tests.programs import moorage_server
+from tests.system.planes import COMMAND, MOORAGE, PlaneProcess, write_config
 
 COMMAND_TIMEOUT_S = 180
 UNTIL_S = 90
@@ -112,12 +112,12 @@ class World:
 
 
 @contextlib.contextmanager
-def world(page: Path, directory: Path, clients: Clients) -> Iterator[World]:
+def world(page: Path, directory: Path) -> Iterator[World]:
     home, work = directory / "home", directory / "work"
     (home / ".local" / "state").mkdir(parents=True)
     work.mkdir()
     planes: list[PlaneProcess] = []
-    shell = Shell(work, environment(home, clients))
+    shell = Shell(work, environment(home))
     try:
         there = World(shell, home, planes, shift_of(page))
         if hosts := hosts_of(page):
@@ -133,11 +133,12 @@ def world(page: Path, directory: Path, clients: Clients) -> Iterator[World]:
             plane.kill()
 
 
-def environment(home: Path, clients: Clients) -> dict[str, str]:
+def environment(home: Path) -> dict[str, str]:
     """What a person has who works in this checkout, and nothing of the person who runs the tests."""
+    forked = [stock_openstack().parent, moorage_server().executable("moorage", COMMAND).parent]
     return {
         "HOME": str(home),
-        "PATH": f"{clients.directory}:{MOORAGE.parent}:{os.environ['PATH']}",
+        "PATH": ":".join(map(str, [*forked, MOORAGE.parent, os.environ["PATH"]])),
         "LC_ALL": "C.UTF-8",
         "NO_COLOR": "1",
         "COLUMNS": "100",
@@ -169,10 +170,10 @@ class Failed(AssertionError):
     pass
 
 
-def run(page: Path, directory: Path, clients: Clients, *, aloud: bool = False) -> int:
+def run(page: Path, directory: Path, *, aloud: bool = False) -> int:
     """How many commands of the page were run. Raises `Failed` with page, line, command and both texts."""
     count = 0
-    with world(page, directory, clients) as there:
+    with world(page, directory) as there:
         for block in blocks(page):
             if {"not run", "run by"} & set(block.marks):
                 continue
@@ -214,10 +215,9 @@ def follow(there: World, block: Block, step: Step, *, aloud: bool) -> None:
 def main() -> None:
     import tempfile
 
-    with Clients() as clients:
-        for name in sys.argv[1:]:
-            with tempfile.TemporaryDirectory() as directory:
-                print(f"{name}: {run(Path(name).resolve(), Path(directory), clients, aloud=True)} commands")
+    for name in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as directory:
+            print(f"{name}: {run(Path(name).resolve(), Path(directory), aloud=True)} commands")
 
 
 if __name__ == "__main__":

@@ -9,17 +9,19 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.servers import STATE, ServerMissing
+from tests import servers
+from tests.servers import ServerMissing
 from tests.servers import _locked as locked
 
 
 def mtty(kernel: Path) -> Path:
     """The directory with mtty.ko for `kernel` (``.../vmlinuz-6.1.0-56-amd64``)."""
     version = kernel.name.removeprefix("vmlinuz-")
-    place = STATE / f"mtty-{version}"
-    with locked(STATE / f"{place.name}.starting"):
+    state = servers.place()
+    place = state / f"mtty-{version}"
+    with locked(state / f"{place.name}.starting"):
         if not (place / "mtty.ko").exists():
-            with tempfile.TemporaryDirectory(dir=STATE) as directory:
+            with tempfile.TemporaryDirectory(dir=state) as directory:
                 built = _build(version, Path(directory))
                 place.mkdir(exist_ok=True)
                 shutil.copy(built, place)

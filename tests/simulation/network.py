@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 from moorage.core.errors import Unavailable
@@ -58,7 +59,8 @@ class Line:
         dice, callee = world.dice, world.serving[self._service]
 
         def serve() -> Answer | None:
-            return callee.serve(self.base_url, method, path, headers, body)
+            # A context of its own, as in a thread of a server: what dies in it leaves nothing to the next one.
+            return Context().run(callee.serve, self.base_url, method, path, headers, body)
 
         if dice.strikes("lost"):
             world.clock.sleep(PATIENCE_S)

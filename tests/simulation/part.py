@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moorage.config import Config
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.jobs.duties import Duty, Wakeups, listens_to
 from moorage.wire.transports import Answer, InProcessTransport
-from moorage.wiring import Plane, build_plane
+from tests.plane import InProcessPlane
 from tests.simulation.network import Hub, Line
 
 if TYPE_CHECKING:
@@ -57,15 +56,26 @@ class PartClock:
 class Part:
     """`life` counts its incarnations; what belongs to a former one is dead."""
 
-    def __init__(self, world: "World", name: str, config: Config) -> None:
+    def __init__(
+        self, world: "World", name: str, directory: Path, services: str, **sections: dict[str, object]
+    ) -> None:
         self.world = world
         self.name = name
-        self.config = config
         self.clock = PartClock(world.clock)
-        self.state: Path = config.state
+        self.process = InProcessPlane(
+            directory,
+            services,
+            clock=self.clock,
+            authenticator=None,
+            credentials=None,
+            reach=lambda url: Line(world, self, url),
+            hints=lambda wakeups: Hub(world, self, wakeups),
+            starts=False,
+            **sections,
+        )
+        self.state: Path = directory
         self.life = 0
         self.alive = False
-        self.plane: Plane | None = None
         self.connections: list[sqlite3.Connection] = []
         #: Until when its database, or its disk, is of no use.
         self.away_until = self.full_until = world.clock.now()
@@ -80,16 +90,11 @@ class Part:
         self.alive = True
         self._rows, self._due = [], {}
         seed = hashlib.sha256(f"{self.world.seed}/{self.name}/{self.life}".encode()).digest()
-        self.plane = build_plane(
-            self.config,
-            clock=self.clock,
-            ids=SeededIds(int.from_bytes(seed[:8])),
-            reach=lambda url: Line(self.world, self, url),
-            hints=lambda wakeups: Hub(self.world, self, wakeups),
-        )
-        self.plane.prepare()
-        duties = [*self.plane.duties, *self.plane.crowd]
-        self._rows = [(duty, self.plane.wakeups.listen(*listens_to(duty), own=(duty.name,))) for duty in duties]
+        self.process.cloud.ids = SeededIds(int.from_bytes(seed[:8]))
+        self.process.start()
+        duties = self.process.in_turn()
+        wakeups = self.process.wakeups
+        self._rows = [(duty, wakeups.listen(*listens_to(duty), own=(duty.name,))) for duty in duties]
         self._due = {duty.name: self.clock.now() for duty in duties}
 
     def die(self) -> None:
@@ -101,11 +106,7 @@ class Part:
         for connection in self.connections:
             connection.close()
         self.connections.clear()
-        if self.plane is not None:
-            for stop in self.plane.stops:
-                if getattr(stop, "__qualname__", "") == "AcceleratorAgent.close":
-                    stop()
-        self.plane = None
+        self.process.kill()
         self._rows, self._due = [], {}
 
     def refuse(self, where: str) -> None:
@@ -124,7 +125,7 @@ class Part:
 
     @property
     def wakeups(self) -> Wakeups | None:
-        return self.plane.wakeups if self.alive and self.plane is not None else None
+        return self.process.wakeups if self.alive and self.process.is_running else None
 
     def ready(self) -> list[Duty]:
         now = self.clock.now()
@@ -149,10 +150,10 @@ class Part:
 
     def serve(self, url: str, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer | None:
         """What it answers; None: it is dead, or dies of it."""
-        if not self.alive or self.plane is None:
+        if not self.alive or not self.process.is_running:
             return None
         try:
-            answer = InProcessTransport(self.plane.app, url).send(method, path, headers, body)
+            answer = InProcessTransport(self.process.plane.app, url).send(method, path, headers, body)
         except Killed as killed:
             if killed.part is not self:
                 raise
@@ -161,5 +162,5 @@ class Part:
 
     def reload(self) -> None:
         """As SIGHUP: what was read at the start is read again."""
-        if self.alive and self.plane is not None:
-            self.plane.reload()
+        if self.alive and self.process.is_running:
+            self.process.plane.reload()

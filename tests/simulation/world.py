@@ -10,6 +10,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextvars import Context
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -17,13 +18,13 @@ from typing import Self
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import MoorageError
 from moorage.jobs.duties import PAUSE_AFTER_FAILURE, Duty
+from moorage.options import PlacementOptions
 from moorage.wire.transports import Answer
 from tests.simulation import databases, devices, disks
 from tests.simulation.dice import Dice
 from tests.simulation.invariants import Invariants
 from tests.simulation.part import Killed, Part
 from tests.simulation.story import Story
-from tests.system.planes import write_config
 
 START = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 URL = "http://127.0.0.1:8778"
@@ -66,8 +67,7 @@ class World:
         self.dice = Dice(seed, without, fury)
         self._turns = random.Random(f"{seed}/turns")
         self.hosts = [f"host-{number + 1}" for number in range(hosts)]
-        # A path too long for a Unix socket: nobody calls from outside, and serving one takes a thread.
-        self._directory = directory / ("a-name-so-long-that-no-socket-fits-below-it-" * 2)
+        self._directory = directory
         self.story = Story(self.clock.now, shown, left_out=str(self._directory))
         self.parts: dict[str, Part] = {}
         self.serving: dict[str, Part] = {}
@@ -91,9 +91,11 @@ class World:
             for service in ("placement", "compute", "accelerator", "reservation", "image")
             if service not in runs.split(",")
         }
-        config = write_config(
+        self.parts[name] = Part(
+            self,
+            name,
             self._directory / name,
-            plane={"services": runs, "log_level": "error"},
+            runs,
             identity={"mode": "none"},
             endpoints=elsewhere,
             # Periods of real hosts would be most of the work of a century.
@@ -115,8 +117,8 @@ class World:
             accelerator={"report_period_s": _DAY_S, "poll_period_s": _DAY_S},
             audit={"period_s": _DAY_S},
             reservation={"poll_period_s": _DAY_S, "watch_period_s": _DAY_S},
+            placement={"watchers": PlacementOptions().watchers},
         )
-        self.parts[name] = Part(self, name, config)
         for service in runs.split(","):
             self.serving[service] = self.parts[name]
 
@@ -207,7 +209,7 @@ class World:
             return part.clock.now() + PAUSE_AFTER_FAILURE, False
 
         try:
-            part.tick(duty, run)
+            Context().run(part.tick, duty, run)
         except Killed as killed:
             if killed.part is not part:
                 raise
@@ -245,7 +247,7 @@ class World:
             return
         part.bury()
         try:
-            part.start()
+            Context().run(part.start)
         except Killed as killed:
             if killed.part is not part:
                 raise

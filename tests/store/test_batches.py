@@ -1,4 +1,7 @@
-"""Batches on all three databases: rows as one JSON parameter, all or nothing, and a connection that died meanwhile."""
+"""Batches: rows as one JSON parameter, all or nothing, and a connection that died meanwhile.
+
+On all three databases: each has a link and statements of its own.
+"""
 
 import pytest
 from sqlalchemy import text
@@ -6,6 +9,9 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.db.batches import Batches, Statement, delete, insert, update
 from moorage.db.engine import dialect_name
+from tests.databases import Schema
+from tests.migrated import engine_with
+from tests.store.conftest import on_every_database, on_postgresql
 
 KEYS = {"id": "int"}
 FIELDS = {"name": "text", "amount": "int", "ratio": "float", "at": "time"}
@@ -20,8 +26,7 @@ def thing(number, **fields):
     return {"id": number, "name": f"thing {number}", "amount": number * 10, "ratio": 1.5, "at": AT} | fields
 
 
-@pytest.fixture
-def batches(engine):
+def create_things(engine):
     types = {
         "postgresql": ("timestamp", "float8"),
         "mariadb": ("datetime(6)", "double"),
@@ -35,6 +40,19 @@ def batches(engine):
                 f"ratio {ratio}, at {time})"
             )
         )
+
+
+THINGS = Schema("things", create_things)
+
+
+@pytest.fixture
+def engine(kind):
+    with engine_with(THINGS, kind) as engine:
+        yield engine
+
+
+@pytest.fixture
+def batches(engine):
     batches = Batches(engine)
     yield batches
     batches.close()
@@ -50,6 +68,7 @@ def write(batches, *commands):
         transaction.commit(*commands)
 
 
+@on_every_database
 def test_rows_come_back_as_they_went(batches):
     odd = "quotes ' \" ` back\\slash %s %% \u00fc \U0001f6a2 new\nline ; -- {rows}"
     with batches.transaction() as transaction:
@@ -59,6 +78,7 @@ def test_rows_come_back_as_they_went(batches):
     assert kept(batches) == [(1, "thing 1", 10, 1.5), (2, odd, None, 1.5), (3, "thing 3", 2**31 - 1, 1.5)]
 
 
+@on_every_database
 def test_many_rows_are_changed_and_deleted_by_their_keys(batches):
     write(batches, (INSERT, [thing(number) for number in range(300)]))
     write(
@@ -75,6 +95,7 @@ def test_many_rows_are_changed_and_deleted_by_their_keys(batches):
     }
 
 
+@on_every_database
 def test_a_command_without_rows_is_not_sent(batches, monkeypatch):
     sent = []
     start = batches.start
@@ -85,6 +106,7 @@ def test_a_command_without_rows_is_not_sent(batches, monkeypatch):
     assert sent == [1]
 
 
+@on_every_database
 def test_who_leaves_without_commit_leaves_no_trace(batches):
     with pytest.raises(RuntimeError, match="no"), batches.transaction() as transaction:
         transaction.send((INSERT, [thing(1)]))
@@ -94,6 +116,7 @@ def test_who_leaves_without_commit_leaves_no_trace(batches):
     assert kept(batches) == []
 
 
+@on_every_database
 def test_one_bad_row_takes_the_whole_transaction_along(batches):
     write(batches, (INSERT, [thing(1)]))
     with pytest.raises(IntegrityError), batches.transaction() as transaction:
@@ -104,6 +127,7 @@ def test_one_bad_row_takes_the_whole_transaction_along(batches):
     assert len(kept(batches)) == 2, "and it goes on"
 
 
+@on_every_database
 def test_a_connection_that_died_while_idle_costs_nothing_but_a_new_one(batches):
     write(batches, (INSERT, [thing(1)]))
     link = batches._link
@@ -115,6 +139,7 @@ def test_a_connection_that_died_while_idle_costs_nothing_but_a_new_one(batches):
     assert [row[0] for row in kept(batches)] == [1, 2, 3]
 
 
+@on_every_database
 def test_the_connection_goes_with_the_engine_and_comes_again(engine, batches):
     write(batches, (INSERT, [thing(1)]))
     engine.dispose()
@@ -123,10 +148,9 @@ def test_the_connection_goes_with_the_engine_and_comes_again(engine, batches):
     assert len(kept(batches)) == 2
 
 
+@on_postgresql  # the others check at once
 def test_a_commit_that_is_refused_is_an_error(engine, batches):
     """What is checked at the end only, in a transaction that is sent at once and in one of several parts."""
-    if dialect_name(engine) != "postgresql":
-        pytest.skip("only PostgreSQL checks at the end")
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE things ADD CONSTRAINT late UNIQUE (amount) DEFERRABLE INITIALLY DEFERRED"))
     write(batches, (INSERT, [thing(1)]))
@@ -138,10 +162,9 @@ def test_a_commit_that_is_refused_is_an_error(engine, batches):
     assert [row[0] for row in kept(batches)] == [1]
 
 
-def test_a_transaction_of_one_part_is_one_pipeline_without_words_around_it(engine, batches):
+@on_postgresql  # the others have no pipelines
+def test_a_transaction_of_one_part_is_one_pipeline_without_words_around_it(batches):
     """PostgreSQL needs no BEGIN and no COMMIT there: two messages of nine, there and back."""
-    if dialect_name(engine) != "postgresql":
-        pytest.skip("the others have no pipelines")
     write(batches, (INSERT, [thing(1)]))
     pg, words = batches._link._pg, []
 
@@ -163,9 +186,8 @@ def test_a_transaction_of_one_part_is_one_pipeline_without_words_around_it(engin
     assert [row[0] for row in kept(batches)] == [1, 2, 3, 4]
 
 
+@on_postgresql  # the others look at the tables each time
 def test_a_plan_that_was_made_for_an_empty_table_does_not_stay(engine, batches):
-    if dialect_name(engine) != "postgresql":
-        pytest.skip("the others look at the tables each time")
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("VACUUM ANALYZE things")
     one = (UPDATE, [{"id": 1, "name": "other", "amount": 7}])

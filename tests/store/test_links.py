@@ -8,6 +8,7 @@ from moorage.db.batches import Batches, Statement
 from moorage.db.engine import open_engine
 from moorage.db.prepared import Database
 from moorage.db.questions import Asker
+from tests.store.conftest import on_servers
 from tests.store.test_questions import cut
 
 ONE = Statement("SELECT 1", answers=True)
@@ -27,6 +28,7 @@ def by_prepared(engine):
         return connection.execute(select(literal(1))).all()
 
 
+@on_servers
 @pytest.mark.parametrize("way", [by_batches, by_questions, by_prepared])
 def test_a_connection_that_is_lost_while_it_is_set_up_is_unavailable(engine, way):
     killer = open_engine(engine.url.render_as_string(hide_password=False))

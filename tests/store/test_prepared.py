@@ -1,4 +1,7 @@
-"""Transactions in the driver's own words: the values of SQLAlchemy's, its errors, and nothing of a transaction that failed."""
+"""Transactions in the driver's own words: the values of SQLAlchemy's, its errors, and nothing of a transaction that failed.
+
+On all three databases: each driver has words of its own. Only how often work is repeated is the same for all.
+"""
 
 import time
 from datetime import UTC, datetime
@@ -13,6 +16,9 @@ from moorage.db import words
 from moorage.db.prepared import Database
 from moorage.db.transactions import read, write
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, new_metadata
+from tests.databases import Schema
+from tests.migrated import engine_with
+from tests.store.conftest import on_every_database, on_servers
 from tests.store.test_questions import cut
 
 METADATA = new_metadata()
@@ -40,9 +46,17 @@ RENAME = BOAT.update().where(BOAT.c.id == bindparam("of_id"))
 SINK = BOAT.delete().where(BOAT.c.afloat.is_(False))
 
 
+SCHEMA = Schema("boats-prepared", METADATA.create_all)
+
+
+@pytest.fixture
+def engine(kind):
+    with engine_with(SCHEMA, kind) as engine:
+        yield engine
+
+
 @pytest.fixture
 def database(engine):
-    METADATA.create_all(engine)
     return Database(engine)
 
 
@@ -57,6 +71,7 @@ def rows(database, statement=ALL, values=None):
         return connection.execute(statement, values).mappings()
 
 
+@on_every_database
 def test_what_is_written_and_read_is_what_sqlalchemy_writes_and_reads(boats, engine):
     with read(engine) as connection:
         assert [dict(row) for row in connection.execute(ALL).mappings()] == [ADA, BOB]
@@ -65,6 +80,7 @@ def test_what_is_written_and_read_is_what_sqlalchemy_writes_and_reads(boats, eng
     assert rows(boats) == [ADA, BOB, ADA | {"id": 3}]
 
 
+@on_every_database
 def test_a_statement_writes_the_columns_that_it_is_given(boats):
     def work(connection):
         renamed = connection.execute(RENAME, {"of_id": 2, "name": "Bea"})
@@ -76,6 +92,7 @@ def test_a_statement_writes_the_columns_that_it_is_given(boats):
     assert rows(boats) == [ADA]
 
 
+@on_every_database
 @pytest.mark.parametrize(("ids", "found"), [([], []), ([2], [2]), ([1, 2], [1, 2]), ([2, 1, 77], [1, 2]), ([1], [1])])
 def test_a_list_may_have_any_length(boats, ids, found):
     for _ in range(2):
@@ -83,6 +100,7 @@ def test_a_list_may_have_any_length(boats, ids, found):
     assert rows(boats, SOME, {"ids": ids, "below": 0}) == []
 
 
+@on_every_database
 def test_lists_of_all_lengths_are_a_few_forms(boats, monkeypatch):
     """Else each length is a statement of its own, kept by every connection and its database for as long as they live."""
     monkeypatch.setattr(words, "LONGEST_KEPT", 64)
@@ -97,12 +115,14 @@ def test_lists_of_all_lengths_are_a_few_forms(boats, monkeypatch):
     assert len(getattr(link, "_prepared", ())) <= len(compiler._names) == 8 + 1  # and the INSERT of the fixture
 
 
+@on_every_database
 def test_statements_that_are_made_for_one_call_have_their_own_values(boats):
     for number in (1, 2):
         (row,) = rows(boats, ALL.where(BOAT.c.id.in_([number, 40]), BOAT.c.id < 30))
         assert row["id"] == number
 
 
+@on_every_database
 def test_a_failed_transaction_leaves_nothing_and_the_next_one_works(boats):
     def work(connection):
         connection.execute(RENAME, {"of_id": 1, "name": "Lost"})
@@ -135,11 +155,13 @@ def test_what_the_database_gave_up_is_run_again_so_often_and_no_oftener(boats):
     assert len(tried) == 2
 
 
+@on_every_database
 def test_a_transaction_in_which_nothing_is_run_is_none(boats):
     assert boats.in_transaction(lambda _: "quiet") == "quiet"
     assert len(rows(boats)) == 2
 
 
+@on_servers
 def test_a_connection_that_was_lost_while_idle_is_noticed(boats, engine):
     for name in ("once", "and again"):
         rows(boats)
@@ -153,6 +175,7 @@ def test_a_connection_that_was_lost_while_idle_is_noticed(boats, engine):
         assert link not in boats._idle
 
 
+@on_servers
 def test_a_connection_that_is_lost_in_a_transaction_is_unavailable_and_nothing_is_written(boats, engine):
     (link,) = boats._idle
 
@@ -166,6 +189,7 @@ def test_a_connection_that_is_lost_in_a_transaction_is_unavailable_and_nothing_i
     assert rows(boats) == [ADA, BOB]
 
 
+@on_every_database
 def test_connections_are_kept(boats, engine):
     for _ in range(20):
         rows(boats)

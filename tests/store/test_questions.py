@@ -1,4 +1,7 @@
-"""Questions that one statement answers: the same values as in a transaction, never older, and lost connections."""
+"""Questions that one statement answers: the same values as in a transaction, never older, and lost connections.
+
+On all three databases: each has a link of its own. Who is answered together with whom is no matter of a database.
+"""
 
 import sqlite3
 import threading
@@ -13,7 +16,10 @@ from moorage.db.engine import dialect_name, open_engine
 from moorage.db.questions import Asker, Together
 from moorage.db.transactions import write
 from moorage.db.types import TABLE_OPTIONS, UtcDateTime, new_metadata
+from tests.databases import Schema
+from tests.migrated import engine_with
 from tests.processes import free_port
+from tests.store.conftest import on_every_database, on_servers
 
 METADATA = new_metadata()
 BOAT = sa.Table(
@@ -31,9 +37,17 @@ BOB = {"id": 2, "name": None, "afloat": False, "launched_at": None}
 ALL = sa.select(BOAT).order_by(BOAT.c.id)
 
 
+SCHEMA = Schema("boats-questions", METADATA.create_all)
+
+
+@pytest.fixture
+def engine(kind):
+    with engine_with(SCHEMA, kind) as engine:
+        yield engine
+
+
 @pytest.fixture
 def boats(engine):
-    METADATA.create_all(engine)
     with write(engine) as connection:
         connection.execute(BOAT.insert(), [ADA, BOB])
     return engine
@@ -44,10 +58,12 @@ def asker(boats):
     return Asker(boats)
 
 
+@on_every_database
 def test_answers_have_the_values_that_a_transaction_reads(asker):
     assert asker.question(ALL)() == [tuple(ADA.values()), tuple(BOB.values())]
 
 
+@on_every_database
 def test_parameters_are_texts_and_numbers_and_the_statement_may_have_its_own(asker):
     named = asker.question(
         sa.select(BOAT.c.id).where(BOAT.c.name == bindparam("name"), BOAT.c.id >= bindparam("least"), BOAT.c.afloat)
@@ -58,6 +74,7 @@ def test_parameters_are_texts_and_numbers_and_the_statement_may_have_its_own(ask
     assert asker.question(sa.select(BOAT.c.id).where(BOAT.c.id == 2)).number() == 2
 
 
+@on_every_database
 def test_an_answer_has_everything_that_was_committed_before(boats, asker):
     newest = asker.question(sa.select(sa.func.max(BOAT.c.id)))
     for number in range(3, 30):
@@ -66,6 +83,7 @@ def test_an_answer_has_everything_that_was_committed_before(boats, asker):
         assert newest.number() == number
 
 
+@on_every_database
 def test_a_statement_that_cannot_be_run_is_said_and_the_next_one_is_answered(boats, asker):
     METADATA.drop_all(boats)
     question = asker.question(ALL)
@@ -76,6 +94,7 @@ def test_a_statement_that_cannot_be_run_is_said_and_the_next_one_is_answered(boa
     assert question() == []
 
 
+@on_servers
 def test_a_connection_that_was_lost_while_idle_costs_only_a_second_try(boats, asker):
     question = asker.question(ALL)
     links = [asker._open(), asker._open()]
@@ -88,13 +107,10 @@ def test_a_connection_that_was_lost_while_idle_costs_only_a_second_try(boats, as
 
 def cut(engine, connection):
     """As a restarted server or a firewall does."""
-    match dialect_name(engine):
-        case "sqlite":
-            pytest.skip("a file is not lost")
-        case "postgresql":
-            end = f"SELECT pg_terminate_backend({connection.info.backend_pid}, 5000)"
-        case _:
-            end = f"KILL {connection.thread_id()}"
+    if dialect_name(engine) == "postgresql":
+        end = f"SELECT pg_terminate_backend({connection.info.backend_pid}, 5000)"
+    else:
+        end = f"KILL {connection.thread_id()}"
     with engine.connect() as other:
         other.exec_driver_sql(end)
 
@@ -105,6 +121,7 @@ def test_a_database_that_does_not_answer_is_unavailable():
             Asker(open_engine(url)).question(ALL)()
 
 
+@on_every_database
 def test_connections_end_with_the_engine(boats, asker):
     asker.question(ALL)()
     (link,) = asker._idle
@@ -114,6 +131,7 @@ def test_connections_end_with_the_engine(boats, asker):
         link.run(asker.question(ALL)._sql, [])
 
 
+@on_every_database
 def test_threads_share_the_connections_one_at_a_time(asker):
     question = asker.question(sa.select(BOAT.c.id).where(BOAT.c.id == bindparam("wanted")))
     wrong = []

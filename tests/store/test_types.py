@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from moorage.db.transactions import read, write
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
+from tests.databases import Schema
+from tests.migrated import engine_with
+from tests.store.conftest import on_every_database
 
 METADATA = new_metadata()
 THING = sa.Table(
@@ -22,10 +25,13 @@ THING = sa.Table(
 )
 
 
+SCHEMA = Schema("things-of-all-types", METADATA.create_all)
+
+
 @pytest.fixture
-def things(engine):
-    METADATA.create_all(engine)
-    return engine
+def things(kind):
+    with engine_with(SCHEMA, kind) as engine:
+        yield engine
 
 
 def stored(engine, **values):
@@ -37,6 +43,7 @@ def stored(engine, **values):
     return tuple(getattr(row, name) for name in values)
 
 
+@on_every_database
 def test_moments_keep_their_microseconds_and_come_back_as_utc(things):
     moment = datetime(2026, 2, 28, 23, 59, 59, 999999, tzinfo=UTC)
     [back] = stored(things, at=moment)
@@ -44,12 +51,14 @@ def test_moments_keep_their_microseconds_and_come_back_as_utc(things):
     assert back.tzinfo is UTC
 
 
+@on_every_database
 def test_moments_of_another_zone_are_converted(things):
     moment = datetime(2026, 3, 1, 1, 30, tzinfo=timezone(timedelta(hours=5, minutes=30)))
     [back] = stored(things, at=moment)
     assert back.isoformat() == "2026-02-28T20:00:00+00:00"
 
 
+@on_every_database
 def test_moments_are_compared_as_moments(things):
     moment = datetime(2026, 3, 1, 12, 0, 0, 500, tzinfo=UTC)
     stored(things, at=moment)
@@ -63,6 +72,7 @@ def test_a_moment_without_a_zone_is_a_mistake_of_ours(things):
         stored(things, at=datetime(2026, 3, 1))  # noqa: DTZ001 - that is the point
 
 
+@on_every_database
 def test_nothing_stays_nothing(things):
     assert stored(things, at=None, document=None, uuid=None) == (None, None, None)
 
@@ -78,10 +88,12 @@ documents = st.recursive(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(document=st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=9), documents, max_size=4))
+@on_every_database
 def test_documents_come_back_as_they_were(things, document):
     assert stored(things, document=document) == (document,)
 
 
+@on_every_database
 def test_a_document_may_be_large(things):
     document = {"domain": "🛥" * 300_000}
     assert stored(things, document=document) == (document,)

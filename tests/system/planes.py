@@ -1,32 +1,46 @@
 """Planes for tests: in this process under a virtual clock, or `moorage up` in processes of their own."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Self
 
 import pytest
+from sqlalchemy import Engine
 
 from moorage.config import Config, render
 from moorage.config import load as load_config
 from moorage.core.clock import Clock, SystemClock, VirtualClock
-from moorage.core.errors import NotFound
-from moorage.core.ids import SeededIds
+from moorage.core.errors import NotFound, StartError
+from moorage.core.ids import RandomIds, SeededIds
+from moorage.db.migrations import upgrade
 from moorage.identity.client import PasswordTokens
-from moorage.identity.embedded import credentials
-from moorage.jobs.duties import DutiesInTurn
+from moorage.identity.embedded import credentials, open_or_create
+from moorage.options import PlacementOptions, PlaneOptions
+from moorage.placement.service import PlacementService
 from moorage.wire.client import ServiceClient, TokenSource
-from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
-from moorage.wiring import build_plane
+from moorage.wire.transports import SocketTransport, Transport
+from tests.databases import Schema
+from tests.migrated import schema_of
+from tests.plane import InProcessPlane
+from tests.programs import Fork, moorage_server
+from tests.servers import sqlite_template
 
 MOORAGE = Path(sys.executable).with_name("moorage")
+#: What `MOORAGE` calls.
+COMMAND = "moorage.cli.main:main"
+COMMAND_TIMEOUT_S = 300
+#: Services with a database.
+WITH_DATABASE = frozenset({"placement", "compute", "accelerator", "reservation"})
 DEADLINE_S = 30
 
 #: A function of the bitstreams that tests upload.
@@ -167,6 +181,18 @@ def embedded_credentials(transport: Transport, state: Path, clock: Clock, user: 
     return PasswordTokens(transport, username=user, password=password, project=project, clock=clock)
 
 
+def without_ours() -> dict[str, str]:
+    """The environment without what would lead to another cloud or plane."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
+
+
+def moorage(*words: object, directory: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """One command of `moorage`, forked; what it prints is captured."""
+    return moorage_server().run(
+        COMMAND, words, environment=without_ours() | environment, directory=directory, timeout=COMMAND_TIMEOUT_S
+    )
+
+
 def until(probe: Callable[[], object], *, timeout_s: float = DEADLINE_S):
     """The first true answer of `probe`."""
     deadline = time.monotonic() + timeout_s
@@ -176,70 +202,44 @@ def until(probe: Callable[[], object], *, timeout_s: float = DEADLINE_S):
     return answer
 
 
-class VirtualPlane(PlaneClients):
-    """All services and the agent under a virtual clock; nothing happens but in `settle` and `run_until`."""
+class VirtualPlane(InProcessPlane, PlaneClients):
+    """All services and the agent with users of their own; nothing happens but in `settle` and `run_until`."""
 
-    def __init__(
-        self,
-        directory: Path,
-        start: datetime,
-        *,
-        seed: int = 1,
-        audit: dict[str, object] | None = None,
-        tracing: dict[str, object] | None = None,
-        database: dict[str, object] | None = None,
-        before_end: dict[str, object] | None = None,
-    ) -> None:
-        config = write_config(
-            directory,
-            database=database or {},
-            before_end=before_end or {},
-            # Periods of real hosts would be most of the work of thirty days.
-            agent={
-                "workers": 1,
-                "heartbeat_period_s": 6 * 3600.0,
-                "update_period_s": 24 * 3600.0,
-                "poll_period_s": 24 * 3600.0,
-            },
-            compute={
-                "host_down_after_s": 24 * 3600,
-                "poll_period_s": 24 * 3600.0,
-                "provider_config_watch_s": 0.0,
-                "bare_metal_period_s": 24 * 3600.0,
-            },
-            accelerator={"report_period_s": 24 * 3600.0, "poll_period_s": 24 * 3600.0},
-            reservation={"poll_period_s": 24 * 3600.0, "watch_period_s": 24 * 3600.0},
-            audit={"period_s": 0.0, **(audit or {})},
-            tracing=tracing or {},
+    def __init__(self, directory: Path, start: datetime, *, seed: int = 1, **sections: dict[str, object]) -> None:
+        """`sections` are options by section that differ from those below."""
+        # Periods of real hosts would be most of the work of thirty days.
+        day_s = 24 * 3600.0
+        options: dict[str, dict[str, object]] = {
+            "agent": {"heartbeat_period_s": 6 * 3600.0, "update_period_s": day_s, "poll_period_s": day_s},
+            "compute": {"host_down_after_s": 24 * 3600},
+            "reservation": {"watch_period_s": day_s},
+            "placement": {"watchers": PlacementOptions().watchers},
             # Logging in costs 40 ms by design (bcrypt); a service would do it once an hour.
-            identity={"token_lifetime_s": 365 * 24 * 3600},
+            "identity": {"token_lifetime_s": 365 * 24 * 3600},
+        }
+        for name, values in sections.items():
+            options[name] = options.get(name, {}) | values
+        InProcessPlane.__init__(
+            self,
+            directory,
+            PlaneOptions().services,
+            clock=VirtualClock(start),
+            ids=SeededIds(seed),
+            url="http://127.0.0.1",
+            authenticator=None,
+            credentials=None,
+            **options,
         )
-        self.clock = VirtualClock(start)
-        self.state = config.state
-        self.plane = build_plane(config, clock=self.clock, ids=SeededIds(seed))
-
-        def transport(path: str) -> InProcessTransport:
-            return InProcessTransport(self.plane.app, f"http://127.0.0.1{path}")
-
-        super().__init__(transport, embedded_credentials(transport("/identity"), config.state, self.clock), self.clock)
-        self.plane.prepare()
-        self._duties = DutiesInTurn(self.clock, self.plane.wakeups, self.plane.duties + self.plane.crowd)
+        tokens = embedded_credentials(self.transport("/identity"), self.state, self.clock)
+        PlaneClients.__init__(self, self.transport, tokens, self.clock)
         self.settle()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.plane.stop()
+    @property
+    def state(self) -> Path:
+        return self.config.state
 
     def password(self, user: str) -> str:
         return credentials(self.state, user)[0]
-
-    def settle(self) -> None:
-        self._duties.settle()
-
-    def run_until(self, moment: datetime) -> None:
-        self._duties.run_until(moment)
 
     def story(self) -> list[object]:
         """What there is to see, for comparing two runs."""
@@ -251,14 +251,65 @@ class VirtualPlane(PlaneClients):
         ]
 
 
+def _start_placement(engine: Engine) -> None:
+    """Now: of the changes that it records a plane that runs forgets those of some weeks ago."""
+    upgrade(engine, "placement")
+    PlacementService(engine, SystemClock(), RandomIds()).start()
+
+
+PLACEMENT = Schema("placement-now", _start_placement)
+
+
+def furnish(config: Config) -> None:
+    """Puts into the state directory what a first start makes there: SQLite databases, and users.
+
+    Checking a password of theirs takes 1 ms in place of 70 ms, and each command of a client logs in.
+    """
+    if not config.state.exists():
+        config.state.mkdir(mode=0o700, parents=True)
+    for service in config.runs & WITH_DATABASE:
+        path = config.state / f"{service}.db"
+        if not path.exists() and config.database_url(service) == f"sqlite:///{path}":
+            shutil.copy(sqlite_template(PLACEMENT if service == "placement" else schema_of(service)), path)
+            path.chmod(0o600)
+    if config.has_users and not config.identity.users_file:
+        open_or_create(config.state, clock=SystemClock(), ids=RandomIds(), bcrypt_rounds=4)
+
+
+def program_with(constants: Mapping[str, object]) -> str:
+    """`COMMAND`, in a process in which constants of modules have these values."""
+    lines = [f"import {name.rpartition('.')[0]}; {name} = {value!r}" for name, value in constants.items()]
+    return "\n".join(["-c import sys", *lines, "from moorage.cli.main import main", "sys.exit(main())"])
+
+
+def first_config(path: Path) -> Config:
+    """What the first start writes there, as far as `furnish` reads it."""
+    return Config(plane=dataclasses.replace(Config().plane, state_path="."), source=path)
+
+
 class PlaneProcess:
     """`moorage up` with the configuration file `config`, which the first start makes where it is not there."""
 
     def __init__(
-        self, config: Path, *options: str, program: Path = MOORAGE, home: Path | None = None, python_path: str = ""
+        self,
+        config: Path,
+        *options: str,
+        program: Path = MOORAGE,
+        home: Path | None = None,
+        python_path: str = "",
+        is_warm: bool = True,
+        constants: Mapping[str, object] | None = None,
     ) -> None:
-        """`program`: that of another installation. `home`: of another user than ours. `python_path`: of more packages."""
+        """`program`: that of another installation. `home`: of another user than ours. `python_path`: of more packages.
+
+        `is_warm`: what costs most of a start is done beforehand, once for all tests of this process: the program is forked
+        (`tests.programs`), and databases and users are there (`furnish`). Not for tests of the start itself. Only then
+        `constants` of modules may have other values, as in ``{"moorage.placement.lease.SHARED_S": 1.0}``.
+        """
         self.config = config
+        self._is_warm = is_warm and program == MOORAGE
+        assert self._is_warm or not constants
+        self._command = program_with(constants) if constants else COMMAND
         self._own = {} if home is None else {"HOME": str(home)}
         if python_path:
             self._own["PYTHONPATH"] = python_path
@@ -267,7 +318,7 @@ class PlaneProcess:
         self._options = options
         self._out = self.state.with_name(f"{self.state.name}.out")
         self._err = self.state.with_name(f"{self.state.name}.err")
-        self.process: subprocess.Popen | None = None
+        self.process: subprocess.Popen | Fork | None = None
 
     def __enter__(self) -> Self:
         return self if self.process else self.start()
@@ -277,16 +328,21 @@ class PlaneProcess:
 
     def launch(self) -> Self:
         """Do not wait for anything."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
+        words = ["up", "--config", self.config, *self._options]
+        directory, environment = self._out.parent, without_ours() | self._own
         with self._out.open("w") as out, self._err.open("w") as err:
-            self.process = subprocess.Popen(
-                [self._program, "up", "--config", self.config, *self._options],
-                cwd=self._out.parent,
-                stdout=out,
-                stderr=err,
-                env=inherited | self._own,
-                start_new_session=True,
-            )
+            if self._is_warm:
+                with contextlib.suppress(StartError):  # the plane says it better
+                    furnish(load_config(self.config) if self.config.exists() else first_config(self.config))
+                self.process = moorage_server().start(
+                    self._command, words, directory=directory, stdout=out, stderr=err, environment=environment,
+                    start_new_session=True,
+                )  # fmt: skip
+            else:
+                self.process = subprocess.Popen(
+                    [self._program, *words], cwd=directory, stdout=out, stderr=err, env=environment,
+                    start_new_session=True,
+                )  # fmt: skip
         return self
 
     def start(self) -> Self:

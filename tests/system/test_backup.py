@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import threading
 from pathlib import Path
 
@@ -14,17 +13,16 @@ from moorage.db.engine import open_engine
 from tests.conftest import DATABASES
 from tests.processes import free_port
 from tests.servers import program, temporary_database
-from tests.system.planes import MOORAGE, PlaneProcess, until, write_config
+from tests.system import planes
+from tests.system.planes import PlaneProcess, until, write_config
 
 pytestmark = pytest.mark.slow
 
 
 def moorage(config, *words):
     tools = {str(Path(path).parent) for name in ("pg_dump", "mariadb-dump", "mariadb") if (path := program(name))}
-    return subprocess.run(
-        [MOORAGE, *words, "--config", config], capture_output=True, text=True, timeout=300, check=False,
-        env=os.environ | {"PATH": os.pathsep.join([*sorted(tools), os.environ["PATH"]])},
-    )  # fmt: skip
+    path = os.pathsep.join([*sorted(tools), os.environ["PATH"]])
+    return planes.moorage(*words, "--config", config, PATH=path)
 
 
 def document(done):

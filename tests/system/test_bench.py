@@ -1,13 +1,11 @@
 """`moorage bench`: a private plane is measured and gone, a running one is measured and left as it was."""
 
 import json
-import os
-import subprocess
 
 import pytest
 
 from tests.processes import free_port
-from tests.system.planes import MOORAGE, PlaneProcess, until
+from tests.system.planes import PlaneProcess, moorage, until
 
 pytestmark = pytest.mark.slow
 
@@ -16,10 +14,7 @@ FIGURES = ["candidates", "claims, each released", "leases, each deleted"]
 
 def figures(directory, *words):
     """`directory`: where temporary files go."""
-    command = [MOORAGE, "bench", "--seconds", "0.1", "--json", *words]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, env=os.environ | {"TMPDIR": str(directory)}
-    )
+    done = moorage("bench", "--seconds", "0.1", "--json", *words, TMPDIR=str(directory))
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["clients"] == (2 if "--clients" in words else 1)

@@ -21,6 +21,7 @@ from moorage.placement.events import Filter
 from moorage.wire.client import ServiceClient
 from tests.processes import free_port
 from tests.servers import temporary_database
+from tests.system import planes
 from tests.system.planes import MOORAGE, PlaneProcess, until, write_config
 
 pytestmark = pytest.mark.slow
@@ -215,9 +216,7 @@ def test_a_watcher_reads_a_long_past_to_its_end(tmp_path):
 
 
 def moorage(plane, *words):
-    done = subprocess.run(
-        [MOORAGE, *words, "--config", plane.config], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = planes.moorage(*words, "--config", plane.config)
     return done.returncode, done.stdout, done.stderr
 
 

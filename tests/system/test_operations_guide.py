@@ -1,6 +1,5 @@
 """Every command of the guide to operations is run, in the order of the guide, beside a plane."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import free_port
-from tests.system.planes import MOORAGE, PlaneProcess
+from tests.system.planes import MOORAGE, PlaneProcess, moorage
 
 pytestmark = pytest.mark.slow
 
@@ -24,13 +23,9 @@ def commands(*headings: str) -> list[str]:
 
 
 def run(command: str, config: Path, directory: Path) -> subprocess.CompletedProcess[str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
     words = shlex.split(command)
     assert words[0] == "moorage", command
-    return subprocess.run(
-        [MOORAGE, *words[1:]],
-        env=own | {"MOORAGE_CONFIG": str(config)}, cwd=directory, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    return moorage(*words[1:], directory=directory, MOORAGE_CONFIG=str(config))
 
 
 UPGRADES = "Upgrades while processes run: `moorage db upgrade`"

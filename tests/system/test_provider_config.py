@@ -4,13 +4,12 @@ import json
 import os
 import pty
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.processes import free_port
-from tests.system.planes import MOORAGE, PlaneProcess, until, write_config
+from tests.system.planes import MOORAGE, PlaneProcess, moorage, until, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -62,11 +61,7 @@ def elsewhere(tmp_path):
 
 def command(process, *words):
     """(exit status, standard output, standard error)"""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
-    done = subprocess.run(
-        [MOORAGE, "provider-config", words[0], "--config", process.config, *words[1:]],
-        check=False, capture_output=True, text=True, env=environment, timeout=120,
-    )  # fmt: skip
+    done = moorage("provider-config", words[0], "--config", process.config, *words[1:])
     return done.returncode, done.stdout, done.stderr
 
 
@@ -84,12 +79,9 @@ def test_validate_prints_all_faults_and_needs_no_agent(tmp_path):
     directory.mkdir()
     (directory / "a.yaml").write_text(LLC.replace("CUSTOM_LLC", "VCPU").replace("total: 22", "total: 0"))
     (directory / "b.yaml").write_bytes(b"meta: \xff\n")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
-    environment |= {"XDG_STATE_HOME": str(tmp_path / "nowhere")}
 
     def validate(*words):
-        command = [MOORAGE, "provider-config", "validate", *words]
-        return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=60)
+        return moorage("provider-config", "validate", *words, XDG_STATE_HOME=str(tmp_path / "nowhere"))
 
     done = validate(directory)
     assert done.returncode == 1
@@ -112,15 +104,17 @@ def test_validate_prints_all_faults_and_needs_no_agent(tmp_path):
 
 
 def test_the_schema_that_is_printed_is_the_one_that_files_are_held_against():
-    done = subprocess.run([MOORAGE, "provider-config", "schema"], check=True, capture_output=True, text=True)
+    done = moorage("provider-config", "schema")
+    assert done.returncode == 0
     shipped = Path(__file__).parents[2] / "src/moorage/agent/schemas/provider_config_1.json"
     assert json.loads(done.stdout) == json.loads(shipped.read_text())
 
 
 def test_the_sample_that_is_printed_is_valid(tmp_path):
-    done = subprocess.run([MOORAGE, "provider-config", "sample"], check=True, capture_output=True, text=True)
+    done = moorage("provider-config", "sample")
+    assert done.returncode == 0
     (tmp_path / "sample.yaml").write_text(done.stdout)
-    subprocess.run([MOORAGE, "provider-config", "validate", "--strict", tmp_path], check=True, capture_output=True)
+    assert moorage("provider-config", "validate", "--strict", tmp_path).returncode == 0
 
 
 def test_plan_apply_and_undo_of_files_that_lie_elsewhere(process, files, elsewhere):
@@ -207,9 +201,7 @@ def test_without_an_agent_the_commands_say_what_to_start(tmp_path):
     config = write_config(tmp_path)
     (tmp_path / "lies.yaml").write_text("")
     for verb in ("plan", "apply", "undo"):
-        done = subprocess.run(
-            [MOORAGE, "provider-config", verb, "--config", config.source], check=False, capture_output=True, text=True
-        )
+        done = moorage("provider-config", verb, "--config", config.source)
         assert done.returncode == 2
         assert "no agent runs here" in done.stderr
 

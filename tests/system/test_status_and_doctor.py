@@ -3,13 +3,12 @@
 import json
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.processes import free_port
-from tests.system.planes import MOORAGE, PlaneProcess, until
+from tests.system.planes import PlaneProcess, moorage, until
 
 pytestmark = pytest.mark.slow
 
@@ -25,9 +24,7 @@ def commands():
 
 def said(plane, *words):
     """(exit status, what it prints)"""
-    done = subprocess.run(
-        [MOORAGE, *words, "--config", plane.config], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = moorage(*words, "--config", plane.config)
     assert not done.stderr
     return done.returncode, done.stdout
 

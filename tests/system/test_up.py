@@ -14,7 +14,7 @@ from moorage.core.errors import NotFound, Unauthorized
 from moorage.identity.client import PasswordTokens
 from moorage.wire.transports import SocketTransport
 from tests.processes import free_port
-from tests.system.planes import MOORAGE, PlaneProcess, until
+from tests.system.planes import MOORAGE, PlaneProcess, moorage, until
 
 pytestmark = pytest.mark.slow
 
@@ -23,21 +23,15 @@ SERVICES = ("identity", "placement", "compute", "accelerator", "reservation", "i
 OWN = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 
 
-def moorage(*words, **variables):
-    return subprocess.run(
-        [MOORAGE, *map(str, words)], capture_output=True, text=True, timeout=60, check=False, env=OWN | variables
-    )
-
-
-def a_plane(directory, *options):
+def a_plane(directory, *options, is_warm=True):
     """Not started yet; its state directory and configuration are not there yet either."""
-    return PlaneProcess(directory / "moorage.conf", "--port", str(free_port()), *options)
+    return PlaneProcess(directory / "moorage.conf", "--port", str(free_port()), *options, is_warm=is_warm)
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """For tests that only look; its state directory has a space in its name."""
-    with a_plane(tmp_path_factory.mktemp("plane") / "the state") as plane:
+    with a_plane(tmp_path_factory.mktemp("plane") / "the state", is_warm=False) as plane:
         yield plane
 
 
@@ -149,7 +143,7 @@ def a_lease(clients):
 
 
 def test_everything_is_still_there_after_ctrl_c_and_another_start(tmp_path):
-    plane = a_plane(tmp_path)
+    plane = a_plane(tmp_path, is_warm=False)
     with plane:
         clients = plane.clients()
         flavor = clients.create_flavor("kept", **{"resources:CUSTOM_KEPT": "1"})
@@ -184,7 +178,7 @@ def test_ctrl_c_in_a_terminal_reaches_all_processes_and_does_no_harm(tmp_path):
 
 
 def test_ctrl_c_during_the_start_ends_it_at_once(tmp_path):
-    with a_plane(tmp_path).launch() as plane:
+    with a_plane(tmp_path, is_warm=False).launch() as plane:
         until(lambda: len(plane.members()) == 2)
         os.killpg(plane.process.pid, signal.SIGINT)
         assert plane.process.wait(10) == 0
@@ -204,7 +198,7 @@ def test_ctrl_c_waits_for_no_job_longer_than_10_seconds(tmp_path):
 
 @pytest.mark.parametrize("when", ["at its start", "when it is up"])
 def test_a_killed_supervisor_takes_its_worker_along(tmp_path, when):
-    plane = a_plane(tmp_path)
+    plane = a_plane(tmp_path, is_warm=when != "at its start")
     with plane.launch() if when == "at its start" else plane.start():
         until(lambda: len(plane.members()) == 2)
         plane.process.kill()

@@ -17,7 +17,7 @@ SERVER = servers.SERVERS["rabbit"]
 class Broker:
     def __init__(self) -> None:
         servers.install("rabbit")
-        self._state: Path = servers.STATE / f"broker-{os.getpid()}-{secrets.token_hex(4)}"
+        self._state: Path = servers.place() / f"broker-{os.getpid()}-{secrets.token_hex(4)}"
         self._state.mkdir(mode=0o755)
         self._identity = {}
         if os.geteuid() == 0:

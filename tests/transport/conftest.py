@@ -1,6 +1,7 @@
 import pytest
 
-from tests.servers import postgres_url, temporary_vhost
+from moorage.jobs import hints
+from tests.servers import postgres_url, rabbit_url
 from tests.transport.ways import Far, Near
 
 
@@ -11,18 +12,13 @@ from tests.transport.ways import Far, Near
         pytest.param("rabbit", marks=pytest.mark.rabbit),
     ]
 )
-def way(request):
+def way(request, monkeypatch):
+    # A thread of hints looks this often whether it is to stop or whether there is a new queue, and connects again so soon.
+    monkeypatch.setattr(hints, "ROUND_S", 0.05)
+    monkeypatch.setattr(hints, "FIRST_PAUSE_S", 0.02)
     if request.param == "in process":
         way = Near()
-    elif request.param == "postgresql":
-        way = Far(postgres_url())
     else:
-        way = Far(request.getfixturevalue("vhost"))
+        way = Far({"postgresql": postgres_url, "rabbit": rabbit_url}[request.param]())
     yield way
     way.close()
-
-
-@pytest.fixture(scope="module")
-def vhost():
-    with temporary_vhost() as url:
-        yield url

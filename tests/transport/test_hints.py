@@ -94,12 +94,11 @@ def test_what_could_not_be_sent_is_sent_when_the_line_is_back(way):
 
 
 class Worker:
-    """A duty that does the jobs of ``compute-1``, polling every `poll_s`."""
+    """A duty that does the jobs of `queue`, polling every `poll_s`."""
 
-    name = "worker"
-    listens_to = ("compute-1",)
-
-    def __init__(self, engine, poll_s):
+    def __init__(self, engine, poll_s, queue="compute-1"):
+        self.name = f"worker of {queue}"
+        self.listens_to = (queue,)
         self.engine = engine
         self.poll = timedelta(seconds=poll_s)
         self.clock = SystemClock()
@@ -109,7 +108,7 @@ class Worker:
     def tick(self):
         now = self.clock.now()
         with write(self.engine) as connection:
-            for job in STORE.claim(connection, "compute-1", "w", now, 60, 9):
+            for job in STORE.claim(connection, *self.listens_to, "w", now, 60, 9):
                 STORE.finish(connection, job.id, job.epoch, JobState.DONE, None, now)
                 with self.news:
                     self.done[job.id] = time.monotonic()
@@ -122,9 +121,9 @@ class Worker:
         return self.done[job_id]
 
 
-def enqueue(engine, job_id):
+def enqueue(engine, job_id, queue="compute-1"):
     with write(engine) as connection:
-        STORE.enqueue(connection, NewJob(job_id, "compute-1", "build", job_id, {}), SystemClock().now())
+        STORE.enqueue(connection, NewJob(job_id, queue, "build", job_id, {}), SystemClock().now())
 
 
 @pytest.fixture
@@ -134,7 +133,7 @@ def jobs(sqlite_engine):
 
 
 def test_a_lost_hint_costs_at_most_one_poll_period(way, jobs):
-    poll_s = 0.5
+    poll_s = 0.2
     worker = Worker(jobs, poll_s)
     threads = DutyThreads(SystemClock(), way.theirs)
     threads.start([worker])

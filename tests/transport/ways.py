@@ -1,7 +1,13 @@
-"""The ways a hint may go: within a process, and between two over a line that tests can cut."""
+"""The ways a hint may go: within a process, and between two over a line that tests can cut.
 
+Each way has a channel of its own (of RabbitMQ an exchange), so that all tests may use one database and one virtual host.
+"""
+
+import contextlib
 import secrets
 import time
+
+import pika
 
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import open_hints
@@ -36,6 +42,7 @@ class Far:
 
     def __init__(self, url):
         channel = f"moorage_test_{secrets.token_hex(4)}"
+        self._url, self._channel = url, channel
         self.lines = [Line(url), Line(url)]
         self.ours, self.theirs = Wakeups(), Wakeups()
         self.hints = open_hints(self.lines[0].url, self.ours, channel=channel)
@@ -62,3 +69,6 @@ class Far:
         self.listener.close()
         for line in self.lines:
             line.close()
+        if self._url.startswith("amqp"):
+            with contextlib.closing(pika.BlockingConnection(pika.URLParameters(self._url))) as connection:
+                connection.channel().exchange_delete(self._channel)

@@ -12,6 +12,7 @@ number of processes, and on every database:
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table
@@ -34,8 +35,7 @@ class JobStore:
     def __init__(self, table: Table, *, max_attempts: int | None = None) -> None:
         self.table = table
         self._max_attempts = max_attempts
-        self._enqueueing, self._claiming = Enqueueing(table), Claiming(table)
-        self._changing, self._looking = Changing(table), Looking(table)
+        self._enqueueing, self._claiming, self._changing, self._looking = _statements(table)
         #: Has the queue ``of_queue`` any job that is not finished? One statement, for who asks often and in vain.
         self.any_open = self._looking.any_open
 
@@ -259,6 +259,11 @@ class JobStore:
             code=FENCED_CODE,
             epoch=job.epoch,
         )
+
+
+@cache
+def _statements(table: Table) -> tuple[Enqueueing, Claiming, Changing, Looking]:
+    return Enqueueing(table), Claiming(table), Changing(table), Looking(table)
 
 
 def _moment(value: object) -> datetime:

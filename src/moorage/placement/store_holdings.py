@@ -96,10 +96,14 @@ class Held:
     used: int
 
 
+_OF_PROJECT = _of_project()
+_OF_PROJECT_AND_USER = _of_project(consumers.c.user_id == bindparam("user"))
+
+
 class Holdings:
     def __init__(self, asker: Asker) -> None:
-        self._of_project = asker.question(_of_project())
-        self._of_project_and_user = asker.question(_of_project(consumers.c.user_id == bindparam("user")))
+        self._of_project = asker.question(_OF_PROJECT)
+        self._of_project_and_user = asker.question(_OF_PROJECT_AND_USER)
         self._of_consumer = asker.question(_OF_CONSUMER)
         self._of_provider = asker.question(_OF_PROVIDER)
         self._of_tree = asker.question(_OF_TREE)

@@ -35,7 +35,7 @@ def build_audit(parts: Parts) -> None:
             "audit in the background"
         )
     service, store = jobs
-    engine = parts.engines[service]
+    engine = parts.plane.engines[service]
     rounds = Rounds(engine, store, parts.clock, parts.worker("audit"), period_s)
     parts.plane.duties.append(AuditDuty(rounds, _look(parts)))
     show(parts.plane.metrics.registry, engine, store, period_s)
@@ -43,11 +43,11 @@ def build_audit(parts: Parts) -> None:
 
 def _jobs(parts: Parts) -> tuple[str, JobStore] | None:
     """(service, its jobs); None in a process that has none: beside a real Nova, reservations alone, say."""
-    if "compute" in parts.engines:
+    if "compute" in parts.plane.engines:
         from moorage.compute.tables import jobs
 
         return "compute", JobStore(jobs)
-    if "accelerator" in parts.engines:
+    if "accelerator" in parts.plane.engines:
         from moorage.accelerator.tables import jobs
 
         return "accelerator", JobStore(jobs)

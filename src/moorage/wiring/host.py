@@ -76,17 +76,18 @@ def build_agent(parts: Parts) -> ProviderConfigKeeper:
         ids=parts.ids,
     )
     compute = ComputeClient(parts.client("compute"))
-    local = InProcessTransport(agent_api.wsgi_app(accelerators, parts.ids))
+    local = parts.through("os_acc", InProcessTransport(agent_api.wsgi_app(accelerators, parts.ids)))
     keeper = ProviderConfigKeeper(
         tracker, KeptConfiguration(parts.config.state / "host" / "provider_config.json"), parts.clock
     )
     control = HostControl(options.host, tracker, keeper, compute.server_name)
+    acceleration = os_acc.Client(local, clock=parts.clock)
     orders = ProviderConfigOrders(control, parts.clock, may_apply=parts.config.compute.provider_config_remote_apply)
     agent = HostAgent(
         host=options.host,
         driver=virt,
         tracker=tracker,
-        acceleration=os_acc.Client(local, clock=parts.clock),
+        acceleration=acceleration,
         refers_to_accelerators=os_acc.refers_to_accelerators,
         compute=compute,
         clock=parts.clock,
@@ -96,6 +97,13 @@ def build_agent(parts: Parts) -> ProviderConfigKeeper:
         job_ended=parts.plane.metrics.agent_jobs.ended,
         others={PROVIDER_CONFIG: orders.run},
     )
+    parts.plane.built |= {
+        "agent": agent,
+        "hypervisor": virt,
+        "tracker": tracker,
+        "accelerators": accelerators,
+        "os_acc": acceleration,
+    }
     # The host reads its files first: a fault in them stops the start before a device is touched.
     parts.plane.starts += [agent.start, keeper.started]
     parts.plane.stops.append(accelerators.close)
@@ -125,6 +133,7 @@ def build_accelerator_agent(parts: Parts) -> None:
         clock=parts.clock,
         ids=parts.ids,
     )
+    parts.plane.built |= {"tracker": tracker, "accelerators": accelerators}
     parts.plane.starts.append(accelerators.start)
     parts.plane.stops.append(accelerators.close)
     _serve_os_acc(parts, accelerators)
@@ -207,6 +216,8 @@ def _releases_on_stop(parts: Parts) -> bool:
 
 def _serve_here(parts: Parts, app: WsgiApp, wanted: str, name: str, option: str) -> None:
     """On a Unix socket: `wanted`, or `name` in the state directory."""
+    if not parts.has_sockets:
+        return
     path = Path(wanted) if wanted else parts.config.state / name
     if not wanted and is_too_long(path):
         log.warning(

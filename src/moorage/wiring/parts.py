@@ -64,6 +64,11 @@ class Plane:
     is_draining: bool = False
     #: SIGHUP: what was read at the start is read again
     reloads: list[Callable[[], object]] = field(default_factory=list)
+    #: {name: object}: the services of this process, and of a host ``agent``, ``hypervisor``, ``tracker``, ``accelerators``
+    #: and ``os_acc``. For tests that look at one of them or call it directly.
+    built: dict[str, object] = field(default_factory=dict)
+    #: {service: its database}, of those that this process runs
+    engines: dict[str, Engine] = field(default_factory=dict)
     #: duties that run in threads
     _running: Sequence[Duty] = ()
     _rounds: Rounds = field(default_factory=Rounds)
@@ -146,10 +151,12 @@ class Parts:
     identity: "EmbeddedIdentity | None" = None
     #: as whom the services of this process call each other
     credentials: TokenSource = field(default_factory=NoCredentials)
-    #: {service: its database}, of those that this process runs
-    engines: dict[str, Engine] = field(default_factory=dict)
     #: the way to the URL of a service that another process runs
     reach: Callable[[str], Transport] = SocketTransport
+    #: (service, transport) -> the transport that the clients of this process use
+    through: Callable[[str, Transport], Transport] = lambda _service, transport: transport
+    #: whether a host serves its local commands on Unix sockets
+    has_sockets: bool = True
     #: None: no traces
     tracer: Tracer | None = None
 
@@ -165,6 +172,7 @@ class Parts:
             requests=self.plane.metrics.requests_of(prefix),
         )
         app = build(api, service, around)
+        self.plane.built[prefix] = service
         self.apps[f"/{prefix}"] = app if self.tracer is None else traced_app(app, prefix, self.tracer)
 
     def _troubles(self, engine: Engine | None) -> dict[str, str]:
@@ -174,7 +182,7 @@ class Parts:
 
     def transport(self, service: str) -> Transport:
         """Into this process, or to the URL that [endpoints] names."""
-        way = self._transport(service)
+        way = self.through(service, self._transport(service))
         return way if self.tracer is None else TracedTransport(way, service, self.tracer)
 
     def _transport(self, service: str) -> Transport:
@@ -201,7 +209,7 @@ class Parts:
         engine = open_engine(self.config.database_url(service))
         self.plane.stops.append(engine.dispose)
         self.plane.metrics.watch_engine(service, engine)
-        self.engines[service] = engine
+        self.plane.engines[service] = engine
         if self.tracer is not None and self.config.tracing.statements:
             trace_statements(engine, service, self.tracer)
         try:

@@ -1,6 +1,5 @@
 """A plane, part after part."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 
 from moorage.config import Config
@@ -13,6 +12,8 @@ from moorage.rehearsal import routes as rehearsal_routes
 from moorage.rehearsal.clock import open_clock
 from moorage.telemetry import tracing
 from moorage.wire.app import WsgiApp, mount
+from moorage.wire.auth import Authenticator
+from moorage.wire.client import TokenSource
 from moorage.wire.cors import CrossOrigin
 from moorage.wire.scrape import scrape_app
 from moorage.wire.transports import SocketTransport, Transport
@@ -51,13 +52,28 @@ def build_plane(
     ids: Ids | None = None,
     reach: Callable[[str], Transport] = SocketTransport,
     hints: Callable[[Wakeups], Hints] | None = None,
+    wakeups: Wakeups | None = None,
+    authenticator: Authenticator | None = None,
+    credentials: TokenSource | None = None,
+    through: Callable[[str, Transport], Transport] | None = None,
+    has_sockets: bool = True,
 ) -> Plane:
     """The plane that `config` describes; nothing runs yet. Raises `StartError` for what cannot be used.
 
-    `reach` leads to the URLs of [endpoints], and `hints` stand for those of [plane] hints, where it all is a simulation.
+    The arguments after `ids` are for tests and simulations, which run several processes of a cloud in one:
+
+    * `reach` leads to the URLs of [endpoints], and `hints` replaces [plane] hints.
+    * `wakeups` is shared by planes that wake each other's duties.
+    * `authenticator` replaces [identity]: no users are opened, and the identity service is not built.
+    * `credentials` are those with which services of this process call each other; needed with `authenticator`.
+    * `through` wraps each transport of the clients of this process; its first argument is the service, or ``os_acc``.
+    * `has_sockets`: whether a host serves its local commands on Unix sockets.
     """
-    parts = _parts(config, clock or _clock(config), ids or RandomIds(), hints)
-    parts.reach = reach
+    parts = _parts(config, clock or _clock(config), ids or RandomIds(), wakeups or Wakeups(), hints, authenticator)
+    parts.reach, parts.has_sockets = reach, has_sockets
+    if through is not None:
+        parts.through = through
+    parts.credentials = credentials or credentials_of(parts)
     plane = parts.plane
     if isinstance(parts.clock, AdjustableClock):
         parts.clock.on_advance.append(plane.catch_up)
@@ -68,7 +84,7 @@ def build_plane(
     for name, build_part in SERVICES.items():
         if name in config.runs:
             build_part(parts)
-    if parts.engines.keys() & {"compute", "accelerator"}:
+    if plane.engines.keys() & {"compute", "accelerator"}:
         # Not for who has no table of jobs: it brings the clients of all services with it.
         from moorage.wiring.audit import build_audit
 
@@ -78,12 +94,18 @@ def build_plane(
     return plane
 
 
-def _parts(config: Config, clock: Clock, ids: Ids, hints: Callable[[Wakeups], Hints] | None) -> Parts:
-    wakeups = Wakeups()
+def _parts(
+    config: Config,
+    clock: Clock,
+    ids: Ids,
+    wakeups: Wakeups,
+    hints: Callable[[Wakeups], Hints] | None,
+    authenticator: Authenticator | None,
+) -> Parts:
     apps: dict[str, WsgiApp] = {}
     plane = Plane(mount(apps), clock, wakeups)
-    own = open_identity(config, clock, ids)
-    authenticator = authenticator_of(config, clock, own)
+    own = None if authenticator else open_identity(config, clock, ids)
+    authenticator = authenticator or authenticator_of(config, clock, own)
     if isinstance(authenticator, KeystoneTokens):
         plane.app = authenticator.around(plane.app)
     plane.metrics.threads.set(config.server.threads)
@@ -97,8 +119,7 @@ def _parts(config: Config, clock: Clock, ids: Ids, hints: Callable[[Wakeups], Hi
     if tracer is not None:
         tracing.switch(tracer)
         plane.stops += [tracer.close, lambda: tracing.switch(None)]
-    parts = Parts(config, clock, ids, wakeups, carrier, apps, plane, authenticator, own, tracer=tracer)
-    return dataclasses.replace(parts, credentials=credentials_of(parts))
+    return Parts(config, clock, ids, wakeups, carrier, apps, plane, authenticator, own, tracer=tracer)
 
 
 def _clock(config: Config) -> Clock:

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from moorage.config import Config
@@ -81,8 +81,10 @@ def _weighers(config: Config) -> dict[str, Weigher]:
 def _loaded(config: Config, option: str, group: str, text: str) -> dict[str, Callable[..., object]]:
     """{name: function}, in the order of the option. Raises `StartError` for what is not there or cannot be loaded."""
     loaded: dict[str, Callable[..., object]] = {}
-    there = entry_points(group=group)
-    for name in _listed(text):
+    names = _listed(text)
+    # Reads the metadata of every installed package, 20 ms in all: not where nothing is asked for.
+    there = entry_points(group=group) if names else EntryPoints()
+    for name in names:
         where = f"{config.source}: [scheduler] {option} has {name}"
         if name not in there.names:
             known = ", ".join(sorted(there.names)) or "none"

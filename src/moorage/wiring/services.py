@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from moorage.compute.service import ComputeService
     from moorage.jobs.duties import Duty
     from moorage.placement.client import PlacementClient
+    from moorage.scheduler.options import SchedulerOptions
 
 #: Shorter than this a process that is busy for a while would read everything again and again.
 LEAST_HISTORY_S = 60
@@ -116,20 +117,23 @@ def build_compute(parts: Parts) -> None:
     from moorage.compute.meters import show_state
     from moorage.compute.tables import jobs
     from moorage.placement.client import PlacementClient
+    from moorage.wiring.scheduler import scheduler_options
 
     engine = parts.engine("compute")
     placement = PlacementClient(parts.client("placement"))
-    service = _compute_service(parts, engine, placement)
+    scheduler = scheduler_options(parts.config)
+    service = _compute_service(parts, engine, placement, scheduler)
     show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
-    parts.plane.duties += _compute_duties(parts, engine, service, placement)
+    parts.plane.duties += _compute_duties(parts, engine, service, placement, scheduler)
     parts.plane.duties += _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days)
     parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
 
 
-def _compute_service(parts: Parts, engine: Engine, placement: "PlacementClient") -> "ComputeService":
+def _compute_service(
+    parts: Parts, engine: Engine, placement: "PlacementClient", scheduler: "SchedulerOptions"
+) -> "ComputeService":
     from moorage.compute.service import ComputeService
     from moorage.images.client import ImageLookup, ImageWriter
-    from moorage.wiring.scheduler import scheduler_options
 
     options = parts.config.compute
     return ComputeService(
@@ -144,7 +148,7 @@ def _compute_service(parts: Parts, engine: Engine, placement: "PlacementClient")
         quotas=_quotas(parts.config),
         usages=placement,
         placement=placement,
-        scheduler=scheduler_options(parts.config),
+        scheduler=scheduler,
         profiles=_device_profiles(parts),
         up_window_s=options.host_down_after_s,
         job_lease_s=parts.config.agent.job_lease_s,
@@ -153,7 +157,11 @@ def _compute_service(parts: Parts, engine: Engine, placement: "PlacementClient")
 
 
 def _compute_duties(
-    parts: Parts, engine: Engine, service: "ComputeService", placement: "PlacementClient"
+    parts: Parts,
+    engine: Engine,
+    service: "ComputeService",
+    placement: "PlacementClient",
+    scheduler: "SchedulerOptions",
 ) -> "list[Duty]":
     from moorage.compute.baremetal import BareMetal, BareMetalDuty
     from moorage.compute.build import BuildDuty
@@ -163,7 +171,6 @@ def _compute_duties(
     from moorage.compute.placing import Placer
     from moorage.compute.reclaim import ReclaimDuty
     from moorage.images.client import ImageWriter
-    from moorage.wiring.scheduler import scheduler_options
 
     clock, options = parts.clock, parts.config.compute
     return [
@@ -194,7 +201,7 @@ def _compute_duties(
             parts.hints,
             worker=parts.worker("builder"),
             poll_s=options.poll_period_s,
-            options=scheduler_options(parts.config),
+            options=scheduler,
             meters=Meters(parts.plane.metrics.registry),
         ),
         MovingDuty(
@@ -202,7 +209,7 @@ def _compute_duties(
             clock,
             parts.ids,
             placement,
-            Placer(engine, placement, service.hosts, scheduler_options(parts.config)),
+            Placer(engine, placement, service.hosts, scheduler),
             parts.hints,
             images=ImageWriter(parts.client("image")),
             worker=parts.worker("mover"),

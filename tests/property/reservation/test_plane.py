@@ -62,4 +62,4 @@ def test_inventories_are_those_of_the_leases_that_run(asked):
                     "ACTIVE" if runs else "PENDING" if now < start else "TERMINATED"
                 )
                 assert running[each["id"]] == (each["reservations"][0]["amount"] if runs else 0)
-        plane.engine.dispose()
+        plane.close()

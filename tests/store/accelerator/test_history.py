@@ -1,4 +1,4 @@
-"""The history of devices over its table, on all three databases."""
+"""The history of devices over its table, on all three databases; what is refused is so before a database is asked."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,11 +11,12 @@ from moorage.accelerator import history_store
 from moorage.accelerator.custody import Event, Happening, Record, Who
 from moorage.accelerator.records import HistoryFilter, Place
 from moorage.accelerator.service import AcceleratorService
-from moorage.accelerator.tables import metadata
 from moorage.core.errors import Invalid
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import InProcessHints
 from moorage.jobs.pruning import BATCH, BREATH, PruningDuty
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 
 R1, GPU = "0000:3b:00.0_R1", "0000:17:00.0"
 VM = "22222222-0000-4000-8000-000000000001"
@@ -23,8 +24,13 @@ EVERYTHING = HistoryFilter()
 
 
 @pytest.fixture
+def engine(kind):
+    with migrated_engine("accelerator", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
 def service(engine, clock, ids) -> AcceleratorService:
-    metadata.create_all(engine)
     return AcceleratorService(engine, clock, ids, InProcessHints(Wakeups()))
 
 
@@ -41,6 +47,7 @@ def numbers(service, wanted=EVERYTHING):
     return [(entry.hostname, entry.record.sequence) for entry in shown(service, wanted)]
 
 
+@on_every_database
 def test_a_record_is_read_as_it_was_told(service, clock):
     told = [
         record(clock, 1, Event.PROGRAM, handle="", who=Who("", "red", "alice")),
@@ -50,6 +57,7 @@ def test_a_record_is_read_as_it_was_told(service, clock):
     assert [entry.record for entry in shown(service)] == told
 
 
+@on_every_database
 def test_what_is_told_again_counts_once(service, clock):
     first, second, third = (record(clock, number) for number in (1, 2, 3))
     service.history.write("h1", [first, second])
@@ -58,6 +66,7 @@ def test_what_is_told_again_counts_once(service, clock):
     assert numbers(service) == [("h1", 1), ("h2", 1), ("h1", 2), ("h1", 3)]
 
 
+@on_every_database
 def test_the_same_report_twice_at_the_same_moment(service, clock):
     records = [record(clock, number) for number in range(1, 51)]
     gate = Barrier(4)
@@ -87,6 +96,7 @@ def test_a_record_that_cannot_be_kept_is_refused_with_all_of_its_report(service,
     assert numbers(service) == []
 
 
+@on_every_database
 def test_what_is_asked_for_and_nothing_else(service, clock):
     service.history.write("h1", [record(clock, 1), record(clock, 2, Event.CLEAN, GPU, GPU, Who("", "blue", "bob"))])
     clock.sleep(60)
@@ -106,6 +116,7 @@ def test_what_is_asked_for_and_nothing_else(service, clock):
         assert [entry.record.sequence for entry in shown(service, wanted)] == found, wanted
 
 
+@on_every_database
 def test_pages_join_without_gap_or_repetition(service, clock):
     for host in ("h1", "h2", "h3"):
         service.history.write(host, [record(clock, number) for number in (5, 7, 9)])
@@ -117,6 +128,7 @@ def test_pages_join_without_gap_or_repetition(service, clock):
     assert shown(service, after=Place(9, 1 << 40)) == []
 
 
+@on_every_database
 def test_what_is_older_than_the_operator_keeps_goes_a_few_at_a_time(service, engine, clock):
     duty = PruningDuty("history", engine, clock, history_store.remove_before, keep=timedelta(days=30))
     with engine.begin() as connection:

@@ -1,4 +1,8 @@
-"""The accelerator service over its tables, on all three databases."""
+"""The accelerator service over its tables.
+
+On all three databases: that each table's rows are written, changed and found, and what a unique name or uuid refuses. What
+follows from a report is decided above.
+"""
 
 from dataclasses import replace
 
@@ -8,11 +12,12 @@ from moorage.accelerator.device_profile import NewProfile
 from moorage.accelerator.model import Function
 from moorage.accelerator.reports import AttachmentReport, DeployableReport, DeviceReport, HandleReport
 from moorage.accelerator.service import AcceleratorService
-from moorage.accelerator.tables import metadata
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import InProcessHints
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 
 RP = "11111111-0000-4000-8000-000000000001"
 ONE = "22222222-0000-4000-8000-000000000001"
@@ -41,11 +46,17 @@ ATTACHED = AttachmentReport(ONE, "mine", RP, PART.name, 0, "0000:3b:00.1")
 
 
 @pytest.fixture
+def engine(kind):
+    with migrated_engine("accelerator", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
 def service(engine, clock, ids) -> AcceleratorService:
-    metadata.create_all(engine)
     return AcceleratorService(engine, clock, ids, InProcessHints(Wakeups()))
 
 
+@on_every_database
 def test_a_repeated_report_changes_nothing(service, clock):
     """R6: the same uuids, no duplicates, not even a newer updated_at."""
     service.report_devices("h1", [CARD])
@@ -56,6 +67,7 @@ def test_a_repeated_report_changes_nothing(service, clock):
     assert len(before[0]) == len(before[1]) == 1
 
 
+@on_every_database
 def test_what_changed_is_changed_in_place(service, clock):
     service.report_devices("h1", [CARD])
     (before,) = service.deployables()
@@ -70,6 +82,7 @@ def test_what_changed_is_changed_in_place(service, clock):
     assert service.devices(None, None, None)[0].updated_at is None
 
 
+@on_every_database
 def test_what_is_not_reported_any_more_is_gone_on_that_host_only(service):
     gpu = replace(CARD, address="0000:17:00.0", type="GPU", vendor="10de", deployables=())
     service.report_devices("h1", [CARD, gpu])
@@ -79,6 +92,7 @@ def test_what_is_not_reported_any_more_is_gone_on_that_host_only(service):
     assert [part.name for part in service.deployables()] == ["h2_0000:3b:00.0_R1"]
 
 
+@on_every_database
 def test_devices_are_filtered_by_host_type_and_vendor(service):
     service.report_devices("h1", [CARD])
     service.report_devices(
@@ -93,6 +107,7 @@ def test_devices_are_filtered_by_host_type_and_vendor(service):
         service.device(ONE)
 
 
+@on_every_database
 def test_an_attached_handle_is_a_bound_request_until_it_is_not_reported(service):
     service.report_attachments("h1", [ATTACHED])
     service.report_attachments("h1", [ATTACHED])
@@ -130,6 +145,7 @@ def test_an_address_that_is_none_is_refused_whole(service):
     assert service.requests.index(ADMIN, None) == []
 
 
+@on_every_database
 def test_profiles_are_found_by_name_and_by_uuid(service):
     made = service.create_profile(NewProfile("fp1", [{"resources:FPGA": "1"}], "one FPGA"))
     assert service.profile("fp1") == service.profile(made.uuid) == service.profile(made.uuid.upper()) == made
@@ -138,6 +154,7 @@ def test_profiles_are_found_by_name_and_by_uuid(service):
     assert [one.uuid for one in service.profiles(["fp2", "nobody"])] == [TWO]
 
 
+@on_every_database
 def test_a_name_or_uuid_is_taken_once(service):
     service.create_profile(NewProfile("fp1", [{"resources:FPGA": "1"}], uuid=ONE))
     for new in (NewProfile("fp1", [{"resources:FPGA": "1"}]), NewProfile("fp2", [{"resources:FPGA": "1"}], uuid=ONE)):
@@ -145,6 +162,7 @@ def test_a_name_or_uuid_is_taken_once(service):
             service.create_profile(new)
 
 
+@on_every_database
 def test_several_profiles_are_deleted_together_or_not_at_all(service):
     for name in ("fp1", "fp2"):
         service.create_profile(NewProfile(name, [{"resources:FPGA": "1"}]))
@@ -170,15 +188,12 @@ def test_several_profiles_are_deleted_together_or_not_at_all(service):
         (NewProfile("x", [{"resources:FPGA": "1"}], uuid="x"), "UUID"),
     ],
 )
-def test_a_profile_that_cannot_be_meant_is_refused(sqlite_engine, clock, ids, profile, words):
-    service = AcceleratorService(sqlite_engine, clock, ids, InProcessHints(Wakeups()))
+def test_a_profile_that_cannot_be_meant_is_refused(service, profile, words):
     with pytest.raises(Invalid, match=words):
         service.create_profile(profile)
 
 
-def test_a_profile_may_name_what_the_peer_allows(sqlite_engine, clock, ids):
+def test_a_profile_may_name_what_the_peer_allows(service):
     """A14: OWNER_CYBORG is accepted besides CUSTOM_*; unknown accel: keys are as well."""
-    metadata.create_all(sqlite_engine)
-    service = AcceleratorService(sqlite_engine, clock, ids, InProcessHints(Wakeups()))
     group = {"resources:CUSTOM_ACCELERATOR_FPGA": "1", "trait:OWNER_CYBORG": "required", "accel:anything": "x"}
     assert service.create_profile(NewProfile("x", [group])).groups == [group]

@@ -1,4 +1,8 @@
-"""A database that the bench has filled is as one that clients have filled over HTTP."""
+"""A database that the bench has filled is as one that clients have filled over HTTP.
+
+PostgreSQL has a writer of its own (COPY), the others write rows in their drivers' words: one cloud on all three. What is in a cloud of another
+profile is shown on SQLite.
+"""
 
 import json
 import random
@@ -15,21 +19,35 @@ from bench.profile_ours import InProcess
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
-from moorage.db.migrations import upgrade
 from moorage.identity.authenticators import NoAuth
 from moorage.placement.routes import API, POLICIES
 from moorage.placement.service import PlacementService
 from moorage.wire.app import Surroundings, build
+from tests.migrated import schema_of
+from tests.servers import temporary_database
+from tests.store.conftest import on_every_database
 
 HOSTS = 12
 
 
 def serve(url):
+    """On a database with tables."""
     engine, ids = open_engine(url), RandomIds()
-    upgrade(engine, "placement")
     service = PlacementService(engine, SystemClock(), ids)
     service.start()
     return engine, InProcess(build(API, service, Surroundings(NoAuth(), POLICIES["old"], ids)))
+
+
+@pytest.fixture
+def database_url(kind):
+    with temporary_database(kind, schema_of("placement")) as url:
+        yield url
+
+
+@pytest.fixture
+def slow_url():
+    with temporary_database("sqlite", schema_of("placement")) as url:
+        yield url
 
 
 def run(connection, operation):
@@ -56,10 +74,18 @@ def told(connection, cloud):
     return state, held
 
 
-@pytest.mark.parametrize("profile", ["flat", "nested", "sharing", "wide"])
-def test_filled_directly_or_over_http_the_api_tells_the_same(database_url, profile, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "profile"),
+    [
+        *(("sqlite", profile) for profile in ("flat", "nested", "sharing", "wide")),
+        pytest.param("postgresql", "nested", marks=pytest.mark.postgresql),
+        pytest.param("mariadb", "nested", marks=pytest.mark.mariadb),
+    ],
+    indirect=["kind"],
+)
+def test_filled_directly_or_over_http_the_api_tells_the_same(database_url, slow_url, profile):
     cloud = Cloud(profile, HOSTS, 0 if profile == "wide" else 2)
-    slow_engine, slow = serve(f"sqlite:///{tmp_path}/slow.sqlite")
+    slow_engine, slow = serve(slow_url)
     operations.prepare(slow, cloud)
     run(slow, operations.loading(cloud, HOSTS))
     if cloud.servers_per_host:
@@ -75,6 +101,7 @@ def test_filled_directly_or_over_http_the_api_tells_the_same(database_url, profi
     assert invariants.violations(database_url) == {}
 
 
+@on_every_database
 def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(database_url):
     cloud = Cloud("nested", HOSTS, 1)
     engine, connection = serve(database_url)
@@ -105,13 +132,12 @@ def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(database_url):
         ("UPDATE change_sequence SET last = 0", "changes after the last"),
     ],
 )
-def test_what_is_wrong_is_found(fault, wrong, tmp_path):
-    url = f"sqlite:///{tmp_path}/wrong.sqlite"
+def test_what_is_wrong_is_found(fault, wrong, database_url):
     cloud = Cloud("nested", HOSTS, 2)
-    engine, connection = serve(url)
+    engine, connection = serve(database_url)
     operations.names(connection)
     engine.dispose()
-    fill(url, cloud)
-    with patient_engine(url) as engine, engine.begin() as connection:
+    fill(database_url, cloud)
+    with patient_engine(database_url) as engine, engine.begin() as connection:
         connection.execute(text(fault))
-    assert wrong in invariants.violations(url)
+    assert wrong in invariants.violations(database_url)

@@ -1,4 +1,4 @@
-"""Where the members of a group are counted, on each database."""
+"""Where the members of a group are counted, on each database: it is one statement over three tables."""
 
 import pytest
 
@@ -8,11 +8,12 @@ from moorage.compute.server_request import NewServer
 from moorage.compute.service import ComputeService
 from moorage.compute.tables import moves, servers
 from moorage.core.caller import Caller
-from moorage.db.migrations import upgrade
 from moorage.db.transactions import read, write
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import InProcessHints
 from moorage.scheduler.server_groups import Policy
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 
 ALICE = Caller(user_id="alice", project_id="red", roles=frozenset({"member"}))
 SMALL = Flavor(id="small", name="small", vcpus=2, ram_mb=512, disk_gb=1)
@@ -20,8 +21,13 @@ ROOTS = {name: f"00000000-0000-4000-8000-00000000000{name}" for name in "abc"}
 
 
 @pytest.fixture
+def engine(kind):
+    with migrated_engine("compute", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
 def compute(engine, clock, ids):
-    upgrade(engine, "compute")
     service = ComputeService(engine, clock, ids, InProcessHints(Wakeups()))
     service.flavors.create(SMALL)
     with write(engine) as connection:
@@ -31,6 +37,7 @@ def compute(engine, clock, ids):
     return service
 
 
+@on_every_database
 @pytest.mark.parametrize(
     ("status", "may", "will"),
     [(None, "a", "a"), ("migrating", "ab", "b"), ("finished", "ab", "a"), ("error", "ab", "a")],

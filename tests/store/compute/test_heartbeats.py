@@ -1,4 +1,8 @@
-"""What agents' signs of life cost the database, and that they are right all the same; on each database."""
+"""What agents' signs of life cost the database, and that they are right all the same.
+
+On each database: that signs of life are written and read, alone and of many hosts together. What is noted and when it is
+written is decided in memory.
+"""
 
 from datetime import timedelta
 
@@ -11,11 +15,12 @@ from moorage.compute.heartbeats import FACTS_EACH, TOGETHER, Heartbeats
 from moorage.compute.host_service import HostService
 from moorage.compute.model import HostReport
 from moorage.core.errors import NotFound, Unavailable
-from moorage.db.migrations import upgrade
 from moorage.db.transactions import read, write
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import InProcessHints
 from moorage.jobs.model import NewJob
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 
 PERIOD = timedelta(seconds=10)
 UP_WINDOW_S = 60.0
@@ -27,8 +32,13 @@ def facts(number, vcpus=16):
 
 
 @pytest.fixture
+def engine(kind):
+    with migrated_engine("compute", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
 def agents(engine, clock, ids):
-    upgrade(engine, "compute")
     return AgentService(engine, clock, ids, InProcessHints(Wakeups()))
 
 
@@ -73,6 +83,7 @@ def test_a_thousand_hosts_cost_a_few_statements_a_minute_and_no_transaction_per_
     assert {one.is_up for one in hosts.hosts()} == {True}
 
 
+@on_every_database
 def test_a_host_that_falls_silent_is_down_after_the_bound_and_up_with_its_next_sign(agents, hosts, clock):
     for host in (1, 2):
         agents.register(facts(host))
@@ -100,6 +111,7 @@ def test_asking_for_jobs_is_a_sign_of_life_too(agents, hosts, clock):
     assert hosts.hosts()[0].is_up
 
 
+@on_every_database
 def test_a_process_that_was_restarted_takes_a_claim_for_a_sign_of_life_and_knows_the_facts(
     agents, engine, hosts, clock, ids
 ):
@@ -115,6 +127,7 @@ def test_a_process_that_was_restarted_takes_a_claim_for_a_sign_of_life_and_knows
     assert not any("vcpus" in statement for statement in written)
 
 
+@on_every_database
 def test_changed_facts_are_written_at_once(agents, engine, clock):
     agents.register(facts(1))
     agents.register(facts(1, vcpus=32))
@@ -131,6 +144,7 @@ def test_facts_that_another_process_wrote_meanwhile_are_set_right_some_time(agen
         assert host_store.host(connection, "compute-1").report.vcpus == 16
 
 
+@on_every_database
 def test_a_job_is_found_by_the_next_claim(agents, engine, clock):
     agents.register(facts(1))
     assert agents.claim("compute-1", "compute-1/1", 1) == []
@@ -140,6 +154,7 @@ def test_a_job_is_found_by_the_next_claim(agents, engine, clock):
     assert [job.epoch for job in agents.claim("compute-1", "compute-1/1", 1)] == [2], "who asks again has it again"
 
 
+@on_every_database
 def test_a_host_that_was_forgotten_gets_no_jobs_until_it_is_registered_again(agents, engine, hosts, clock):
     for host in (1, 2):
         agents.register(facts(host))

@@ -1,4 +1,7 @@
-"""Limits hold on each database, whoever asks at the same time, and offloaded and moving servers count as they should."""
+"""Limits hold, whoever asks at the same time, and offloaded and moving servers count as they should.
+
+On each database: locks, upserts, the migration, and how many rows are looked at. What a server counts is decided above.
+"""
 
 import threading
 from collections import Counter
@@ -21,6 +24,8 @@ from moorage.db.transactions import write
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import InProcessHints
 from tests import counted
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database, on_servers
 
 ALICE = Caller(user_id="alice", project_id="red", roles=frozenset({"member"}))
 SMALL = Flavor(id="small", name="small", vcpus=2, ram_mb=512, disk_gb=1)
@@ -28,8 +33,13 @@ LARGE = Flavor(id="large", name="large", vcpus=4, ram_mb=512, disk_gb=1)
 
 
 @pytest.fixture
+def engine(kind):
+    with migrated_engine("compute", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
 def compute(engine, clock, ids):
-    upgrade(engine, "compute")
     service = ComputeService(engine, clock, ids, InProcessHints(Wakeups()), quotas=DEFAULTS)
     service.flavors.create(SMALL)
     return service
@@ -56,6 +66,7 @@ def a_move(server, flavor, now):
     )  # fmt: skip
 
 
+@on_every_database
 def test_many_at_once_make_as_many_as_the_limit_and_no_more(compute):
     answers = []
 
@@ -103,10 +114,9 @@ def test_a_server_that_is_resized_counts_with_the_larger_flavor(compute, engine,
     assert compute.quotas.usage("red")["cores"] == 2
 
 
+@on_servers
 def test_who_makes_a_server_waits_for_nobody_who_changes_one(compute, engine, clock):
     """A server is being deleted, its transaction not over: it counts until it is, and from then on no more."""
-    if dialect_name(engine) == "sqlite":
-        pytest.skip("one writer at a time")
     made = make(compute)[0]
     with write(engine) as connection:
         store.update_server(connection, made.id, clock.now(), vm_state=VmState.ERROR, flavor=vars(LARGE))
@@ -128,6 +138,7 @@ def test_a_request_that_fails_counts_nothing(compute, engine, monkeypatch):
     assert compute.quotas.usage("red")["instances"] == 1
 
 
+@on_every_database
 def test_servers_from_before_they_were_counted_are_counted_little_by_little(compute, engine, monkeypatch):
     """As the migration leaves them: more of them than one request writes down."""
     monkeypatch.setattr("moorage.compute.counting_store._TO_COUNT", counting_store._UNCOUNTED.limit(2))
@@ -143,6 +154,7 @@ def test_servers_from_before_they_were_counted_are_counted_little_by_little(comp
         assert connection.execute(select(servers.c.id).where(servers.c.is_counted.is_(False))).all() == []
 
 
+@on_every_database
 def test_the_migration_lets_those_that_are_there_be_counted(compute, engine, clock):
     """Back and forth: the deleted ones need not be looked at."""
     made = make(compute, most=3)
@@ -155,6 +167,7 @@ def test_the_migration_lets_those_that_are_there_be_counted(compute, engine, clo
     assert compute.quotas.usage("red")["instances"] == 2
 
 
+@on_every_database
 def test_another_server_costs_as_much_beside_ten_thousand(compute, engine):
     """Work counters: statements, and rows that the database looks at."""
     compute.quotas.set_limits("red", {"instances": -1, "cores": -1, "ram": -1}, force=True)

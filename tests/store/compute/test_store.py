@@ -1,4 +1,4 @@
-"""The compute stores on all three databases."""
+"""The compute stores: their statements are understood, and give the same rows, on all three databases."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -20,9 +20,10 @@ from moorage.compute.model import (
     VmState,
 )
 from moorage.core.errors import Conflict
-from moorage.db import migrations
 from moorage.db.transactions import read, write
 from tests.conftest import START
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 
 FLAVOR = Flavor("f1", "small", 1, 512, 1, extra_specs={"resources:CUSTOM_A": "1"})
 HOST = HostReport("compute-1", "11111111-1111-4111-8111-111111111111", "simulated", 1, "127.0.0.1", 16, 1024, 10, 2)
@@ -30,9 +31,9 @@ SERVICE = "22222222-2222-4222-8222-222222222222"
 
 
 @pytest.fixture
-def compute(engine):
-    migrations.upgrade(engine, "compute")
-    return engine
+def compute(kind):
+    with migrated_engine("compute", kind) as engine:
+        yield engine
 
 
 def a_server(server_id, **more):
@@ -48,6 +49,7 @@ def a_server(server_id, **more):
     return Server(**values | more)
 
 
+@on_every_database
 def test_a_server_comes_back_as_it_was_stored(compute, ids):
     before = a_server(ids.uuid())
     fault = Fault(500, "no", "details", START)
@@ -68,6 +70,7 @@ def test_a_server_comes_back_as_it_was_stored(compute, ids):
     assert after == expected
 
 
+@on_every_database
 def test_servers_are_found_by_what_the_query_says(compute, ids):
     with write(compute) as connection:
         for name, more in (
@@ -90,6 +93,7 @@ def test_servers_are_found_by_what_the_query_says(compute, ids):
     assert names(flavor_id="f1", user_id="alice", image_id="i", vm_states=[VmState.ACTIVE]) == []
 
 
+@on_every_database
 def test_usage_counts_half_open_periods(compute, ids):
     hour = timedelta(hours=1)
     with write(compute) as connection:
@@ -107,6 +111,7 @@ def test_usage_counts_half_open_periods(compute, ids):
     assert names(START - hour, START) == set()
 
 
+@on_every_database
 def test_a_console_is_replaced_and_bounded_in_bytes(compute, ids):
     server = a_server(ids.uuid())
     with write(compute) as connection:
@@ -117,6 +122,7 @@ def test_a_console_is_replaced_and_bounded_in_bytes(compute, ids):
         assert store.console(connection, server.id) == "ä" * 32_768
 
 
+@on_every_database
 def test_an_event_begun_twice_is_one(compute, ids):
     server, action_id = a_server(ids.uuid()), ids.uuid()
     with write(compute) as connection:
@@ -132,6 +138,7 @@ def test_an_event_begun_twice_is_one(compute, ids):
         assert [one.id for one in action_store.actions_of(connection, server.id)] == [action_id]
 
 
+@on_every_database
 def test_several_actions_pass_from_one_event_to_the_next(compute, ids):
     """One of them had begun the second event before: its job was run again."""
     servers_of = {ids.uuid(): ids.uuid() for _ in range(3)}
@@ -157,6 +164,7 @@ def test_several_actions_pass_from_one_event_to_the_next(compute, ids):
     assert [(one.name, one.finished_at) for one in third.events] == [("schedule", None)]
 
 
+@on_every_database
 def test_several_servers_are_locked_and_get_their_hosts(compute, ids):
     first, second, third = (ids.uuid() for _ in range(3))
     later = START + timedelta(seconds=1)
@@ -178,6 +186,7 @@ def test_several_servers_are_locked_and_get_their_hosts(compute, ids):
     assert found[third].host is None
 
 
+@on_every_database
 def test_a_flavor_with_its_access_list(compute):
     private = replace(FLAVOR, is_public=False)
     with write(compute) as connection:
@@ -192,6 +201,7 @@ def test_a_flavor_with_its_access_list(compute):
         assert flavor_store.access(connection, "f1") == []
 
 
+@on_every_database
 def test_a_keypair(compute):
     pair = Keypair("alice", "k", "ssh", "key", "aa:bb", START)
     with write(compute) as connection:
@@ -202,6 +212,7 @@ def test_a_keypair(compute):
         assert not keypair_store.delete_keypair(connection, "alice", "k")
 
 
+@on_every_database
 def test_a_host_registers_once_and_then_beats(compute, ids):
     with write(compute) as connection:
         assert host_store.register(connection, HOST, SERVICE, START)
@@ -213,6 +224,7 @@ def test_a_host_registers_once_and_then_beats(compute, ids):
             host_store.register(connection, replace(HOST, name="compute-2"), ids.uuid(), START)
 
 
+@on_every_database
 def test_aggregates_and_the_zones_they_make(compute, ids):
     with write(compute) as connection:
         first = host_store.insert_aggregate(connection, ids.uuid(), "first", {"availability_zone": "az1"}, START)

@@ -1,4 +1,4 @@
-"""Many workers on one jobs table: what holds whatever they do at the same time."""
+"""Many workers on one jobs table: what holds whatever they do at the same time, on each database: its locks decide."""
 
 import threading
 from collections import defaultdict
@@ -10,21 +10,19 @@ from sqlalchemy import select
 from moorage.core.errors import Conflict, RetryableConflict
 from moorage.db.engine import dialect_name, open_engine
 from moorage.db.transactions import in_transaction, read, write
-from moorage.db.types import new_metadata
 from moorage.jobs.model import JobState, NewJob
-from moorage.jobs.store import JobStore
-from moorage.jobs.tables import jobs_table
 from tests.conftest import START
+from tests.migrated import engine_with
+from tests.store.conftest import on_every_database, on_servers
+from tests.store.jobs.test_store import SCHEMA, STORE
 
-METADATA = new_metadata()
-STORE = JobStore(jobs_table(METADATA))
 LEASE_S = 60.0
 
 
 @pytest.fixture
-def jobs(engine):
-    METADATA.create_all(engine)
-    return engine
+def jobs(kind):
+    with engine_with(SCHEMA, kind) as engine:
+        yield engine
 
 
 class Harbour:
@@ -83,6 +81,7 @@ def run(*targets):
     assert not any(thread.is_alive() for thread in threads)
 
 
+@on_every_database
 @pytest.mark.parametrize("limit", [1, 4])
 def test_each_job_runs_once_and_in_order_of_its_key_with_many_workers(jobs, limit):
     keys, each, workers = 5, 8, 6
@@ -104,6 +103,7 @@ def test_each_job_runs_once_and_in_order_of_its_key_with_many_workers(jobs, limi
         assert by_key[f"key-{key}"] == expected
 
 
+@on_every_database
 def test_jobs_that_workers_lost_are_done_by_others_and_once_per_epoch(jobs):
     """Every first claim of every second job is lost; time goes on; the job is done in a later epoch."""
     total, workers = 12, 4
@@ -127,6 +127,7 @@ def test_jobs_that_workers_lost_are_done_by_others_and_once_per_epoch(jobs):
             assert job.epoch == job.attempt >= (2 if number % 2 == 0 else 1)
 
 
+@on_every_database
 def test_of_many_reports_of_one_claim_only_the_first_counts(jobs):
     with write(jobs) as connection:
         STORE.enqueue(connection, NewJob("a", "compute-1", "build", "key", {}), START)
@@ -146,6 +147,7 @@ def test_of_many_reports_of_one_claim_only_the_first_counts(jobs):
     assert sorted(counted) == [False] * 5 + [True]
 
 
+@on_every_database
 def test_the_same_job_enqueued_at_once_is_there_once(jobs):
     def enqueue():
         in_transaction(
@@ -160,20 +162,19 @@ def test_the_same_job_enqueued_at_once_is_there_once(jobs):
 
 
 @pytest.fixture
-def other(jobs, database_url):
-    """Another process's engine. Closed before the database is dropped, which waits for open transactions."""
-    other = open_engine(database_url)
+def other(jobs):
+    """Another process's engine."""
+    other = open_engine(jobs.url.render_as_string(hide_password=False))
     yield other
     other.dispose()
 
 
+@on_servers
 def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_younger_one(jobs, other, request):
     """A transaction may take its place in the order early and commit late; the key is still one at a time.
 
     The claimer here looked before the late commit; what it saw as first of the key no longer is.
     """
-    if jobs.dialect.name == "sqlite":
-        pytest.skip("one writer at a time: a late commit cannot happen")
     late = other.connect()
     request.addfinalizer(late.close)
     late_transaction = late.begin()
@@ -200,10 +201,9 @@ def test_an_older_job_that_becomes_visible_late_cannot_be_claimed_beside_a_young
         assert STORE.claim(connection, "compute-1", "slow", START, LEASE_S) == []
 
 
+@on_servers
 def test_workers_do_not_wait_for_each_others_rows(jobs):
     """While one claim is not yet committed, the next worker gets the next job."""
-    if jobs.dialect.name == "sqlite":
-        pytest.skip("one writer at a time")
     with write(jobs) as connection:
         for name in ("a", "b"):
             STORE.enqueue(connection, NewJob(name, "compute-1", "build", name, {}), START)
@@ -214,10 +214,9 @@ def test_workers_do_not_wait_for_each_others_rows(jobs):
         assert [job.id for job in STORE.claim(second, "compute-1", "w2", START, LEASE_S)] == ["b"]
 
 
+@on_servers
 def test_a_worker_that_is_back_gets_what_it_had_also_while_others_look_at_it(jobs):
     """Passed over, its job would wait for the end of its lease, since of the workers only one goes on looking."""
-    if jobs.dialect.name == "sqlite":
-        pytest.skip("one writer at a time")
     with write(jobs) as connection:
         STORE.enqueue(connection, NewJob("a", "compute-1", "build", "a", {}), START)
         STORE.claim(connection, "compute-1", "w1", START, LEASE_S)
@@ -231,6 +230,7 @@ def test_a_worker_that_is_back_gets_what_it_had_also_while_others_look_at_it(job
         assert [job.id for job in STORE.claim(connection, "compute-1", "w1", START, LEASE_S)] == ["a"]
 
 
+@on_every_database
 def test_an_empty_poll_reads_no_finished_jobs(jobs):
     """A queue with a long past costs a poll as much as one without: the plan goes by the index of open jobs."""
     with write(jobs) as connection:

@@ -1,4 +1,7 @@
-"""Finished jobs go when they are older than the operator keeps them, on all three databases; nothing else does."""
+"""Finished jobs go when they are older than the operator keeps them, on all three databases; nothing else does.
+
+When a duty looks again is the same on each, and so is what its bound makes of a full batch.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -11,15 +14,17 @@ from moorage.core.errors import Conflict, NotFound
 from moorage.db.transactions import in_transaction, read, write
 from moorage.jobs.model import JobState
 from moorage.jobs.pruning import BATCH, BREATH, PruningDuty
-from tests.store.jobs.test_store import METADATA, STORE, claim, enqueue, finish, get, new
+from tests.migrated import engine_with
+from tests.store.conftest import on_every_database
+from tests.store.jobs.test_store import SCHEMA, STORE, claim, enqueue, finish, get, new
 
 KEEP = timedelta(days=30)
 
 
 @pytest.fixture
-def jobs(engine):
-    METADATA.create_all(engine)
-    return engine
+def jobs(kind):
+    with engine_with(SCHEMA, kind) as engine:
+        yield engine
 
 
 def duty(engine, clock, *last_of):
@@ -38,6 +43,7 @@ def left(engine) -> list[str]:
         return [row.id for row in connection.execute(STORE.table.select().order_by(STORE.table.c.position))]
 
 
+@on_every_database
 def test_only_finished_jobs_that_are_old_enough_go(jobs, clock):
     finished(jobs, clock, "done")
     enqueue(jobs, clock.now(), new("cancelled", key="k1"), new("claimed", key="k2"), new("ready", key="k2"))
@@ -73,6 +79,7 @@ def test_they_go_a_few_at_a_time(jobs, clock):
     assert (pruning.tick(), left(jobs)) == (clock.now() + pruning.pause, [])
 
 
+@on_every_database
 def test_the_last_one_of_a_key_stays_where_somebody_shows_it(jobs, clock):
     finished(jobs, clock, "audit:1", "audit:2", key="audit")
     finished(jobs, clock, "a")
@@ -81,6 +88,7 @@ def test_the_last_one_of_a_key_stays_where_somebody_shows_it(jobs, clock):
     assert left(jobs) == ["audit:2"]
 
 
+@on_every_database
 def test_a_report_on_a_job_that_is_forgotten_is_refused_as_one_that_is_fenced(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [lost] = claim(jobs, clock.now())
@@ -94,6 +102,7 @@ def test_a_report_on_a_job_that_is_forgotten_is_refused_as_one_that_is_fenced(jo
         finish(jobs, lost, clock.now())
 
 
+@on_every_database
 def test_jobs_that_come_later_are_still_younger(jobs, clock):
     """Where all are gone the database may begin to count anew: what matters is the order among those that are there."""
     finished(jobs, clock, "a", "b")
@@ -105,6 +114,7 @@ def test_jobs_that_come_later_are_still_younger(jobs, clock):
     assert left(jobs) == ["c", "d", "e"]
 
 
+@on_every_database
 def test_two_processes_prune_while_others_work(jobs, clock):
     with write(jobs) as connection:
         STORE.enqueue_all(connection, [new(str(number), key=str(number)) for number in range(BATCH)], clock.now())

@@ -1,4 +1,8 @@
-"""The jobs table on all three databases."""
+"""The jobs table on all three databases.
+
+Each of these facts rests on a statement that locks or changes rows under a condition, and on how many rows the driver says
+that it changed.
+"""
 
 import dataclasses
 from datetime import timedelta
@@ -12,6 +16,9 @@ from moorage.db.types import new_metadata
 from moorage.jobs.model import JobState, NewJob
 from moorage.jobs.store import JobStore
 from moorage.jobs.tables import jobs_table
+from tests.databases import Schema
+from tests.migrated import engine_with
+from tests.store.conftest import on_every_database
 
 METADATA = new_metadata()
 STORE = JobStore(jobs_table(METADATA))
@@ -21,10 +28,13 @@ LEASE_S = 60.0
 numbers = count()
 
 
+SCHEMA = Schema("jobs", METADATA.create_all)
+
+
 @pytest.fixture
-def jobs(engine):
-    METADATA.create_all(engine)
-    return engine
+def jobs(kind):
+    with engine_with(SCHEMA, kind) as engine:
+        yield engine
 
 
 def new(job_id, key="server-1", queue="compute-1"):
@@ -59,6 +69,7 @@ def next_due(engine, queue="compute-1"):
         return STORE.next_due(connection, queue)
 
 
+@on_every_database
 def test_a_job_comes_back_as_it_was_enqueued(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     job = get(jobs, "a")
@@ -68,6 +79,7 @@ def test_a_job_comes_back_as_it_was_enqueued(jobs, clock):
     assert job.created_at == clock.now()
 
 
+@on_every_database
 def test_the_same_id_again_is_the_same_job(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [first] = claim(jobs, clock.now())
@@ -75,6 +87,7 @@ def test_the_same_id_again_is_the_same_job(jobs, clock):
     assert get(jobs, "a") == first
 
 
+@on_every_database
 def test_a_claim_counts_the_attempt_and_bumps_the_epoch(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [job] = claim(jobs, clock.now(), worker="w7")
@@ -82,11 +95,13 @@ def test_a_claim_counts_the_attempt_and_bumps_the_epoch(jobs, clock):
     assert job.lease_until == clock.now() + timedelta(seconds=LEASE_S)
 
 
+@on_every_database
 def test_an_empty_queue_gives_nothing(jobs, clock):
     enqueue(jobs, clock.now(), new("a", queue="compute-2"))
     assert claim(jobs, clock.now()) == []
 
 
+@on_every_database
 def test_jobs_of_one_moment_are_claimed_in_the_order_they_came(jobs, clock):
     names = [f"job-{number}" for number in (7, 3, 9, 1)]
     enqueue(jobs, clock.now(), *(new(name, key=name) for name in names))
@@ -94,6 +109,7 @@ def test_jobs_of_one_moment_are_claimed_in_the_order_they_came(jobs, clock):
     assert [job.id for job in claim(jobs, clock.now(), limit=3)] == names[3:]
 
 
+@on_every_database
 def test_jobs_of_one_key_run_one_at_a_time_and_in_order(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"), new("c", key="server-2"))
     first = claim(jobs, clock.now(), limit=9)
@@ -103,6 +119,7 @@ def test_jobs_of_one_key_run_one_at_a_time_and_in_order(jobs, clock):
     assert [job.id for job in claim(jobs, clock.now(), limit=9)] == ["b"]
 
 
+@on_every_database
 def test_a_key_is_held_across_queues(jobs, clock):
     enqueue(jobs, clock.now(), new("a", queue="compute-build"), new("b", queue="compute-1"))
     assert claim(jobs, clock.now()) == []
@@ -112,11 +129,13 @@ def test_a_key_is_held_across_queues(jobs, clock):
     assert [job.id for job in claim(jobs, clock.now())] == ["b"]
 
 
+@on_every_database
 def test_keys_differ_by_case(jobs, clock):
     enqueue(jobs, clock.now(), new("a", key="host"), new("b", key="HOST"))
     assert len(claim(jobs, clock.now(), limit=2)) == 2
 
 
+@on_every_database
 def test_a_claim_whose_lease_is_over_is_taken_again_with_a_higher_epoch(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"))
     claim(jobs, clock.now(), worker="w1")
@@ -127,6 +146,7 @@ def test_a_claim_whose_lease_is_over_is_taken_again_with_a_higher_epoch(jobs, cl
     assert (again.id, again.epoch, again.attempt, again.worker) == ("a", 2, 2, "w2")
 
 
+@on_every_database
 def test_a_worker_that_asks_again_gets_what_it_had_and_its_earlier_life_is_fenced(jobs, clock):
     """It was killed and started again, or the answer to its claim was lost: no reason to wait for the lease."""
     enqueue(jobs, clock.now(), new("a"), new("b"), new("c", key="server-2"))
@@ -140,6 +160,7 @@ def test_a_worker_that_asks_again_gets_what_it_had_and_its_earlier_life_is_fence
     assert finish(jobs, again, clock.now())
 
 
+@on_every_database
 def test_what_a_worker_finished_it_does_not_get_again(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [job] = claim(jobs, clock.now(), worker="compute-1/1")
@@ -147,6 +168,7 @@ def test_what_a_worker_finished_it_does_not_get_again(jobs, clock):
     assert claim(jobs, clock.now(), worker="compute-1/1") == []
 
 
+@on_every_database
 def test_a_late_report_is_fenced(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [late] = claim(jobs, clock.now(), worker="w1")
@@ -165,6 +187,7 @@ def test_a_late_report_is_fenced(jobs, clock):
     assert get(jobs, "a") == current
 
 
+@on_every_database
 def test_a_lease_that_is_over_may_be_extended_while_nobody_else_has_the_job(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [job] = claim(jobs, clock.now())
@@ -174,6 +197,7 @@ def test_a_lease_that_is_over_may_be_extended_while_nobody_else_has_the_job(jobs
     assert claim(jobs, clock.now()) == []
 
 
+@on_every_database
 @pytest.mark.parametrize("state", [JobState.DONE, JobState.FAILED, JobState.CANCELLED])
 def test_a_report_is_kept_and_may_be_repeated(jobs, clock, state):
     enqueue(jobs, clock.now(), new("a"))
@@ -187,6 +211,7 @@ def test_a_report_is_kept_and_may_be_repeated(jobs, clock, state):
     assert done.lease_until is None
 
 
+@on_every_database
 def test_a_report_cannot_be_changed(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     [job] = claim(jobs, clock.now())
@@ -196,6 +221,7 @@ def test_a_report_cannot_be_changed(jobs, clock):
     assert caught.value.error_code == "moorage.state"
 
 
+@on_every_database
 def test_several_jobs_are_finished_together_or_none_of_them(jobs, clock):
     enqueue(jobs, clock.now(), new("first"), new("second", "server-2"), new("third", "server-3"))
     claimed = claim(jobs, clock.now(), worker="one", limit=3)
@@ -212,17 +238,20 @@ def test_several_jobs_are_finished_together_or_none_of_them(jobs, clock):
         STORE.finish_all(connection, [(claimed[0], {})], clock.now())
 
 
+@on_every_database
 def test_a_job_that_nobody_claimed_cannot_be_finished(jobs, clock):
     enqueue(jobs, clock.now(), new("a"))
     with pytest.raises(Conflict, match="is ready, not claimed"):
         finish(jobs, get(jobs, "a"), clock.now())
 
 
+@on_every_database
 def test_a_report_on_an_unknown_job_says_so(jobs, clock):
     with write(jobs) as connection, pytest.raises(NotFound, match="there is no job x"):
         STORE.extend(connection, "x", 1, clock.now())
 
 
+@on_every_database
 def test_a_released_job_keeps_its_place_and_waits_for_its_moment(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"))
     [job] = claim(jobs, clock.now())
@@ -236,6 +265,7 @@ def test_a_released_job_keeps_its_place_and_waits_for_its_moment(jobs, clock):
     assert (again.id, again.epoch, again.attempt) == ("a", 2, 2)
 
 
+@on_every_database
 def test_after_its_attempts_a_job_fails_with_a_reason_and_lets_the_next_one_go(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"))
     told = []
@@ -254,6 +284,7 @@ def test_after_its_attempts_a_job_fails_with_a_reason_and_lets_the_next_one_go(j
     assert [job.id for job in claim(jobs, clock.now(), store=THREE_TIMES)] == ["b"]
 
 
+@on_every_database
 def test_only_a_job_that_nobody_has_begun_is_cancelled(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"))
     claim(jobs, clock.now())
@@ -266,6 +297,7 @@ def test_only_a_job_that_nobody_has_begun_is_cancelled(jobs, clock):
     assert get(jobs, "b").state is JobState.CANCELLED
 
 
+@on_every_database
 def test_next_due_is_when_a_claim_would_find_something(jobs, clock):
     assert next_due(jobs) is None
     enqueue(jobs, clock.now(), new("a"), new("b"), new("c", queue="compute-2"))
@@ -281,6 +313,7 @@ def test_next_due_is_when_a_claim_would_find_something(jobs, clock):
     assert next_due(jobs, "compute-2") is not None
 
 
+@on_every_database
 def test_the_story_of_a_key_is_kept_until_it_is_pruned(jobs, clock):
     enqueue(jobs, clock.now(), new("a"), new("b"), new("c", key="server-2"))
     [job] = claim(jobs, clock.now())

@@ -1,10 +1,12 @@
-"""What another process has claimed is read in one question; all else as it is in the tables. On all three databases."""
+"""What another process has claimed is read in one question; all else as it is in the tables.
+
+On all three databases: the question, and each way to the tables once.
+"""
 
 import pytest
 from sqlalchemy import event, update
 
 from moorage.core.ids import SeededIds
-from moorage.db.migrations import upgrade
 from moorage.db.questions import Asker
 from moorage.db.transactions import write
 from moorage.placement import catching_up
@@ -12,13 +14,20 @@ from moorage.placement.claiming import Wish
 from moorage.placement.model import Inventory
 from moorage.placement.service import PlacementService
 from moorage.placement.tables import change_retention
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 
 CONSUMERS = [f"00000000-0000-4000-8000-{number:012}" for number in range(1, 9)]
 
 
 @pytest.fixture
+def engine(kind):
+    with migrated_engine("placement", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
 def own(engine, clock, ids):
-    upgrade(engine, "placement")
     own = PlacementService(engine, clock, ids)
     own.start()
     return own
@@ -61,6 +70,7 @@ def fresh(engine, clock):
     return list(PlacementService(engine, clock, SeededIds(9)).providers.forest().all())
 
 
+@on_every_database
 def test_claims_and_releases_of_others_are_one_question_more(engine, clock, own, other, hosts, waits):
     one, two = hosts
     states(other)
@@ -79,6 +89,7 @@ def test_claims_and_releases_of_others_are_one_question_more(engine, clock, own,
     assert waits == ["question"]
 
 
+@on_every_database
 def test_a_writer_catches_up_in_the_same_way(engine, clock, own, other, hosts, waits):
     one, _ = hosts
     states(other)
@@ -112,6 +123,7 @@ def test_whatever_else_was_written_between_claims_is_seen(engine, clock, own, ot
     assert other.names.classes() == own.names.classes()
 
 
+@on_every_database
 def test_more_than_a_question_holds_is_read_from_the_tables(engine, clock, own, hosts, monkeypatch):
     monkeypatch.setattr(catching_up, "MOST", 2)
     monkeypatch.setattr(catching_up, "SINCE", catching_up.SINCE.limit(3))
@@ -122,6 +134,7 @@ def test_more_than_a_question_holds_is_read_from_the_tables(engine, clock, own, 
     assert states(other) == fresh(engine, clock)
 
 
+@on_every_database
 def test_a_log_that_does_not_reach_back_so_far_is_not_trusted(engine, clock, own, other, hosts):
     """Of the two claims that `other` has not seen, the log is said to have only the second."""
     states(other)

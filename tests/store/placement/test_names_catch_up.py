@@ -1,16 +1,27 @@
-"""Classes and traits that others make and delete: read as what is new or gone, whatever there is already."""
+"""Classes and traits that others make and delete: read as what is new or gone, whatever there is already.
+
+On all three databases: who gets which id, and in which order rows come. How many are read is the same on each.
+"""
 
 import random
 
+import pytest
 from sqlalchemy import event
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.db.migrations import upgrade
 from moorage.db.transactions import read
 from moorage.placement import store_names
 from moorage.placement.service import PlacementService
 from tests.conftest import START
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
+
+
+@pytest.fixture
+def engine(kind):
+    with migrated_engine("placement", kind) as engine:
+        yield engine
 
 
 def started(engine) -> PlacementService:
@@ -19,8 +30,8 @@ def started(engine) -> PlacementService:
     return service
 
 
+@on_every_database
 def test_names_of_another_process_are_those_that_are_there(engine):
-    upgrade(engine, "placement")
     writer, reader = started(engine), started(engine)
     chance = random.Random(1)
     there: list[str] = []
@@ -38,8 +49,8 @@ def test_names_of_another_process_are_those_that_are_there(engine):
                 assert [one.name for one in service.names.classes()] == [*wanted.full_classes], "in the order of ids"
 
 
+@on_every_database
 def test_a_class_in_place_of_the_newest_one_is_another(engine):
-    upgrade(engine, "placement")
     writer, reader = started(engine), started(engine)
     writer.names.ensure_class("CUSTOM_OLD")
     assert "CUSTOM_OLD" in reader.providers.forest().names.classes
@@ -51,7 +62,6 @@ def test_a_class_in_place_of_the_newest_one_is_another(engine):
 
 
 def test_a_new_class_reads_one_row_and_not_all(engine):
-    upgrade(engine, "placement")
     writer, reader = started(engine), started(engine)
     reader.providers.forest()
     writer.names.ensure_class("CUSTOM_NEW")
@@ -64,7 +74,6 @@ def test_a_new_class_reads_one_row_and_not_all(engine):
 
 
 def test_own_classes_come_and_go_without_reading_any(engine):
-    upgrade(engine, "placement")
     service = started(engine)
     service.names.ensure_class("CUSTOM_KEPT")
     statements = []

@@ -1,4 +1,8 @@
-"""The duty that trims the change log, on three databases: what it takes away, what it leaves, and that it is alone."""
+"""The duty that trims the change log: what it takes away, what it leaves, and that it is alone.
+
+On all three databases: what is deleted, what is found afterwards, and several processes at once. When the duty looks again
+and where a batch ends is decided above.
+"""
 
 import threading
 from datetime import timedelta
@@ -8,8 +12,6 @@ from sqlalchemy import event, select
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.db.engine import dialect_name
-from moorage.db.migrations import upgrade
 from moorage.db.transactions import read, write
 from moorage.placement import changes as log
 from moorage.placement import retention, store_changes
@@ -19,14 +21,21 @@ from moorage.placement.model import Inventory
 from moorage.placement.retention import PAUSE, RetentionDuty
 from moorage.placement.service import PlacementService
 from moorage.placement.tables import changes
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database, on_servers
 
 CONSUMERS = [f"00000000-0000-4000-8000-{number:012}" for number in range(40)]
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
+def engine(kind):
+    with migrated_engine("placement", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
 def service(engine, clock, ids):
-    upgrade(engine, "placement")
     service = PlacementService(engine, clock, ids)
     service.start()
     return service
@@ -61,6 +70,7 @@ def left(engine):
         return [(row.kind, row.subject) for row in rows]
 
 
+@on_every_database
 def test_of_each_subject_what_its_state_rests_on_is_left(engine, service, clock):
     uuid = host(service)
     for number in range(3):
@@ -77,6 +87,7 @@ def test_of_each_subject_what_its_state_rests_on_is_left(engine, service, clock)
     assert service.history.consumer(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 3}}
 
 
+@on_every_database
 def test_what_is_younger_stays_whole(engine, service, clock):
     uuid = host(service)
     claim(service, CONSUMERS[0], uuid, 1)
@@ -127,9 +138,8 @@ def test_the_next_round_is_when_the_oldest_entry_gets_old(engine, service, clock
     assert duty.tick() == clock.now() + 5 * HOUR, "nothing is left that could get old"
 
 
+@on_servers
 def test_who_finds_another_process_at_it_lets_it_be(engine, service, clock):
-    if dialect_name(engine) == "sqlite":
-        pytest.skip("on SQLite one transaction writes at a time")
     host(service)
     passes(clock, 2)
     with write(engine) as connection:
@@ -139,6 +149,7 @@ def test_who_finds_another_process_at_it_lets_it_be(engine, service, clock):
     trim(engine, clock, hours=1)
 
 
+@on_every_database
 def test_nothing_is_lost_while_several_processes_trim_and_others_write_and_watch(engine, service, clock, monkeypatch):
     """A watcher in the part that is kept sees every number; states stay right; who is too far behind is told."""
     monkeypatch.setattr(retention, "BATCH", 10)
@@ -181,6 +192,7 @@ def test_nothing_is_lost_while_several_processes_trim_and_others_write_and_watch
     assert service.history.provider(uuid, None).document["usages"] == {"VCPU": 40}
 
 
+@on_every_database
 def test_a_process_behind_the_log_reads_everything_again(engine, service, clock):
     host(service)
     passes(clock, 2)
@@ -191,9 +203,7 @@ def test_a_process_behind_the_log_reads_everything_again(engine, service, clock)
 
 
 def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
-    """However long the log is: no statement looks at entries that it does not need."""
-    if dialect_name(engine) != "sqlite":
-        pytest.skip("one planner is enough to see that the statements can be searched for")
+    """However long the log is: no statement looks at entries that it does not need. One planner is enough to see it."""
     uuid = host(service)
     asked = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2:4]))
@@ -212,6 +222,7 @@ def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
                 assert all(row[3].startswith(("SEARCH", "USE TEMP B-TREE")) for row in plan), (statement, plan)
 
 
+@on_every_database
 def test_clocks_of_processes_may_differ_a_little(engine, service, clock, ids):
     """The order of the log decides, not the clocks: as of now is what is now."""
     uuid = host(service)

@@ -1,4 +1,8 @@
-"""Placement on all three databases: generations, revisions, the change log, and what other processes see."""
+"""Placement's tables: generations, revisions, the change log, and what other processes see.
+
+On all three databases: that what is written is what others read, and whatever happens at the same time. What is decided on
+the state that was read is the same on each.
+"""
 
 import threading
 from collections import Counter
@@ -18,11 +22,19 @@ from moorage.placement.model import Inventory
 from moorage.placement.reshaping import NewInventories
 from moorage.placement.service import PlacementService
 from moorage.placement.tables import allocations, change_retention, providers
+from tests.databases import Schema
+from tests.migrated import engine_with, migrated_engine
+from tests.store.conftest import on_every_database, on_mariadb
+
+
+@pytest.fixture
+def engine(kind):
+    with migrated_engine("placement", kind) as engine:
+        yield engine
 
 
 @pytest.fixture
 def service(engine, clock, ids):
-    upgrade(engine, "placement")
     service = PlacementService(engine, clock, ids)
     service.start()
     return service
@@ -56,6 +68,7 @@ CONSUMER = "00000000-0000-4000-8000-000000000001"
 OTHER = "00000000-0000-4000-8000-000000000002"
 
 
+@on_every_database
 def test_every_write_moves_the_revision_and_the_generation_moves_as_the_peer_does(engine, service):
     uuid = host(service, VCPU=8).uuid
     seen = [counters(engine, uuid)]
@@ -77,6 +90,7 @@ def test_every_write_moves_the_revision_and_the_generation_moves_as_the_peer_doe
     assert after(lambda: service.providers.update(uuid, "new", None, parent_given=False, may_move=True)) == (0, 1)
 
 
+@on_every_database
 def test_a_failed_write_moves_nothing(engine, service):
     uuid = host(service, VCPU=2).uuid
     before = counters(engine, uuid)
@@ -90,6 +104,7 @@ def test_a_failed_write_moves_nothing(engine, service):
     assert service.allocations.of_consumer(CONSUMER) == (None, [])
 
 
+@on_every_database
 def test_another_process_sees_each_write_at_its_next_read(service, other):
     assert list(other.providers.forest().all()) == []
     uuid = host(service, VCPU=4).uuid
@@ -102,6 +117,7 @@ def test_another_process_sees_each_write_at_its_next_read(service, other):
         other.providers.get(uuid)
 
 
+@on_every_database
 def test_a_decision_on_an_old_picture_is_taken_again(service, other):
     """The other process still believes the host to be full (or empty): its claim finds out when it writes."""
     uuid = host(service, VCPU=2).uuid
@@ -138,6 +154,7 @@ def test_whoever_hears_of_an_older_write_later_keeps_the_newer_state(service):
     assert snapshot.held().by_uuid(uuid) is None, "and it does not bring back what is deleted"
 
 
+@on_every_database
 def test_who_is_too_far_behind_reads_everything_again(engine, service, other):
     other.providers.forest()
     made = [host(service, f"host{number}", VCPU=1).uuid for number in range(4)]
@@ -188,6 +205,7 @@ def test_a_consumer_goes_with_its_last_allocation(service):
     assert consumer.generation == 1
 
 
+@on_every_database
 def test_owner_and_type_follow_the_last_write(service):
     uuid = host(service, VCPU=4).uuid
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
@@ -210,6 +228,7 @@ def test_inventory_in_use_stays(service):
     assert set(service.providers.get(provider.uuid).inventories) == {"VCPU"}
 
 
+@on_every_database
 def test_a_moved_provider_takes_its_subtree_along(service, other):
     create = service.providers.create
     first, second = create("first", None, None).provider.uuid, create("second", None, None).provider.uuid
@@ -230,6 +249,7 @@ def test_a_moved_provider_takes_its_subtree_along(service, other):
         service.providers.delete(numa)
 
 
+@on_every_database
 def test_a_reshape_moves_inventory_and_allocations_together(service, other):
     root = host(service, "root", VCPU=4, VGPU=2)
     child = service.providers.create("child", None, root.uuid).provider
@@ -249,6 +269,7 @@ def test_a_reshape_moves_inventory_and_allocations_together(service, other):
         service.allocations.reshape({child.uuid: NewInventories(0, {})}, [])
 
 
+@on_every_database
 def test_standard_names_are_those_of_the_libraries_and_stay(service, other):
     import os_resource_classes
     import os_traits
@@ -263,8 +284,16 @@ def test_standard_names_are_those_of_the_libraries_and_stay(service, other):
         service.names.delete_trait("HW_CPU_X86_AVX2")
 
 
-def test_processes_may_start_on_a_new_database_at_once(engine, clock):
-    upgrade(engine, "placement")
+TABLES_ONLY = Schema("placement-without-names", lambda engine: upgrade(engine, "placement"))
+
+
+@on_every_database
+def test_processes_may_start_on_a_new_database_at_once(kind, clock):
+    with engine_with(TABLES_ONLY, kind) as engine:
+        start_at_once(engine, clock)
+
+
+def start_at_once(engine, clock):
     services = [PlacementService(engine, clock, SeededIds(number)) for number in range(4)]
     barrier = threading.Barrier(len(services))
     started = []
@@ -283,6 +312,7 @@ def test_processes_may_start_on_a_new_database_at_once(engine, clock):
     assert len({len(service.names.traits()) for service in services}) == 1
 
 
+@on_every_database
 def test_custom_names_come_and_go(service, other):
     assert service.names.ensure_class("CUSTOM_GOLD") is True
     assert other.names.ensure_class("CUSTOM_GOLD") is False
@@ -296,6 +326,7 @@ def test_custom_names_come_and_go(service, other):
         service.allocations.claim([wish(OTHER, {uuid: {"CUSTOM_GOLD": 1}})])
 
 
+@on_every_database
 def test_a_new_provider_does_not_inherit_the_picture_of_a_deleted_one(service):
     """SQLite gives the last id again unless told not to: the forest then kept the old uuid under it."""
     old = host(service, "old", VCPU=1).uuid
@@ -307,6 +338,7 @@ def test_a_new_provider_does_not_inherit_the_picture_of_a_deleted_one(service):
         service.providers.get(old)
 
 
+@on_every_database
 @pytest.mark.slow
 def test_claims_of_many_threads_in_two_processes_never_exceed_capacity(engine, service, other, clock):
     hosts = [host(service, f"host{number}", VCPU=5).uuid for number in range(3)]
@@ -346,6 +378,7 @@ def test_claims_of_many_threads_in_two_processes_never_exceed_capacity(engine, s
         assert Counter({p.id: p.used["VCPU"] for p in placement.providers.forest().all() if p.used}) == used
 
 
+@on_every_database
 def test_two_first_claims_of_one_consumer_make_one_consumer(service, other):
     """Both insert it: the slower one begins again and then sees that it is there."""
     uuid = host(service, VCPU=9).uuid
@@ -369,6 +402,7 @@ def test_two_first_claims_of_one_consumer_make_one_consumer(service, other):
     assert service.providers.get(uuid).used == {"VCPU": 1}
 
 
+@on_every_database
 def test_claims_that_wait_together_are_committed_together(service):
     """20 claims, one of them too large, while another is being written: two commits, and each its own outcome."""
     uuids = [host(service, f"host{number}", VCPU=8).uuid for number in range(4)]
@@ -404,6 +438,7 @@ def test_claims_that_wait_together_are_committed_together(service):
     assert sum(service.providers.get(uuid).generation for uuid in uuids) == 19 + 4
 
 
+@on_every_database
 def test_a_provider_may_have_every_trait_there_is_and_none(engine, service, clock):
     """They come as one text from the database: nothing is cut off, and processes that start later see them all."""
     full, empty = host(service, "full"), host(service, "empty")
@@ -416,9 +451,8 @@ def test_a_provider_may_have_every_trait_there_is_and_none(engine, service, cloc
     assert later.providers.get(empty.uuid).traits == frozenset()
 
 
+@on_mariadb
 def test_traits_that_a_database_cuts_short_are_refused(engine, service):
-    if engine.dialect.name != "mariadb":
-        pytest.skip("only MariaDB has a bound on such a text")
     full = host(service)
     traits = sorted(trait.name for trait in service.names.traits())
     service.providers.set_traits(full.uuid, full.generation, traits)

@@ -1,4 +1,7 @@
-"""What a write costs the database, on all three: statements and waits are counted, so that nobody adds one unseen."""
+"""What a write costs the database: statements and waits are counted, so that nobody adds one unseen.
+
+On all three: what is sent, waited for and lost, because each has a link of its own, and SQLite is asked in another order.
+"""
 
 import functools
 import threading
@@ -12,21 +15,27 @@ from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFou
 from moorage.core.ids import SeededIds
 from moorage.db.batches import Batches
 from moorage.db.engine import dialect_name
-from moorage.db.migrations import upgrade
 from moorage.placement import writing
 from moorage.placement.claiming import Wish
 from moorage.placement.model import Inventory
 from moorage.placement.reshaping import NewInventories
 from moorage.placement.service import PlacementService
 from moorage.placement.writing import LEAST_EARLY, Order
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database, on_servers
 
 CONSUMER = "00000000-0000-4000-8000-000000000001"
 AGGREGATE = "11111111-1111-4111-8111-111111111111"
 
 
 @pytest.fixture
+def engine(kind):
+    with migrated_engine("placement", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
 def service(engine, clock, ids):
-    upgrade(engine, "placement")
     service = PlacementService(engine, clock, ids)
     service.start()
     service.providers.forest()
@@ -70,6 +79,7 @@ def wish(consumer, allocations, generation=None):
     return Wish(consumer, allocations, "red", "alice", "INSTANCE", generation)
 
 
+@on_every_database
 def test_each_write_waits_as_often_as_it_must_and_reads_nothing_back(engine, service, costs):
     """A server is waited for once, if what is not in memory is not asked for; a new provider's id is, and its name.
 
@@ -100,6 +110,7 @@ def test_each_write_waits_as_often_as_it_must_and_reads_nothing_back(engine, ser
     assert costs.of(lambda: allocations.claim(many)) == claimed, "however many claims there are"
 
 
+@on_every_database
 def test_a_guess_that_is_wrong_is_decided_again(engine, clock, service):
     """Another process has written meanwhile, or the consumer that is taken for new is there."""
     other = PlacementService(engine, clock, SeededIds(2))
@@ -142,6 +153,7 @@ def gathered(writer, acts):
     return outcomes
 
 
+@on_every_database
 def test_who_is_refused_in_a_guess_beside_others_is_told_the_right_reason(engine, clock, service):
     """A consumer that is taken for new, and is there, is not inserted when its claim is refused: it is looked for."""
     uuid = service.providers.create("host", None, None).provider.uuid
@@ -164,13 +176,10 @@ def test_who_is_refused_in_a_guess_beside_others_is_told_the_right_reason(engine
     assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
 
 
+@on_servers  # nothing is sent anywhere on SQLite
 @pytest.mark.parametrize("is_carried_out", [False, True])
-def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(
-    engine, service, monkeypatch, is_carried_out
-):
+def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(service, monkeypatch, is_carried_out):
     """The connection dies with everything sent: the number tells whether that was carried out."""
-    if dialect_name(engine) == "sqlite":
-        pytest.skip("nothing is sent anywhere")
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
     link = service.allocations._writer._batches._link
@@ -254,16 +263,15 @@ def groups_early(service):
     return service.allocations._writer._meters.early_groups.collect()[0].samples[0].value
 
 
-def two_vcpus(engine, service):
-    if dialect_name(engine) == "sqlite":
-        pytest.skip("nothing is guessed there")
+def two_vcpus(service):
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
     return uuid
 
 
-def test_who_comes_while_a_group_is_written_is_decided_behind_it(engine, service, costs, monkeypatch):
-    uuid = two_vcpus(engine, service)
+@on_servers  # nothing is guessed on SQLite
+def test_who_comes_while_a_group_is_written_is_decided_behind_it(service, costs, monkeypatch):
+    uuid = two_vcpus(service)
     before = service.providers.forest().sequence
     meanwhile, outcomes = Meanwhile(service, monkeypatch), {}
     assert costs.of(lambda: outcomes.update(meanwhile.claim(uuid))) == (2, 10), "no wait for a number"
@@ -281,9 +289,10 @@ def test_only_what_takes_long_to_decide_is_decided_behind_a_group(service):
     assert behind.take(Order(lambda _draft: None, [f"consumer {number}" for number in range(LEAST_EARLY)]))
 
 
+@on_servers  # nothing is guessed on SQLite
 def test_what_was_decided_behind_a_group_falls_with_it(engine, clock, service, monkeypatch):
     """Another process was quicker: both are decided again, on what it has left."""
-    uuid, other = two_vcpus(engine, service), PlacementService(engine, clock, SeededIds(2))
+    uuid, other = two_vcpus(service), PlacementService(engine, clock, SeededIds(2))
 
     def taken():
         other.allocations.claim([wish("22222222-2222-4222-8222-222222222222", {uuid: {"VCPU": 1}})])
@@ -293,12 +302,11 @@ def test_what_was_decided_behind_a_group_falls_with_it(engine, clock, service, m
     assert service.providers.get(uuid).used == other.providers.get(uuid).used == {"VCPU": 2}
 
 
+@on_servers  # nothing is guessed on SQLite
 @pytest.mark.parametrize("is_carried_out", [False, True])
-def test_what_was_decided_behind_a_group_of_which_nobody_heard_is_decided_again(
-    engine, service, monkeypatch, is_carried_out
-):
+def test_what_was_decided_behind_a_group_of_which_nobody_heard_is_decided_again(service, monkeypatch, is_carried_out):
     """The connection dies with the first: only that one's outcome is unknown, and the second counts what it did."""
-    uuid = two_vcpus(engine, service)
+    uuid = two_vcpus(service)
 
     def die(link, finish):
         if is_carried_out:
@@ -321,6 +329,7 @@ def test_what_was_decided_behind_a_group_of_which_nobody_heard_is_decided_again(
     assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
 
 
+@on_every_database
 def test_large_orders_of_many_clients_are_exact_while_another_process_writes_too(engine, clock, service):
     """Four clients of ours and one of another process want twice what there is, ten consumers at a time."""
     other = PlacementService(engine, clock, SeededIds(2))
@@ -361,6 +370,7 @@ def test_a_number_that_is_the_expected_one_does_not_make_a_guess_right(service):
     assert writer._has_come_about(behind)
 
 
+@on_every_database
 def test_a_refusal_waits_once_and_takes_no_number(service, costs):
     uuid = service.providers.create("host", None, None).provider.uuid
     before = service.providers.forest().sequence
@@ -374,6 +384,7 @@ def test_a_refusal_waits_once_and_takes_no_number(service, costs):
     assert service.providers.forest().sequence == before
 
 
+@on_every_database
 def test_writes_of_providers_share_a_commit_with_claims(service):
     """Whatever waits together is written together, and everybody gets the answer to their own request."""
     uuids = [service.providers.create(f"host {number}", None, None).provider.uuid for number in range(6)]
@@ -410,6 +421,7 @@ def test_writes_of_providers_share_a_commit_with_claims(service):
     assert service.providers.forest().sequence == before + 2
 
 
+@on_every_database
 def test_two_processes_that_change_one_provider_take_turns(engine, clock, service):
     """No client of either is told that somebody else was quicker, unless it gave a generation."""
     other = PlacementService(engine, clock, SeededIds(2))
@@ -439,6 +451,7 @@ def test_two_processes_that_change_one_provider_take_turns(engine, clock, servic
     assert (mine.used, mine.generation) == ({"VCPU": 40}, 41)
 
 
+@on_every_database
 def test_a_reshape_is_one_transaction_of_two_waits(service, costs):
     root = service.providers.create("root", None, None).provider.uuid
     child = service.providers.create("child", None, root).provider.uuid

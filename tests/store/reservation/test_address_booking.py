@@ -1,4 +1,4 @@
-"""Addresses are given out once, whoever races; on all three databases."""
+"""Addresses are given out once, whoever races; on all three databases, whose locks see to it."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -7,21 +7,22 @@ import pytest
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.db import migrations
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation import address_store, store
 from moorage.reservation.address_booking import AddressBooking, NotEnoughFloatingIps
 from moorage.reservation.addresses import FloatingIp
 from moorage.reservation.requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 from tests.store.reservation.worlds import END, NOW, START, new_lease
 
 NETWORK, LEASES, ADDRESSES = "network", 12, 5
 
 
 @pytest.fixture
-def database(engine):
-    migrations.upgrade(engine, "reservation")
-    return engine
+def database(kind):
+    with migrated_engine("reservation", kind) as engine:
+        yield engine
 
 
 def register(engine, count):
@@ -55,6 +56,7 @@ def take(engine, lease):
     return True
 
 
+@on_every_database
 def test_no_address_is_given_out_twice(database):
     """Twelve at once want one of five for the same time."""
     register(database, ADDRESSES)
@@ -69,6 +71,7 @@ def test_no_address_is_given_out_twice(database):
     assert len({each.id for mine in found.values() for each in mine}) == ADDRESSES == len(taken)
 
 
+@on_every_database
 def test_what_a_lease_asks_for_is_read_again(database):
     register(database, 2)
     request = FloatingIpRequest(NETWORK, 2, ("192.0.2.1",))
@@ -79,6 +82,7 @@ def test_what_a_lease_asks_for_is_read_again(database):
     assert found.reservations[0].request == request
 
 
+@on_every_database
 def test_a_deleted_lease_leaves_nothing(database):
     register(database, 1)
     made = lease_of(1, FloatingIpRequest(NETWORK, 1))

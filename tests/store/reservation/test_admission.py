@@ -1,4 +1,7 @@
-"""No overbooking, whoever races; on all three databases."""
+"""No overbooking, whoever races.
+
+On all three databases: races, and what is read again of what others wrote. What fits is decided in memory.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -8,7 +11,6 @@ import sqlalchemy as sa
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.db import migrations
 from moorage.db.transactions import read, write
 from moorage.reservation import host_store, store
 from moorage.reservation.admission import Admission, Booking, NotEnoughHostsAvailable
@@ -17,13 +19,15 @@ from moorage.reservation.demand import Demand
 from moorage.reservation.model import Allocation
 from moorage.reservation.pick import Ask
 from moorage.reservation.requests import InstanceRequest, Size
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
 
 
 @pytest.fixture
-def database(engine):
-    migrations.upgrade(engine, "reservation")
-    return engine
+def database(kind):
+    with migrated_engine("reservation", kind) as engine:
+        yield engine
 
 
 def admit(engine, admission, seed, amount=1, *, vcpus=8, affinity=None, start=START, end=END):
@@ -69,6 +73,7 @@ def test_all_slots_of_a_reservation_count(database):
     assert peak_of(database) == [8]
 
 
+@on_every_database
 def test_racing_requests_never_overbook(database):
     """R19 (instance-reservation), D3: the peer accepts all twelve, up to eleven of them on one host.
 
@@ -92,6 +97,7 @@ def test_racing_requests_never_overbook(database):
     assert peak_of(database) == [8, 8, 8]
 
 
+@on_every_database
 def test_a_request_that_is_overtaken_again_and_again_is_decided_alone(database, monkeypatch):
     """Not refused for that: with all hosts locked nobody can overtake it."""
     monkeypatch.setattr("moorage.reservation.admission.ATTEMPTS", 0)
@@ -111,6 +117,7 @@ def test_a_request_that_is_overtaken_again_and_again_is_decided_alone(database, 
     assert peak_of(database) == [8, 8]
 
 
+@on_every_database
 def test_racing_requests_of_several_hosts_do_not_deadlock(database):
     """Each takes hosts in the order of their ids, whichever it chose first."""
     for number in range(4):
@@ -174,6 +181,7 @@ def test_a_host_that_was_withdrawn_is_not_given_out(database):
         admit(database, admission, 1)
 
 
+@on_every_database
 def test_what_others_did_is_read_host_by_host(database):
     """Only hosts whose revision has changed are read again, and what is made of them is the whole truth."""
     hosts = [add_host(database, f"compute-{n}") for n in range(4)]
@@ -197,6 +205,7 @@ def test_what_others_did_is_read_host_by_host(database):
     assert [host for host in hosts if host not in whole.hosts] == []
 
 
+@on_every_database
 def test_only_the_changed_hosts_are_read(database):
     for number in range(20):
         add_host(database, f"compute-{number}")

@@ -1,4 +1,7 @@
-"""Pages of leases, on all three databases: each lease once, in order, from an index."""
+"""Pages of leases, on all three databases: each lease once, in order, from an index.
+
+The rows that are paged through are part of the databases: they are made once.
+"""
 
 from datetime import timedelta
 from itertools import product
@@ -13,29 +16,47 @@ from moorage.reservation import lease_pages, store
 from moorage.reservation.listing import LeasePage, SortKey
 from moorage.reservation.model import LeaseStatus
 from moorage.reservation.tables import leases
+from tests.databases import Schema
+from tests.migrated import engine_with
+from tests.store.conftest import on_every_database
 from tests.store.reservation.worlds import NOW, new_lease
 
 MANY = 2000
 
 
-@pytest.fixture
-def database(engine):
+def new_leases():
+    """Nine leases of two projects; several share a start and an end."""
+    ids = SeededIds(3)
+    return [
+        new_lease(ids, start=NOW + timedelta(days=n % 3), end=NOW + timedelta(days=3 + n % 4), project=f"p{n % 2}")
+        for n in range(9)
+    ]
+
+
+def make_some(engine):
     migrations.upgrade(engine, "reservation")
-    return engine
+    with write(engine) as connection:
+        for lease in new_leases():
+            store.insert_lease(connection, lease)
+
+
+def make_many(engine):
+    migrations.upgrade(engine, "reservation")
+    with write(engine) as connection:
+        connection.execute(leases.insert(), ROWS)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f"ANALYZE {'TABLE ' if engine.dialect.name == 'mariadb' else ''}leases")
+
+
+@pytest.fixture
+def database(kind):
+    with engine_with(Schema("nine-leases", make_some), kind) as engine:
+        yield engine
 
 
 @pytest.fixture
 def some(database):
-    """Nine leases of two projects; several share a start and an end."""
-    ids = SeededIds(3)
-    made = [
-        new_lease(ids, start=NOW + timedelta(days=n % 3), end=NOW + timedelta(days=3 + n % 4), project=f"p{n % 2}")
-        for n in range(9)
-    ]
-    with write(database) as connection:
-        for lease in made:
-            store.insert_lease(connection, lease)
-    return made
+    return new_leases()
 
 
 def walked(database, wanted):
@@ -51,6 +72,7 @@ def walked(database, wanted):
     raise AssertionError("no end")
 
 
+@on_every_database
 def test_pages_have_each_lease_once_and_in_order(database, some):
     for key, descending, limit, project in product(SortKey, (False, True), (1, 2, 9), (None, "p1")):
         wanted = {"sort_key": key, "descending": descending, "limit": limit, "project_id": project}
@@ -59,6 +81,7 @@ def test_pages_have_each_lease_once_and_in_order(database, some):
         assert walked(database, wanted) == expected, wanted
 
 
+@on_every_database
 def test_filters_narrow(database, some):
     meeting = {"ends_after": NOW + timedelta(days=4), "starts_before": NOW + timedelta(days=1)}
     found = walked(database, {"limit": 2, **meeting})
@@ -71,55 +94,48 @@ def test_filters_narrow(database, some):
     assert [x.id for x in walked(database, {"name": "course"})] == [some[1].id]
 
 
+@on_every_database
 def test_a_marker_of_another_project_is_none(database, some):
     for marker in (some[0].id, "nothing"):
         with read(database) as connection, pytest.raises(Invalid, match="not found"):
             lease_pages.page(connection, LeasePage(project_id="p1", marker=marker))
 
 
+IDS = SeededIds(4)
+ROWS = [
+    {
+        "id": IDS.uuid(),
+        "name": f"lease-{n}",
+        "user_id": "u",
+        "project_id": f"p{n % 50}",
+        "start_date": NOW + timedelta(minutes=n),
+        "end_date": NOW + timedelta(minutes=n + 60),
+        "status": LeaseStatus.ACTIVE if n % 100 == 0 else LeaseStatus.TERMINATED,
+        "degraded": False,
+        "created_at": NOW + timedelta(seconds=n),
+    }
+    for n in range(MANY)
+]
+
+
+@on_every_database
 @pytest.mark.parametrize("of", [{}, {"project_id": "p3"}, {"name": "lease-77"}, {"status": LeaseStatus.ACTIVE}])
-def test_a_page_is_read_from_an_index(database, of):
+def test_a_page_is_read_from_an_index(kind, of):
     """Ours is one of thousands: neither are all rows read, nor are they sorted."""
-    ids = SeededIds(4)
-    rows = [
-        {
-            "id": ids.uuid(),
-            "name": f"lease-{n}",
-            "user_id": "u",
-            "project_id": f"p{n % 50}",
-            "start_date": NOW + timedelta(minutes=n),
-            "end_date": NOW + timedelta(minutes=n + 60),
-            "status": LeaseStatus.ACTIVE if n % 100 == 0 else LeaseStatus.TERMINATED,
-            "degraded": False,
-            "created_at": NOW + timedelta(seconds=n),
-        }
-        for n in range(MANY)
-    ]
-    with write(database) as connection:
-        connection.execute(leases.insert(), rows)
+    marker = next(row["id"] for row in ROWS if all(row[name] == value for name, value in of.items()))
     keys = SortKey if of.keys() <= {"project_id"} else [SortKey.CREATED_AT]
-    for key, descending in product(keys, (False, True)):
-        wanted = LeasePage(**of, sort_key=key, descending=descending, limit=10, marker=_a_marker(of, rows))
-        plan = explained(database, wanted)
-        assert "ix_leases_" in plan, plan
-        if "name" not in of:  # there are few of one name: those are sorted
-            assert not any(word in plan for word in ("TEMP B-TREE", "filesort", "Sort")), plan
-
-
-def _a_marker(of, rows):
-    return next(row["id"] for row in rows if all(row[name] == value for name, value in of.items()))
+    with engine_with(Schema("many-leases", make_many), kind) as database:
+        for key, descending in product(keys, (False, True)):
+            plan = explained(database, LeasePage(**of, sort_key=key, descending=descending, limit=10, marker=marker))
+            assert "ix_leases_" in plan, plan
+            if "name" not in of:  # there are few of one name: those are sorted
+                assert not any(word in plan for word in ("TEMP B-TREE", "filesort", "Sort")), plan
 
 
 def explained(database, wanted):
     """What the database says that it would do, as text."""
-    kind = database.dialect.name
-    with write(database) as connection:
-        if kind == "postgresql":
-            connection.exec_driver_sql("ANALYZE leases")
-        if kind in ("mysql", "mariadb"):
-            connection.exec_driver_sql("ANALYZE TABLE leases")
     with read(database) as connection:
         statement = lease_pages.statement(connection, wanted)
         text = statement.compile(dialect=database.dialect, compile_kwargs={"literal_binds": True})
-        explain = "EXPLAIN QUERY PLAN " if kind == "sqlite" else "EXPLAIN "
+        explain = "EXPLAIN QUERY PLAN " if database.dialect.name == "sqlite" else "EXPLAIN "
         return "\n".join(str(row) for row in connection.exec_driver_sql(f"{explain}{str(text).replace('%', '%%')}"))

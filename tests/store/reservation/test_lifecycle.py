@@ -1,22 +1,28 @@
-"""The whole way of leases with the service's tables in each of the three databases."""
+"""The whole way of leases with the service's tables in each of the three databases: all its statements, and its locks."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
+from tests.migrated import schema_of
+from tests.servers import temporary_database
+from tests.store.conftest import on_every_database
 from tests.wire.reservation.plane import Plane, class_of, instance, lease
 
 
 @pytest.fixture
-def plane(tmp_path, database_url):
-    plane = Plane(tmp_path, url=database_url)
-    plane.add_host()
-    plane.register(rack="9")
-    yield plane
-    plane.engine.dispose()
+def plane(tmp_path, kind):
+    with (
+        temporary_database(kind, schema_of("reservation")) as url,
+        Plane(tmp_path, database={"reservation": url}) as plane,
+    ):
+        plane.add_host()
+        plane.register(rack="9")
+        yield plane
 
 
+@on_every_database
 def test_a_lease_lives_and_ends(plane):
     """From the request to the last trace, on each database."""
     wanted = instance(2, resource_properties='["=", "$rack", "9"]')
@@ -38,9 +44,10 @@ def test_a_lease_lives_and_ends(plane):
     plane.ask("DELETE", "/v1/os-hosts/1", status=204)
 
 
+@on_every_database
 def test_racing_requests_get_what_there_is_and_no_more(plane):
     """R12 (instance-reservation), D3: eight requests of four slots for eight slots, by four services."""
-    services = [plane.new_service(worker=f"w{number}") for number in range(4)]
+    processes = [plane.new_process() for _ in range(4)]
     from moorage.core.caller import Caller
     from moorage.core.errors import Conflict
     from moorage.reservation.schemas.lease import decode_create
@@ -50,7 +57,7 @@ def test_racing_requests_get_what_there_is_and_no_more(plane):
 
     def create(number):
         try:
-            return services[number % 4].leases.create(caller, new)
+            return processes[number % 4].leases.create(caller, new)
         except Conflict:
             return None
 
@@ -62,10 +69,11 @@ def test_racing_requests_get_what_there_is_and_no_more(plane):
     assert totals == [4, 4]
 
 
+@on_every_database
 def test_racing_runners_do_each_event_once(plane):
     """D9: four runners at four leases that start at one moment."""
     leases = [plane.ask("POST", "/v1/leases", lease(instance(2)), status=201)["lease"] for _ in range(4)]
-    runners = [plane.new_service(worker=f"w{number}").runner() for number in range(4)]
+    runners = [plane.new_process().runner for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda runner: runner.tick(), runners))
     plane.clock.sleep(timedelta(seconds=5).total_seconds())

@@ -1,4 +1,8 @@
-"""R35: `affinity` may be null, and the columns of an older system go when nothing of it lives, on all three databases."""
+"""R35: `affinity` may be null, and the columns of an older system go when nothing of it lives, on all three databases.
+
+Where a migration that was recorded wrongly goes on from depends on the columns alone: each case on SQLite, and on the others
+the one that has all migrations before it.
+"""
 
 import pytest
 import sqlalchemy as sa
@@ -13,6 +17,7 @@ from moorage.reservation import store
 from moorage.reservation.model import ReservationStatus
 from moorage.reservation.requests import InstanceRequest, Size
 from moorage.reservation.tables import metadata
+from tests.store.conftest import on_every_database
 from tests.store.reservation.worlds import NOW, new_lease
 
 COLUMNS = {"aggregate_id", "server_group_id"}
@@ -52,6 +57,7 @@ def found(engine, lease):
     return reservation
 
 
+@on_every_database
 def test_affinity_may_be_null_and_rows_keep_theirs(older, ids):
     """R14, R35 (instance-reservation)."""
     assert columns(older)["affinity"] is False
@@ -62,6 +68,7 @@ def test_affinity_may_be_null_and_rows_keep_theirs(older, ids):
     assert found(older, put(older, ids, affinity=None)).request.affinity is None
 
 
+@on_every_database
 def test_rows_of_before_keep_their_aggregate_and_group(older, ids):
     """R35, A1 (instance-reservation): which generation they are is found out later."""
     kept, plain = put(older, ids, affinity=True, aggregate_id=4, group_id="group"), put(older, ids, affinity=True)
@@ -71,12 +78,14 @@ def test_rows_of_before_keep_their_aggregate_and_group(older, ids):
     assert found(older, plain).generation == "pure"
 
 
+@on_every_database
 def test_a_start_does_not_drop_the_columns(engine):
     """R35 (instance-reservation)."""
     migrations.upgrade(engine, "reservation")
     assert columns(engine).keys() >= COLUMNS
 
 
+@on_every_database
 def test_the_columns_are_not_dropped_while_older_rows_live(older, ids):
     """R35 (instance-reservation): those of before the migration, and those written by an old process since."""
     lease = put(older, ids, affinity=True, aggregate_id=4)
@@ -92,6 +101,7 @@ def test_the_columns_are_not_dropped_while_older_rows_live(older, ids):
     assert not columns(older).keys() & COLUMNS
 
 
+@on_every_database
 def test_everything_works_without_the_columns(engine, ids):
     """R35 (instance-reservation): and a start of the same program leaves them dropped."""
     migrations.upgrade(engine, "reservation", "0099")
@@ -107,7 +117,15 @@ def test_everything_works_without_the_columns(engine, ids):
         store.delete_lease(connection, lease.id)
 
 
-@pytest.mark.parametrize("ran", ["0002", "0003", "0004", "0005", "0006", "0007"])
+@pytest.mark.parametrize(
+    ("kind", "ran"),
+    [
+        *(("sqlite", ran) for ran in ("0002", "0003", "0004", "0005", "0006", "0007")),
+        pytest.param("postgresql", "0002", marks=pytest.mark.postgresql),
+        pytest.param("mariadb", "0002", marks=pytest.mark.mariadb),
+    ],
+    indirect=["kind"],
+)
 def test_a_database_that_stands_at_the_gated_migration_goes_on_from_where_it_is(engine, ids, ran):
     """R35 (instance-reservation): a program of before recorded it in place of what had been run by then."""
     migrations.upgrade(engine, "reservation", ran)

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.db import migrations
 from moorage.db.transactions import read, write
 from moorage.reservation import event_store, host_store, region_store, store
 from moorage.reservation.calendar import HostCapacity
@@ -13,15 +12,22 @@ from moorage.reservation.demand import label
 from moorage.reservation.model import Allocation, EventType
 from moorage.reservation.requests import FPGA
 from moorage.reservation.steps import Step, StepKind
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
 
 SECOND = label(FPGA, 1)
 
 
 @pytest.fixture
+def engine(kind):
+    with migrated_engine("reservation", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
 def world(engine, ids):
     """(engine, two leases, hosts): of two hosts with two regions the first is up."""
-    migrations.upgrade(engine, "reservation")
     leases = [new_lease(ids), new_lease(ids)]
     hosts = [add_host(engine, name) for name in ("a", "b")]
     with write(engine) as connection:
@@ -39,6 +45,7 @@ def slot(ids, lease, host, place):
     return Allocation(ids.uuid(), host, lease.reservations[0].id, START, END, {"VCPU": 1, place: 2})
 
 
+@on_every_database
 def test_regions_are_those_of_the_slots(world, ids):
     """Whether their hosts are up is told; others have one while their slot lasts."""
     engine, (one, two), (up, down) = world
@@ -61,6 +68,7 @@ def test_regions_are_those_of_the_slots(world, ids):
         assert region_store.of_others(connection, [], mine, START) == frozenset()
 
 
+@on_every_database
 def test_what_was_loaded_is_what_the_journal_says_last(world, ids):
     engine, (one, _), _ = world
     own = one.reservations[0].id

@@ -11,9 +11,10 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.db import migrations
 from moorage.db.transactions import read
 from moorage.reservation import host_store
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 from tests.store.reservation import rush
 from tests.store.reservation.worlds import NOW, add_host
 
@@ -47,7 +48,7 @@ class Oracle:
         return max(slots) >= request.amount if request.affinity else sum(map(bool, slots)) >= request.amount
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def processes():
     """Forked by a process without threads: a fork of this one could inherit a lock that nobody gives back."""
     context = multiprocessing.get_context("forkserver")
@@ -56,13 +57,19 @@ def processes():
         yield pool
 
 
-def test_eight_processes_never_overbook(database_url, engine, processes):
+@on_every_database
+def test_eight_processes_never_overbook(kind, processes):
     """D3, R19 (instance-reservation): and no request is refused that would have fitted."""
-    migrations.upgrade(engine, "reservation")
+    with migrated_engine("reservation", kind) as engine:
+        rush_at(engine, processes)
+
+
+def rush_at(engine, processes):
     for number in range(3):
         add_host(engine, f"compute-{number}", vcpus=VCPUS, memory_mb=10**9, disk_gb=10**9)
     share = TOTAL // PROCESSES
-    tasks = [processes.submit(rush.book, database_url, seed, share) for seed in range(1, PROCESSES + 1)]
+    url = engine.url.render_as_string(hide_password=False)
+    tasks = [processes.submit(rush.book, url, seed, share) for seed in range(1, PROCESSES + 1)]
     results = [task.result() for task in tasks]
     oracle = Oracle(engine)
     assert max(max(hours) for hours in oracle.used.values()) <= VCPUS

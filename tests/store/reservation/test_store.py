@@ -1,3 +1,5 @@
+"""The reservation service's tables: statements are understood, and give the same rows, on all three databases."""
+
 import random
 from dataclasses import replace
 from datetime import timedelta
@@ -5,7 +7,6 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.errors import Conflict
-from moorage.db import migrations
 from moorage.db.transactions import read, write
 from moorage.reservation import event_store, host_store, property_store, store
 from moorage.reservation.event_store import Fenced, StepState
@@ -19,13 +20,15 @@ from moorage.reservation.model import (
     ReservationStatus,
 )
 from moorage.reservation.requests import InstanceRequest, Size
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
 from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
 
 
 @pytest.fixture
-def database(engine):
-    migrations.upgrade(engine, "reservation")
-    return engine
+def database(kind):
+    with migrated_engine("reservation", kind) as engine:
+        yield engine
 
 
 def slots(ids, lease, host_id, count):
@@ -38,6 +41,7 @@ def slots(ids, lease, host_id, count):
     ]
 
 
+@on_every_database
 @pytest.mark.parametrize("affinity", [None, True, False])
 def test_a_lease_is_read_as_it_was_written(database, ids, affinity):
     """R14, R35 (instance-reservation): affinity has three values in the database."""
@@ -51,6 +55,7 @@ def test_a_lease_is_read_as_it_was_written(database, ids, affinity):
         assert store.find_lease(connection, "nobody") is None
 
 
+@on_every_database
 def test_a_lease_moves_only_from_the_state_it_was_read_in(database, ids):
     lease = new_lease(ids)
     with write(database) as connection:
@@ -62,6 +67,7 @@ def test_a_lease_moves_only_from_the_state_it_was_read_in(database, ids):
         store.move(connection, replace(lease, status=LeaseStatus.STARTING), LeaseStatus.PENDING, NOW)
 
 
+@on_every_database
 def test_deleting_a_lease_leaves_nothing_of_it(database, ids):
     host_id = add_host(database)
     lease = new_lease(ids)
@@ -78,6 +84,7 @@ def test_deleting_a_lease_leaves_nothing_of_it(database, ids):
         assert event_store.unfinished(connection, END) == []
 
 
+@on_every_database
 def test_several_slots_may_share_a_host(database, ids):
     """R7 (instance-reservation): one row per slot; D1: each of them counts."""
     host_id = add_host(database)
@@ -95,7 +102,16 @@ def test_several_slots_may_share_a_host(database, ids):
     assert hosts_of_start == {host_id}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        ("sqlite", 0),
+        ("sqlite", 1),
+        pytest.param("postgresql", 0, marks=pytest.mark.postgresql),
+        pytest.param("mariadb", 0, marks=pytest.mark.mariadb),
+    ],
+    indirect=["kind"],
+)
 def test_the_first_of_many_due_events_run_as_if_all_had_been_read(database, ids, seed):
     """Back-to-back leases on common hosts; some are being deleted, some are claimed, some are tried again later."""
     chance = random.Random(seed)
@@ -133,6 +149,7 @@ def test_the_first_of_many_due_events_run_as_if_all_had_been_read(database, ids,
             assert run == [event_id for event_id in would_run if event_id in first]
 
 
+@on_every_database
 def test_an_event_is_claimed_once(database, ids):
     lease = new_lease(ids)
     start = lease.event(EventType.START)
@@ -152,6 +169,7 @@ def test_an_event_is_claimed_once(database, ids):
     )
 
 
+@on_every_database
 def test_a_worker_that_lost_its_claim_cannot_write(database, ids):
     """D9: two managers of the peer can both run one event."""
     lease = new_lease(ids)
@@ -175,6 +193,7 @@ def test_a_worker_that_lost_its_claim_cannot_write(database, ids):
         assert [row.state for row in event_store.steps_of(connection, start.id)] == [StepState.DONE]
 
 
+@on_every_database
 def test_an_operation_fences_the_other_events_of_its_lease(database, ids):
     lease = new_lease(ids)
     start, end = lease.event(EventType.START), lease.event(EventType.END)
@@ -189,6 +208,7 @@ def test_an_operation_fences_the_other_events_of_its_lease(database, ids):
         assert store.find_lease(connection, lease.id).event(EventType.START).claim_until is None
 
 
+@on_every_database
 def test_coming_events_are_told_in_order(database, ids):
     early, late = new_lease(ids, start=START, end=END), new_lease(ids, start=START - timedelta(hours=1), end=END)
     with write(database) as connection:
@@ -199,6 +219,7 @@ def test_coming_events_are_told_in_order(database, ids):
         assert [event.time for event in event_store.coming(connection, NOW)][:2] == [START - timedelta(hours=1), START]
 
 
+@on_every_database
 def test_extra_capabilities_are_set_and_unset(database, ids):
     host_id = add_host(database)
     fresh = [ids.uuid() for _ in range(8)]

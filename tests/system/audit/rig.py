@@ -55,7 +55,6 @@ class AuditedPlane(VirtualPlane):
     """
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
         super().__init__(directory / "plane", START)
         credentials = self.placement._credentials
         self.before: dict[tuple[str, str, str], Callable[[], object]] = {}
@@ -85,7 +84,7 @@ class AuditedPlane(VirtualPlane):
 
     @property
     def receipt_path(self) -> Path:
-        return self.directory / "receipt.jsonl"
+        return self.directory.parent / "receipt.jsonl"
 
     def fix(self, found: Sequence[Finding], *also: str) -> list[Outcome]:
         receipt = Receipt(self.receipt_path)
@@ -146,7 +145,7 @@ class AuditedPlane(VirtualPlane):
     @contextmanager
     def broken(self, *statements: str, service: str = "placement"):
         """What no API does: rows changed by hand, as after a restored backup or a fault of ours."""
-        engine = open_engine(f"sqlite:///{self.directory}/plane/{service}.db")
+        engine = open_engine(self.config.database_url(service))
         try:
             with write(engine) as connection:
                 log = changes.Log(connection, self.clock.now()) if service == "placement" else None

@@ -1,14 +1,14 @@
 """`moorage audit` and `moorage explain` as operators run them: against a plane that runs, from a shell."""
 
 import json
-import os
 import subprocess
 
 import pytest
 
 from moorage.identity.embedded import credentials
 from tests.processes import free_port
-from tests.system.planes import MOORAGE, PlaneProcess
+from tests.system import planes
+from tests.system.planes import PlaneProcess
 
 pytestmark = pytest.mark.slow
 
@@ -23,10 +23,7 @@ def plane(tmp_path_factory):
 
 
 def moorage(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
-    done = subprocess.run(
-        [MOORAGE, *arguments], env=own | environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = planes.moorage(*arguments, **environment)
     assert "Traceback" not in done.stderr
     return done
 

@@ -1,9 +1,7 @@
 """The guides for upgrading and audit show what the commands say, of databases and planes that have something wrong."""
 
-import os
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from tests.pages.blocks import blocks
 from tests.processes import free_port
 from tests.store.placement.peer import SOUND, Source
 from tests.system.audit.test_commands import ORPHAN, take
-from tests.system.planes import MOORAGE, PlaneProcess
+from tests.system.planes import PlaneProcess, moorage
 
 pytestmark = pytest.mark.slow
 
@@ -30,11 +28,7 @@ def shown(guide: str) -> Iterator[tuple[str, str]]:
 def said(command: str, config: Path, directory: Path, *more: str) -> str:
     words = shlex.split(command)
     assert words[0] == "moorage"
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("OS_", "MOORAGE_"))}
-    done = subprocess.run(
-        [MOORAGE, *words[1:], *more],
-        env=own | {"MOORAGE_CONFIG": str(config)}, cwd=directory, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = moorage(*words[1:], *more, directory=directory, MOORAGE_CONFIG=str(config))
     return done.stdout + done.stderr
 
 

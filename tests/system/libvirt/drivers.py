@@ -9,7 +9,7 @@ from moorage.core.clock import SystemClock
 from moorage.images.base import ImageRecord
 from moorage.images.cache import DigestCache
 from tests.system.libvirt import guest
-from tests.system.planes import until
+from tests.system.libvirt.servers import patiently
 
 A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
 #: No kernel in them: most guests here stay in their firmware, which is all that is needed. They hear nothing.
@@ -93,7 +93,7 @@ def linux(**more) -> DomainSpec:
 
 def wait_for_console(driver, text: str) -> str:
     """All of it, once `text` is in it."""
-    return until(lambda: text in (console := driver.console(A)) and console, timeout_s=120)
+    return patiently(lambda: text in (console := driver.console(A)) and console)
 
 
 def pids_of(driver) -> list[int]:

@@ -5,10 +5,12 @@ The daemon runs as root in a mount namespace of its own, where that directory li
 
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +18,11 @@ from typing import Self
 
 import pytest
 
+from tests import servers
 from tests.servers import program
 
 _START_TIMEOUT_S = 60
+_END_TIMEOUT_S = 30
 
 _LIBVIRTD_CONF = """
 unix_sock_dir = "{state}/sockets"
@@ -52,8 +56,8 @@ while read -r from to; do mkdir -p "$to"; mount --bind "$1/$from" "$to"; done <<
 etc /etc/libvirt
 lib /var/lib/libvirt
 run /run/libvirt
-cache /var/cache/libvirt
 END
+mkdir -p /var/cache/libvirt; mount --bind "$3" /var/cache/libvirt
 exec "$2" --config "$1/libvirtd.conf" --pid-file "$1/pid"
 """
 
@@ -88,8 +92,12 @@ class LibvirtHost:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.process: subprocess.Popen | None = None
-        for name in ("sockets", "etc", "lib", "run", "cache"):
+        self._parent = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("parent.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self._pid: int | None = None
+        for name in ("sockets", "etc", "lib", "run"):
             (directory / name).mkdir()
         (directory / "libvirtd.conf").write_text(_LIBVIRTD_CONF.format(state=directory))
         (directory / "etc/qemu.conf").write_text(_QEMU_CONF)
@@ -104,37 +112,48 @@ class LibvirtHost:
     def __exit__(self, *_error: object) -> None:
         self.stop()
         self.end_guests()
+        self._parent.stdin.close()
+        self._parent.wait(_END_TIMEOUT_S)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def start(self) -> Self:
-        with (self.directory / "out").open("a") as out:
-            self.process = subprocess.Popen(
-                ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", self.directory,
-                 program("libvirtd")],
-                stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
+        # What this machine's QEMU can do takes seconds to find out; libvirt sees by itself when that is out of date.
+        cache = servers.place() / "libvirt-cache"
+        cache.mkdir(exist_ok=True)
+        words = map(str, (self.directory, program("libvirtd"), cache))
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *words]
+        order = {"command": command, "out": str(self.directory / "out")}
+        self._parent.stdin.write(json.dumps(order) + "\n")
+        self._parent.stdin.flush()
+        self._pid = int(self._parent.stdout.readline())
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not (self.directory / "sockets/libvirt-sock").exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            if not self._lives() or time.monotonic() > deadline:
                 pytest.fail(f"libvirtd did not start: {self.said()}", pytrace=False)
-            time.sleep(0.05)
+            time.sleep(0.02)
         return self
 
     def stop(self) -> None:
         """The daemon alone: guests go on."""
-        if self.process is not None:
+        if self._pid is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(10)
-            self.process = None
+                os.killpg(self._pid, signal.SIGKILL)
+            deadline = time.monotonic() + _END_TIMEOUT_S
+            while self._lives():
+                assert time.monotonic() < deadline, "libvirtd does not end"
+                time.sleep(0.005)
+            self._pid = None
         (self.directory / "sockets/libvirt-sock").unlink(missing_ok=True)
 
     def pause(self) -> None:
         """It hangs: connections are taken, nothing is answered."""
-        self.process.send_signal(signal.SIGSTOP)
+        os.kill(self._pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
+        os.kill(self._pid, signal.SIGCONT)
+
+    def _lives(self) -> bool:
+        return Path(f"/proc/{self._pid}").exists()
 
     def guests(self) -> list[int]:
         """Processes of QEMU that belong to this directory."""
@@ -147,13 +166,13 @@ class LibvirtHost:
         return found
 
     def end_guests(self) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + _END_TIMEOUT_S
         while guests := self.guests():
             assert time.monotonic() < deadline, f"guests that do not end: {guests}"
             for pid in guests:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     def said(self) -> str:
         logs = [self.directory / name for name in ("out", "libvirtd.log")]

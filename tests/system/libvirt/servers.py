@@ -1,11 +1,15 @@
 """Servers whose guests are real, by the API: told what to do, waited for."""
 
 import re
+import time
+from collections.abc import Callable
 
-from tests.system.planes import PlaneClients, until
+from tests.system.planes import PlaneClients
 
 #: Emulated, on cores that others use too.
 BOOT_S = 180
+#: Between two looks: who asks more often takes the guest's time.
+LOOK_S = 0.2
 
 
 def console(clients: PlaneClients, server: str) -> str:
@@ -15,7 +19,7 @@ def console(clients: PlaneClients, server: str) -> str:
 
 def wait_for_console(clients: PlaneClients, server: str, pattern: str) -> str:
     """The whole console, once `pattern` is in it."""
-    return until(lambda: re.search(pattern, text := console(clients, server)) and text, timeout_s=BOOT_S)
+    return patiently(lambda: re.search(pattern, text := console(clients, server)) and text)
 
 
 def wait_for(clients: PlaneClients, server: str, *wanted: str) -> dict:
@@ -25,7 +29,16 @@ def wait_for(clients: PlaneClients, server: str, *wanted: str) -> dict:
         now = clients.server(server)
         return now if now["status"] in wanted and not now["OS-EXT-STS:task_state"] else None
 
-    return until(settled, timeout_s=BOOT_S)
+    return patiently(settled)
+
+
+def patiently(probe: Callable[[], object], *, timeout_s: float = BOOT_S):
+    """The first true answer."""
+    deadline = time.monotonic() + timeout_s
+    while not (answer := probe()):
+        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        time.sleep(LOOK_S)
+    return answer
 
 
 def act(clients: PlaneClients, server: str, action: str, status: str, **arguments: object) -> None:

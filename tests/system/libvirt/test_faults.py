@@ -28,6 +28,7 @@ from tests.system.libvirt.drivers import (
     spec,
     wait_for_console,
 )
+from tests.system.libvirt.servers import patiently
 from tests.system.planes import until
 
 pytestmark = pytest.mark.slow
@@ -200,7 +201,7 @@ def test_a_full_file_system_is_named_and_leaves_nothing_in_the_way(small, libvir
 def test_a_guest_that_fills_the_hosts_disk_stands_still_until_there_is_room(small, libvirtd, caplog):
     """It would write 64 MB; nothing of it is lost."""
     small.spawn(linux(image_id=FILLS, disk_gb=1))
-    until(lambda: small.domains()[A].power is PowerState.PAUSED, timeout_s=120)
+    patiently(lambda: small.domains()[A].power is PowerState.PAUSED)
     assert any(getattr(record, "guests", None) == [A] for record in caplog.records)
     assert "FILLED" not in small.console(A)
     subprocess.run(["mount", "-o", "remount,size=160m", libvirtd.directory / "small"], check=True)

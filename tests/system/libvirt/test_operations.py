@@ -12,7 +12,7 @@ import pytest
 from moorage.agent.virt.driver import Unsupported
 from moorage.agent.virt.power import PowerAction, PowerState
 from tests.system.libvirt.drivers import LINUX, A, linux, spec, wait_for_console
-from tests.system.planes import until
+from tests.system.libvirt.servers import patiently
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def test_a_guest_reads_its_config_drive_and_a_rescue_system_the_password_there(d
     wait_for_console(driver, "BOOT 2")
     driver.rebuild(linux(), key="again", start=True)
     # A new disk was never booted before.
-    until(lambda: (text := driver.console(A)).rindex("BOOT 1") > text.rindex("BOOT 2"), timeout_s=120)
+    patiently(lambda: (text := driver.console(A)).rindex("BOOT 1") > text.rindex("BOOT 2"))
 
 
 def test_a_guest_without_an_agent_takes_no_password(driver):

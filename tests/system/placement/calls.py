@@ -5,8 +5,10 @@ consumer's generation is old, and nobody is refused because others write at the 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from tests.system.placement.linearizable import Impossible
@@ -31,7 +33,7 @@ class Call:
     #: Who called, through which process.
     client: str = ""
 
-    @property
+    @cached_property
     def wishes(self) -> Mapping[str, Mapping]:
         """{consumer: its part of the body}; of a release, nothing is wished."""
         if self.kind == "release":
@@ -94,9 +96,13 @@ def consumer_step(uuid: str, state: Held | None, call: Call, accused: Call | Non
     return Held(1 if state is None else state.generation + 1, allocations) if allocations else None
 
 
-def about(uuid: str, calls: Iterable[Call]) -> list[Call]:
-    """Those that see or change the consumer."""
-    return [call for call in calls if call.subject == uuid or uuid in call.wishes]
+def about_consumers(calls: Iterable[Call]) -> dict[str, list[Call]]:
+    """{uuid: those that see or change it}, also of providers, which are read and written under theirs."""
+    found: dict[str, list[Call]] = defaultdict(list)
+    for call in calls:
+        for uuid in {call.subject, *call.wishes}:
+            found[uuid].append(call)
+    return found
 
 
 def _shown(answer: Mapping) -> Held | None:
@@ -121,6 +127,21 @@ class Offered(NamedTuple):
 
     def used(self, name: str) -> int:
         return sum(units for _, one, units in self.held if one == name)
+
+
+def about_provider(uuid: str, calls: Sequence[Call]) -> list[Call]:
+    """Those that see or change the provider: `provider_step` lets pass all others in every state.
+
+    A claim changes it by what a consumer gets there, or had there.
+    """
+    holders = {consumer for call in calls for consumer, wish in call.wishes.items() if uuid in wish["allocations"]}
+    return [
+        call
+        for call in calls
+        if (call.subject == uuid and call.kind in _ABOUT_IT)
+        or (call.kind == "reshape" and uuid in call.body["inventories"])
+        or not holders.isdisjoint(call.wishes)
+    ]
 
 
 def provider_step(uuid: str, state: Offered | None, call: Call) -> Offered | None:

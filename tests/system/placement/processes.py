@@ -6,35 +6,58 @@ import re
 import signal
 import socket
 import time
+import urllib.request
 from urllib.parse import urlsplit
 
-from tests.crash.processes import Server
 from tests.crash.wire import Client
+from tests.processes import free_port
+from tests.system.planes import PlaneProcess, write_config
 
 HOST = "00000000-0000-4000-a000-000000000001"
 URL = f"/resource_providers/{HOST}"
 PATIENCE_S = 30.0
+#: Others count as being there for two fifths of the usual time, and are looked for so much more often.
+CONSTANTS = {"moorage.placement.lease.SHARED_S": 4.0, "moorage.placement.lease_duty.LOOK_S": 0.8}
 
 
 class Process:
+    """`options` are those of [placement]."""
+
     def __init__(self, directory, database_url, **options):
-        self.server = Server(directory, database_url, zygote=False, **options)
+        write_config(
+            directory,
+            plane={"services": "placement", "log_file": "moorage.log", "log_level": "warning"},
+            server={"port": free_port()},
+            identity={"mode": "none"},
+            database={"placement": database_url},
+            placement={"policy": "open", **options},
+        )
+        self.plane = PlaneProcess(directory / "moorage.conf", constants=CONSTANTS)
         self.client = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.plane.kill()
+
+    @property
+    def url(self):
+        return f"{self.plane.url}/placement"
 
     def start(self):
         """Until it serves."""
-        self.server.start()
-        self.server.wait()
-        self.client = Client(self.server.url)
+        self.plane.start()
+        self.client = Client(self.url)
         return self
 
     def stop(self):
-        self.server.stop()
-        assert self.server.died() is not None
+        """By request: to the supervisor alone, as an init system does it."""
+        assert self.plane.stop(signal.SIGTERM) == 0
 
     def kill(self):
-        self.server.kill()
-        self.server.died()
+        """Supervisor and worker at once."""
+        self.plane.kill()
 
     def name(self):
         return self.client.get(URL)["name"]
@@ -46,7 +69,10 @@ class Process:
         return time.monotonic() - began
 
     def counted(self, metric):
-        return self.server.counted(metric)
+        """One of placement's counters in /metrics."""
+        with urllib.request.urlopen(f"{self.plane.url}/metrics", timeout=PATIENCE_S) as answer:
+            text = answer.read().decode()
+        return int(float(re.search(rf"^moorage_placement_{re.escape(metric)} (\S+)$", text, re.MULTILINE)[1]))
 
     def reads_without_asking(self):
         """Until it has the lease, and just has renewed it."""
@@ -57,20 +83,20 @@ class Process:
             if self.counted('reads_total{exact_by="lease"}') > before:
                 return
             time.sleep(0.05)
-        raise AssertionError(f"it asks, and asks:\n{self.server.last_log}")
+        raise AssertionError(f"it asks, and asks:\n{self.plane.log[-3000:]}")
 
     @contextlib.contextmanager
     def stopped(self):
         """As a machine does that has no time for it."""
-        os.killpg(self.server.pid, signal.SIGSTOP)
+        os.killpg(self.plane.process.pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.killpg(self.server.pid, signal.SIGCONT)
+            os.killpg(self.plane.process.pid, signal.SIGCONT)
 
     def ask(self):
         """A connection on which a read was sent; `told` hears the answer."""
-        place = urlsplit(self.server.url)
+        place = urlsplit(self.url)
         connection = socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S)
         head = "Connection: close\r\nX-Auth-Token: admin\r\nOpenStack-API-Version: placement 1.39"
         connection.sendall(f"GET {place.path}{URL} HTTP/1.1\r\nHost: {place.netloc}\r\n{head}\r\n\r\n".encode())

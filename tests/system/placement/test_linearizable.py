@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.system.placement.calls import Call, Held, Offered, consumer_step, provider_step
+from tests.system.placement.calls import Call, Held, Offered, about_provider, consumer_step, provider_step
 from tests.system.placement.linearizable import Impossible, violation
 
 PROVIDER, OTHER = "p", "q"
@@ -92,7 +92,10 @@ def offer(start, end, generation, total, status=200):
 
 def on_provider(*calls, total=4):
     initial = Offered(1, frozenset({("VCPU", total)}))
-    return violation(calls, initial, partial(provider_step, PROVIDER))
+    found = violation(about_provider(PROVIDER, calls), initial, partial(provider_step, PROVIDER))
+    everything = violation(calls, initial, partial(provider_step, PROVIDER))
+    assert (found is None) == (everything is None)
+    return found
 
 
 FULL = f"Unable to create allocation for 'VCPU' on resource provider '{PROVIDER}'. The requested amount would exceed the capacity."

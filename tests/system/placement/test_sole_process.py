@@ -14,6 +14,7 @@ from tests.conftest import DATABASES
 from tests.crash.wire import Client
 from tests.servers import temporary_database
 from tests.system.placement.processes import HOST, PATIENCE_S, URL, Process, told
+from tests.system.planes import PLACEMENT
 from tests.transport.proxy import Line
 
 pytestmark = pytest.mark.slow
@@ -28,7 +29,7 @@ def always_reading(process):
     ends = threading.Event()
 
     def read():
-        client = Client(process.server.url)
+        client = Client(process.url)
         while not ends.wait(0.02):
             client.get(URL)
         client.close()
@@ -44,7 +45,7 @@ def always_reading(process):
 
 @pytest.fixture(params=DATABASES[1:])
 def database_url(request):
-    with temporary_database(request.param) as url:
+    with temporary_database(request.param, PLACEMENT) as url:
         yield url
 
 
@@ -55,8 +56,7 @@ def process(database_url, tmp_path):
 
         def start(name, **options):
             made = Process(tmp_path / name, database_url, **options)
-            stack.enter_context(made.server)
-            return made.start()
+            return stack.enter_context(made).start()
 
         yield start
 
@@ -149,11 +149,9 @@ def test_whoever_writes_without_serving_is_seen(holder, database_url):
 def test_without_its_database_it_is_exact_until_the_lease_is_over_and_says_so_then(database_url, tmp_path):
     with (
         contextlib.closing(Line(database_url)) as line,
-        Process(tmp_path / "cut off", line.url, memory_s=60).server as server,
+        Process(tmp_path / "cut off", line.url, memory_s=60) as process,
     ):
-        server.start()
-        server.wait()
-        client = Client(server.url)
+        client = process.start().client
         assert client.send("POST", "/resource_providers", {"name": "first", "uuid": HOST}).status == 200
         line.cut()
         began = time.monotonic()

@@ -10,7 +10,7 @@ from moorage.agent.jobs_duty import JobsDuty
 from tests.processes import openstack
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, Rig, gpu, new_instance, rp
 
-pytestmark = [pytest.mark.slow, pytest.mark.clients]
+pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.extended]  # .venv-cyborgclient
 
 #: Where python-cyborgclient's commands are; beside a newer python-openstackclient that one's would be run.
 OLDER = ".venv-cyborgclient"

@@ -7,6 +7,7 @@ from moorage.agent.host_boot import HostBoot
 from moorage.agent.virt.driver import DomainSpec, HypervisorAway
 from moorage.agent.virt.power import PowerAction
 from moorage.core.errors import Unavailable
+from tests.plane import failing
 
 STRANGE = "5e7a4e00-0000-4000-8000-000000000000"
 
@@ -14,15 +15,15 @@ STRANGE = "5e7a4e00-0000-4000-8000-000000000000"
 @pytest.fixture
 def duty(plane, clock):
     plane.start_agent()
-    return DomainsDuty(host="compute-1", driver=plane.driver, compute=plane.compute, clock=clock, period_s=10)
+    return DomainsDuty(host="compute-1", driver=plane.driver, compute=plane.own_compute, clock=clock, period_s=10)
 
 
 @pytest.fixture
 def server(plane, duty):
     server_id = plane.create("web")
-    plane.duties.settle()
+    plane.settle()
     duty.tick()
-    plane.compute_transport.forget()
+    plane.to_compute.clear()
     return server_id
 
 
@@ -48,10 +49,10 @@ def test_a_domain_that_vanished_is_an_error_that_says_so(plane, duty, server):
 
 def test_nothing_is_asked_while_nothing_changes(plane, duty, server, clock):
     duty.tick()
-    assert plane.compute_transport.requests == []
+    assert plane.to_compute.requests == []
     clock.sleep(ASK_ANYWAY.total_seconds())
     duty.tick()
-    assert [method for method, _ in plane.compute_transport.requests] == ["GET", "PUT"]
+    assert [request.method for request in plane.to_compute.requests] == ["GET", "PUT"]
 
 
 def test_what_a_guest_writes_is_shown(plane, duty, server):
@@ -117,9 +118,9 @@ def booted(plane, clock, tmp_path):
 
     def booted(boot_id: str) -> DomainsDuty:
         (tmp_path / "current").write_text(boot_id)
-        boot = HostBoot(remembered=tmp_path / "remembered", compute=plane.compute, current=tmp_path / "current")
+        boot = HostBoot(remembered=tmp_path / "remembered", compute=plane.own_compute, current=tmp_path / "current")
         return DomainsDuty(
-            host="compute-1", driver=plane.driver, compute=plane.compute, clock=clock, period_s=10, boot=boot
+            host="compute-1", driver=plane.driver, compute=plane.own_compute, clock=clock, period_s=10, boot=boot
         )
 
     return booted
@@ -127,14 +128,14 @@ def booted(plane, clock, tmp_path):
 
 def test_after_a_boot_of_the_host_what_ran_is_started_and_nothing_else(plane, server, booted):
     off, paused = plane.create("off"), plane.create("paused")
-    plane.duties.settle()
+    plane.settle()
     plane.act(off, **{"os-stop": None})
     plane.act(paused, pause=None)
     booted("one").tick()
     for each in (server, paused):
         plane.driver.power(each, PowerAction.STOP)
     booted("two").tick()
-    plane.duties.settle()
+    plane.settle()
     assert [plane.server(each)["status"] for each in (server, off, paused)] == ["ACTIVE", "SHUTOFF", "SHUTOFF"]
     assert plane.driver.domains()[server].power == "running"
     action = plane.http.get(f"/v2.1/servers/{server}/os-instance-actions")["instanceActions"][0]
@@ -146,7 +147,7 @@ def test_without_a_boot_what_went_off_meanwhile_stays_off(plane, server, booted)
     booted("one").tick()
     plane.driver.power(server, PowerAction.STOP)
     booted("one").tick()
-    plane.duties.settle()
+    plane.settle()
     assert plane.server(server)["status"] == "SHUTOFF"
 
 
@@ -154,17 +155,13 @@ def test_a_boot_is_worked_off_once_and_again_where_the_service_was_away(plane, s
     booted("one").tick()
     plane.driver.power(server, PowerAction.STOP)
     duty = booted("two")
-
-    def away(method, path):
-        raise Unavailable("compute is away")
-
-    plane.compute_transport.before, before = away, plane.compute_transport.before
+    plane.to_compute.around = failing(Unavailable("compute is away"))
     duty.tick()
-    plane.compute_transport.before = before
+    plane.to_compute.clear()
     duty.tick()
-    plane.duties.settle()
+    plane.settle()
     assert plane.server(server)["status"] == "ACTIVE"
     plane.driver.power(server, PowerAction.STOP)
     duty.tick()
-    plane.duties.settle()
+    plane.settle()
     assert plane.server(server)["status"] == "SHUTOFF"

@@ -5,12 +5,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from moorage.agent.host import AgentSettings
 from moorage.agent.resource_tracker import FIRST_RETRY_S, LONGEST_RETRY_S, resources_topic
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.power import PowerState
 from moorage.core.errors import StartError, Unavailable
 from moorage.core.names import RESERVED_HOST_TRAIT
 from os_acc.exception import CyborgAgentUnavailable
+from tests.plane import failing
 
 GPU = {"resources__CUSTOM_ACCELERATOR_GPU": "1"}
 
@@ -50,14 +52,14 @@ def test_the_host_stays_up_by_its_heartbeat_goes_down_without_and_up_when_it_ret
     assert states() == ("up", "up")
     plane.clock.sleep(600)
     assert states() == ("down", "down")
-    plane.duties.settle()
+    plane.settle()
     assert states() == ("up", "up")
 
 
 def test_a_server_is_built_operated_and_deleted(plane):
     plane.start_agent()
     server_id = plane.create("web")
-    plane.duties.settle()
+    plane.settle()
     assert plane.server(server_id)["status"] == "ACTIVE"
     assert plane.driver.domains()[server_id].power is PowerState.RUNNING
     assert held(plane, server_id) == {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10}
@@ -72,7 +74,7 @@ def test_a_server_is_built_operated_and_deleted(plane):
         assert plane.server(server_id)["status"] == status
         assert plane.driver.domains()[server_id].power == power
     plane.compute.delete_server(server_id)
-    plane.duties.settle()
+    plane.settle()
     assert plane.driver.domains() == {}
     assert held(plane, server_id) == {}
 
@@ -81,7 +83,7 @@ def test_a_server_with_an_accelerator_gets_its_address_and_gives_it_back(plane):
     """The definition names the device, the guest sees it, its memory is on the device's NUMA node."""
     plane.start_agent()
     server_id = plane.create("gpu", flavor="gpu", **GPU)
-    plane.duties.settle()
+    plane.settle()
     assert plane.server(server_id)["status"] == "ACTIVE"
     (address,) = plane.driver.domains()[server_id].spec.pci_addresses
     (attributes,) = devices_of(plane, server_id)
@@ -91,7 +93,7 @@ def test_a_server_with_an_accelerator_gets_its_address_and_gives_it_back(plane):
     definition = ET.parse(plane.state / "domains" / f"{server_id}.xml").getroot()
     assert definition.find("numatune/memory").get("nodeset") == node
     plane.compute.delete_server(server_id)
-    plane.duties.settle()
+    plane.settle()
     assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 0
     assert held(plane, server_id) == {}
 
@@ -99,7 +101,7 @@ def test_a_server_with_an_accelerator_gets_its_address_and_gives_it_back(plane):
 def test_four_gpus_serve_four_servers_and_the_fifth_is_told_why_not(plane):
     plane.start_agent()
     servers = [plane.create(f"gpu-{number}", flavor="gpu", **GPU) for number in range(5)]
-    plane.duties.settle()
+    plane.settle()
     statuses = [plane.server(server_id)["status"] for server_id in servers]
     assert sorted(statuses) == ["ACTIVE"] * 4 + ["ERROR"]
     given = [domain.spec.pci_addresses for domain in plane.driver.domains().values()]
@@ -110,7 +112,7 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(plane):
     plane.start_agent()
     plane.script.fail("spawn", "no room on the disk")
     server_id = plane.create("gpu", flavor="gpu", **GPU)
-    plane.duties.settle()
+    plane.settle()
     server = plane.server(server_id)
     assert server["status"] == "ERROR"
     assert "no room on the disk" in server["fault"]["message"]
@@ -143,12 +145,12 @@ def test_a_build_that_the_agent_died_in_is_finished_by_the_next_agent(plane, mon
             patch.setattr(plane.driver, "spawn", then_die(plane.driver.spawn))
         server_id = plane.create("gpu", flavor="gpu", **GPU)
         with pytest.raises(Died):
-            plane.duties.settle()
+            plane.settle()
     assert plane.server(server_id)["status"] == "BUILD"
     plane.start_agent()
     plane.run_for(120)  # the lease of the job has to be over
-    plane.wakeups.wake("compute-1")
-    plane.duties.settle()
+    plane.control.wakeups.wake("compute-1")
+    plane.settle()
     assert plane.server(server_id)["status"] == "ACTIVE"
     assert len(plane.driver.domains()[server_id].spec.pci_addresses) == 1
     assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 1
@@ -157,7 +159,7 @@ def test_a_build_that_the_agent_died_in_is_finished_by_the_next_agent(plane, mon
 def test_a_deletion_that_the_agent_died_in_is_finished_by_the_next_agent(plane, monkeypatch):
     plane.start_agent()
     server_id = plane.create("gpu", flavor="gpu", **GPU)
-    plane.duties.settle()
+    plane.settle()
 
     def die(*_arguments):
         raise Died
@@ -166,11 +168,11 @@ def test_a_deletion_that_the_agent_died_in_is_finished_by_the_next_agent(plane, 
         patch.setattr(plane.acceleration, "unplug", die)
         plane.compute.delete_server(server_id)
         with pytest.raises(Died):
-            plane.duties.settle()
+            plane.settle()
     plane.start_agent()
     plane.run_for(120)
-    plane.wakeups.wake("compute-1")
-    plane.duties.settle()
+    plane.control.wakeups.wake("compute-1")
+    plane.settle()
     assert held(plane, server_id) == {}
     assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 0
 
@@ -179,7 +181,7 @@ def test_servers_run_on_while_the_agent_is_away(plane):
     """R51 (accelerator-attach): the restart of a host's agent."""
     plane.start_agent()
     server_id = plane.create("web")
-    plane.duties.settle()
+    plane.settle()
     plane.act(server_id, pause=None)
     plane.start_agent()
     assert plane.driver.domains()[server_id].power is PowerState.PAUSED
@@ -190,10 +192,10 @@ def test_servers_run_on_while_the_agent_is_away(plane):
 def test_a_restart_of_the_agent_writes_nothing_to_placement(plane):
     plane.start_agent()
     server_id = plane.create("gpu", flavor="gpu", **GPU)
-    plane.duties.settle()
-    plane.placement_transport.forget()
+    plane.settle()
+    plane.to_placement.clear()
     plane.start_agent()
-    assert plane.placement_transport.writes == []
+    assert plane.to_placement.writes == []
     assert held(plane, server_id)["CUSTOM_ACCELERATOR_GPU"] == 1
 
 
@@ -210,7 +212,7 @@ def test_a_report_that_comes_too_late_is_dropped(plane, monkeypatch):
 
     monkeypatch.setattr(plane.driver, "spawn", slow)
     server_id = plane.create("web")
-    plane.duties.settle()
+    plane.settle()
     (job,) = others
     assert (job.key, job.epoch) == (server_id, 2)
     assert plane.server(server_id)["status"] == "BUILD"
@@ -221,17 +223,11 @@ def test_a_report_that_comes_too_late_is_dropped(plane, monkeypatch):
 
 def test_a_compute_service_that_is_away_costs_a_poll_period(plane):
     plane.start_agent()
-    down = [True]
-
-    def away(method, path):
-        if down[0] and path.startswith("/agent/"):
-            raise Unavailable("nobody answers")
-
-    plane.compute_transport.before = away
+    plane.to_compute.around = failing(Unavailable("nobody answers"))
     server_id = plane.create("web")
-    plane.duties.settle()
+    plane.settle()
     assert plane.server(server_id)["status"] == "BUILD"
-    down[0] = False
+    plane.to_compute.clear()
     plane.run_for(3700)
     assert plane.server(server_id)["status"] == "ACTIVE"
 
@@ -242,12 +238,14 @@ def test_a_claim_or_report_that_failed_is_tried_again_within_seconds_however_rar
     plane.start_agent()
     failed = []
 
-    def busy(method, path):
-        if method == verb and path.endswith("/jobs" if verb == "POST" else "") and "/jobs" in path and len(failed) < 4:
-            failed.append(path)
+    def busy(request, send):
+        is_one = request.path.endswith("/jobs") if verb == "POST" else "/jobs" in request.path
+        if request.method == verb and is_one and len(failed) < 4:
+            failed.append(request)
             raise Unavailable("all connections to the database are in use")
+        return send()
 
-    plane.compute_transport.before = busy
+    plane.to_compute.around = busy
     server_id = plane.create("web")
     plane.run_for(20)
     assert failed
@@ -256,17 +254,10 @@ def test_a_claim_or_report_that_failed_is_tried_again_within_seconds_however_rar
 
 def test_a_keep_alive_that_does_not_get_through_does_not_undo_the_build(plane):
     plane.start_agent()
-
-    def away(method, path):
-        if method == "PUT" and path.startswith("/agent/v1/jobs/") and not away.calls:
-            away.calls.append(path)
-            raise Unavailable("nobody answers")
-
-    away.calls = []
-    plane.compute_transport.before = away
+    plane.to_compute.on("PUT /agent/v1/jobs/", failing(Unavailable("nobody answers")), times=1)
     server_id = plane.create("web")
-    plane.duties.settle()
-    assert away.calls
+    plane.settle()
+    assert "/agent/v1/jobs/" in "".join(request.path for request in plane.to_compute.requests)
     assert plane.server(server_id)["status"] == "ACTIVE"
 
 
@@ -288,21 +279,18 @@ def test_a_faulty_file_stops_the_agent_before_compute_hears_of_the_host(plane):
     path.chmod(0o644)
     with pytest.raises(StartError, match=r"a\.yaml:2:14: providers\[0\]\.identification"):
         plane.start_agent()
-    assert plane.compute_transport.requests == []
+    assert plane.to_compute.requests == []
     assert plane.compute.hypervisor("compute-1") is None
 
 
 def test_a_start_waits_for_services_and_gives_up_with_a_sentence(plane):
     begin = plane.clock.now()
-
-    def away(method, path):
-        raise Unavailable("placement does not answer")
-
-    plane.placement_transport.before = away
+    plane.to_placement.around = failing(Unavailable("placement does not answer"))
     with pytest.raises(StartError, match="placement does not answer; start that service, then this agent"):
         plane.start_agent()
     waited = (plane.clock.now() - begin).total_seconds()
-    assert plane.settings.start_patience_s <= waited < plane.settings.start_patience_s + 30
+    patience_s = AgentSettings().start_patience_s
+    assert patience_s <= waited < patience_s + 30
 
 
 def test_a_start_without_the_accelerator_agent_says_what_is_missing(plane, monkeypatch):
@@ -317,21 +305,14 @@ def test_a_start_without_the_accelerator_agent_says_what_is_missing(plane, monke
 
 
 def test_a_host_described_under_another_name_does_not_start(plane):
-    plane.description = HostDescription(name="other")
     with pytest.raises(StartError, match="is described as other"):
-        plane.start_agent()
+        plane.start_agent(HostDescription(name="other"))
 
 
 def test_placement_that_is_away_is_asked_again_soon_then_more_rarely_and_never_in_step(plane, caplog):
     plane.start_agent()
-    calls = []
-
-    def away(method, path):
-        calls.append(path)
-        raise Unavailable("placement does not answer")
-
-    plane.placement_transport.before = away
-    duty = next(duty for duty in plane.agent.duties if duty.name == resources_topic("compute-1"))
+    plane.to_placement.around = failing(Unavailable("placement does not answer"))
+    duty = plane.process.duty(resources_topic("compute-1"))
     pauses = []
     for _ in range(12):
         due = duty.tick()
@@ -342,9 +323,8 @@ def test_placement_that_is_away_is_asked_again_soon_then_more_rarely_and_never_i
         assert middle_s / 2 <= pause_s < middle_s * 1.5
     assert len({pause_s / min(FIRST_RETRY_S * 2**number, LONGEST_RETRY_S) for number, pause_s in enumerate(pauses)}) > 6
     assert "the provider tree could not be updated" in caplog.text
-    plane.placement_transport.before = lambda method, path: None
-    plane.description = HostDescription(vcpus=32)
-    plane.driver._host = plane.description
-    assert duty.tick() == plane.clock.now() + timedelta(seconds=plane.settings.update_period_s)
+    plane.to_placement.clear()
+    plane.driver._host = HostDescription(vcpus=32)
+    assert duty.tick() == plane.clock.now() + timedelta(seconds=plane.process.config.agent.update_period_s)
     root = plane.placement.provider_by_name("compute-1").uuid
     assert plane.placement.inventories(root)[1]["VCPU"].total == 32

@@ -89,7 +89,7 @@ def test_whatever_is_done_to_the_files_is_noticed(running, placement, change):
 
 
 def test_looking_costs_no_request_while_nothing_changes(running, transport):
-    transport.forget()
+    transport.requests.clear()
     look(running, 20)
     assert transport.requests == []
 
@@ -134,14 +134,14 @@ def with_ways(update):
 
 
 def test_while_placement_is_away_it_is_tried_again_and_then_taken(running, placement, transport):
-    def away(method, path):
+    def away(request, send):
         raise Unavailable("placement does not answer")
 
     put(running.files, WAYS)
-    transport.before = away
+    transport.around = away
     look(running, 5)
     assert [config.inventories.keys() for config in running.tracker.configs] == [{"CUSTOM_LLC"}]
-    transport.before = lambda method, path: None
+    transport.clear()
     look(running)
     assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
 
@@ -179,7 +179,7 @@ def test_several_files_changed_as_a_set_are_read_as_a_set(running, placement, cl
 
 def test_a_plan_says_what_would_change_and_changes_nothing(running, placement, transport):
     use(placement, 4)
-    transport.forget()
+    transport.requests.clear()
     outcome = running.api.request("POST", "/v1/provider-config/plan", json={"files": {"a.yaml": WAYS}})
     assert transport.writes == []
     (provider,) = outcome["providers"]
@@ -254,16 +254,17 @@ def test_placement_dying_in_the_middle_leaves_the_old_files_in_force_and_heals(r
     put(running.files, WAYS)
     writes = []
 
-    def die(method, path):
-        if method != "GET":
-            writes.append(path)
+    def die(request, send):
+        if request.method != "GET":
+            writes.append(request.path)
             if len(writes) > 2:
                 raise Unavailable("placement does not answer")
+        return send()
 
-    transport.before = die
+    transport.around = die
     with pytest.raises(Unavailable):
         running.keeper.take()
-    transport.before = lambda method, path: None
+    transport.clear()
     running.tracker.update()
     assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
     root = placement.provider_by_name("compute-1").uuid

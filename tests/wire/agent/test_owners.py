@@ -128,6 +128,6 @@ def test_an_agent_s_round_of_drift_costs_one_write_and_the_reading_of_what_moved
     tracker = host.tracker()
     tracker.start()
     amend(placement, root, allocation_ratio=4.0)
-    transport.forget()
+    transport.requests.clear()
     tracker.update()
-    assert [method for method, _ in transport.requests] == ["GET", "GET", "GET", "PUT"]
+    assert [request.method for request in transport.requests] == ["GET", "GET", "GET", "PUT"]

@@ -93,18 +93,18 @@ def test_an_unchanged_round_is_one_reading_and_no_write(host, transport):
     tracker = host.tracker()
     tracker.start()
     tracker.update()
-    transport.forget()
+    transport.requests.clear()
     tracker.update()
-    ((method, path),) = transport.requests
-    assert method == "GET"
-    assert path.startswith("/resource_providers?in_tree=")
+    (request,) = transport.requests
+    assert request.method == "GET"
+    assert request.path.startswith("/resource_providers?in_tree=")
 
 
 def test_a_second_start_writes_nothing(host, transport):
     put(host.files, LLC)
     host.grafts = Devices(Device("dev"))
     host.tracker().start()
-    transport.forget()
+    transport.requests.clear()
     before = (host.state / "published.json").read_bytes()
     assert host.tracker().start().written == 0
     assert transport.writes == []
@@ -276,12 +276,13 @@ def test_a_writer_in_between_is_met_by_reading_again(host, transport, placement)
     host.description = type(host.description)(vcpus=32)
     other = []
 
-    def scribble(method, path):
-        if method == "PUT" and path.endswith("/inventories") and not other:
-            other.append(path)
+    def scribble(request, send):
+        if request.method == "PUT" and request.path.endswith("/inventories") and not other:
+            other.append(request.path)
             placement.put_inventory(root, "PCPU", Inventory(1))
+        return send()
 
-    transport.before = scribble
+    transport.around = scribble
     host.tracker().start()
     assert classes(placement, "compute-1")["VCPU"].total == 32
     assert classes(placement, "compute-1")["PCPU"] == Inventory(1)
@@ -294,12 +295,13 @@ def test_repetitions_are_bounded(host, transport, placement, clock):
     host.description = type(host.description)(vcpus=32)
     times = []
 
-    def scribble(method, path):
-        if method == "PUT" and path.endswith("/inventories"):
-            times.append(path)
+    def scribble(request, send):
+        if request.method == "PUT" and request.path.endswith("/inventories"):
+            times.append(request.path)
             placement.put_inventory(root, "PCPU", Inventory(len(times)))
+        return send()
 
-    transport.before = scribble
+    transport.around = scribble
     with pytest.raises(Conflict):
         host.tracker().start()
     assert len(times) == MAX_ROUNDS
@@ -311,12 +313,13 @@ def test_a_class_that_comes_into_use_while_it_is_removed_is_closed_instead(host,
     (host.files / "a.yaml").unlink()
     used = []
 
-    def claim(method, path):
-        if method == "PUT" and path.endswith("/inventories") and not used:
-            used.append(path)
+    def claim(request, send):
+        if request.method == "PUT" and request.path.endswith("/inventories") and not used:
+            used.append(request.path)
             use(placement, "compute-1", "CUSTOM_LLC")
+        return send()
 
-    transport.before = claim
+    transport.around = claim
     host.tracker().start()
     assert classes(placement, "compute-1")["CUSTOM_LLC"].reserved == 22
 
@@ -327,16 +330,17 @@ def test_an_agent_that_dies_while_publishing_takes_back_later_what_it_had_writte
     put(host.files, LLC)
     writes = []
 
-    def die(method, path):
-        if method != "GET":
-            writes.append(path)
+    def die(request, send):
+        if request.method != "GET":
+            writes.append(request.path)
             if len(writes) > at:
                 raise KeyboardInterrupt
+        return send()
 
-    transport.before = die
+    transport.around = die
     with contextlib.suppress(KeyboardInterrupt):
         host.tracker().start()
-    transport.before = lambda method, path: None
+    transport.clear()
     (host.files / "a.yaml").unlink()
     host.tracker().start()
     assert not [name for name in classes(placement, "compute-1") if name.startswith("CUSTOM")]

@@ -1,106 +1,54 @@
-"""Compute and Placement, whole and on real SQLite, in this process; and a host agent that does what a test says."""
+"""Compute, Placement and images, whole and on real SQLite, in this process; and a host agent that does what a test says."""
 
-import json
+import functools
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from moorage.agent.virt.driver import Capability
-from moorage.compute.build import BuildDuty
 from moorage.compute.client import ComputeClient
-from moorage.compute.moving import MovingDuty
-from moorage.compute.placing import Placer
-from moorage.compute.quota import DEFAULTS
-from moorage.compute.routes import API, RULES
-from moorage.compute.service import ComputeService
-from moorage.core.ids import SeededIds
-from moorage.identity.authenticators import TestTokens
-from moorage.images.base import ImageRecord
-from moorage.jobs.duties import Wakeups
+from moorage.images.client import ImageWriter
 from moorage.jobs.hints import InProcessHints
-from moorage.placement import routes as placement_routes
 from moorage.placement.client import Inventory, PlacementClient
-from moorage.placement.service import PlacementService
-from moorage.wire.app import Surroundings, build, mount
-from moorage.wire.client import ServiceClient
-from moorage.wire.transports import InProcessTransport
 from tests import counted
-from tests.migrated import open_migrated
+from tests.plane import InProcessPlane, Killed
 
-BASE = "http://cloud.example:8778"
 IMAGE = "37531581-53b1-408a-b6d0-8218e054ce19"
 SECRET_IMAGE = "37531581-53b1-408a-b6d0-8218e054ce20"
 
-
 #: For tests that are not about limits of projects.
-NO_LIMITS = DEFAULTS | {"instances": -1, "cores": -1, "ram": -1}
+NO_LIMITS = {"quota_instances": -1, "quota_cores": -1, "quota_ram_mb": -1}
 
 
-class Killed(BaseException):
-    """The builder's process dies: nothing catches it."""
+@functools.cache
+def images():
+    """The state directory of an image service with an image that everybody sees, and one of blue's that friends see too."""
+    directory = Path(tempfile.mkdtemp(prefix="moorage-images-"))
+    with InProcessPlane(directory, "image") as plane:
+        for image_id, name, owner, visibility in (
+            (IMAGE, "tiny", "red", "public"),
+            (SECRET_IMAGE, "secret", "blue", "shared"),
+        ):
+            properties = {"visibility": visibility}
+            ImageWriter(plane.client("image")).upload(
+                image_id, name, owner, properties, disk_format="raw", size_bytes=1, chunks=iter((b"1",))
+            )
+        path = f"/image/v2/images/{SECRET_IMAGE}/members"
+        assert plane.send("POST", path, {"member": "friends"}, who="bob:blue", roles="member").status == 200
+    return directory / "images"
 
 
-class WatchedTransport:
-    """Notes every request, and dies before or after the one that a test names."""
+class DyingHints(InProcessHints):
+    """With `is_deadly` its sender dies when it is to send: after the commit of what the hint is about."""
 
-    def __init__(self, inner):
-        self._inner = inner
-        self.seen = []
-        self.die_at = None  # (index of the request, "before" or "after")
+    is_deadly = False
 
-    def send(self, method, path, headers, body=None):
-        index = len(self.seen)
-        self.seen.append((method, path.partition("?")[0]))
-        if self.die_at == (index, "before"):
+    def send(self, queue):
+        if self.is_deadly:
             raise Killed
-        answer = self._inner.send(method, path, headers, body)
-        if self.die_at == (index, "after"):
-            raise Killed
-        return answer
-
-    def stream(self, method, path, headers):
-        return self._inner.stream(method, path, headers)
-
-
-class Token:
-    def __init__(self, who, roles):
-        self._headers = {"x-auth-token": who, "x-roles": roles}
-
-    def headers(self, *, renew=False):
-        return self._headers
-
-
-class Images:
-    """An image source with two images."""
-
-    def get(self, image_id):
-        if image_id not in (IMAGE, SECRET_IMAGE):
-            return None
-        is_secret = image_id == SECRET_IMAGE
-        return ImageRecord(
-            id=image_id,
-            name="secret" if is_secret else "tiny",
-            visibility="shared" if is_secret else "public",
-            owner="blue" if is_secret else "red",
-            status="active",
-            size_bytes=1,
-            hash_algo="sha512",
-            hash_value="0",
-            properties={},
-            tags=frozenset(),
-        )
-
-    def is_shared_with(self, image_id, project_id):
-        return (image_id, project_id) == (SECRET_IMAGE, "friends")
-
-
-class Later:
-    """The plane's client of Placement, for a service that is made before it."""
-
-    def __init__(self, plane):
-        self._plane = plane
-
-    def __getattr__(self, name):
-        return getattr(self._plane.placement, name)
+        super().send(queue)
 
 
 class Host:
@@ -157,69 +105,60 @@ class Host:
 
 
 class Plane:
-    def __init__(self, directory, clock, seed=1):
-        self.clock = clock
-        self.ids = SeededIds(seed)
-        self.wakeups = Wakeups()
-        hints = InProcessHints(self.wakeups)
-        self.engine = open_migrated("compute", directory)
-        placement_service = PlacementService(open_migrated("placement", directory), clock, self.ids)
-        placement_service.start()
-        self.service = ComputeService(
-            self.engine, clock, self.ids, hints, quotas=NO_LIMITS, images=Images(), placement=Later(self)
-        )
+    """One process with all three services; `builds` is the one whose builder has work to do, another after a death."""
 
-        def app(api, service, rules):
-            return build(api, service, Surroundings(TestTokens(), rules, self.ids))
+    def __init__(self, directory, clock, **compute):
+        """`compute` are options of its section, which are those of all its processes."""
+        shutil.copytree(images(), directory / "images")
+        self.hints = None
+        self.process = self.builds = InProcessPlane(
+            directory, "placement,image,compute", clock=clock, hints=self._hints, compute=NO_LIMITS | compute
+        )
+        self.clock, self.ids, self.wakeups = clock, self.process.ids, self.process.wakeups
+        self.placement = PlacementClient(self.process.client("placement"))
+        self.agent = ComputeClient(self.process.client("compute"))
 
-        self.app = mount(
-            {
-                "/compute": app(API, self.service, RULES),
-                "/placement": app(placement_routes.API, placement_service, placement_routes.RULES),
-            }
-        )
-        self.to_placement = WatchedTransport(InProcessTransport(self.app, BASE + "/placement"))
-        self._hints = hints
-        self.placement = PlacementClient(self._client("placement", self.to_placement))
-        self.agent = ComputeClient(self._client("compute", InProcessTransport(self.app, BASE + "/compute")))
-        self.builder = self.new_builder()
-        placer = Placer(self.engine, self.placement, self.service.hosts)
-        self.mover = MovingDuty(
-            self.engine, clock, self.ids, self.placement, placer, hints, worker="mover", poll_s=None
-        )
-        self._wire = InProcessTransport(self.app, BASE)
+    def _hints(self, wakeups):
+        self.hints = self.hints or DyingHints(wakeups)
+        return self.hints
 
-    def _client(self, service, transport):
-        return ServiceClient(
-            transport, service_type=service, credentials=Token("nova:service", "admin,service"), clock=self.clock
-        )
+    @property
+    def service(self):
+        return self.process.service("compute")
 
-    def new_builder(self, worker="builder", options=None):
-        return BuildDuty(
-            self.engine,
-            self.clock,
-            self.ids,
-            self.placement,
-            self.service.hosts,
-            self._hints,
-            worker=worker,
-            poll_s=None,
-            options=options,
-        )
+    @property
+    def engine(self):
+        return self.process.engine("compute")
+
+    @property
+    def builder(self):
+        return self.builds.duty("compute.build")
+
+    @property
+    def mover(self):
+        return self.process.duty("compute.moving")
+
+    @property
+    def to_placement(self):
+        """Requests of the process that has the builder."""
+        return self.builds.ways["placement"]
+
+    def another(self, name="another", **sections):
+        """Another process with compute: another builder."""
+        return self.process.beside(name, "compute", compute=NO_LIMITS, **sections)
+
+    def succeed(self, name="successor", **sections):
+        """From now on the builder is one of another process."""
+        self.builds = self.another(name, **sections)
+
+    def restart(self, **sections):
+        """With other options."""
+        self.process.restart(**sections)
 
     def send(self, method, path, body=None, *, who="alice:red", roles="member", version="2.96", **headers):
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        if who is not None:
-            sent |= {"x-auth-token": who, "x-roles": roles}
-        if version is not None:
-            sent["openstack-api-version"] = f"compute {version}"
-        data = None
-        if body is not None:
-            data = json.dumps(body).encode()
-            sent["content-type"] = "application/json"
-        answer = self._wire.send(method, f"/compute{path}", sent, data)
-        is_json = answer.headers.get("content-type", "").startswith("application/json")
-        return answer.status, answer.headers, json.loads(answer.body) if is_json else answer.body
+        roles = None if who is None else roles
+        return self.process.send(method, f"/compute{path}", body, who=who, roles=roles, version=version, headers=sent)
 
     def admin(self, method, path, body=None, **options):
         return self.send(method, path, body, **({"who": "root:admin", "roles": "admin"} | options))
@@ -257,8 +196,14 @@ class Plane:
 
 
 @pytest.fixture
-def plane(tmp_path, clock):
-    plane = Plane(tmp_path, clock)
+def compute_options():
+    """Of [compute]."""
+    return {}
+
+
+@pytest.fixture
+def plane(tmp_path, clock, compute_options):
+    plane = Plane(tmp_path / "plane", clock, **compute_options)
     yield plane
     counted.check(plane.engine)
 

@@ -5,8 +5,8 @@ import pytest
 from moorage.compute.client import ComputeClient
 from moorage.core.errors import Conflict, NotFound, RemoteError, Unavailable
 from moorage.wire.client import ServiceClient
-from moorage.wire.transports import InProcessTransport
-from tests.wire.compute.conftest import BASE, Host, Token
+from tests.plane import Bearer
+from tests.wire.compute.conftest import Host
 
 FLAVOR = ("f1", "reservation:f1", 2, 1024, 5)
 
@@ -137,9 +137,8 @@ class Late:
 
 def test_a_flavor_whose_making_nobody_answered_is_made_again(plane):
     """Its id says that it is ours: so a reservation is not given up for it, and what comes late finds it there."""
-    late = Late(InProcessTransport(plane.app, BASE + "/compute"))
-    credentials = Token("nova:service", "admin,service")
-    client = ComputeClient(ServiceClient(late, service_type="compute", credentials=credentials, clock=plane.clock))
+    late = Late(plane.process.transport("/compute"))
+    client = ComputeClient(ServiceClient(late, service_type="compute", credentials=Bearer(), clock=plane.clock))
     client.create_flavor(*FLAVOR)
     assert plane.agent.has_flavor("f1")
     assert late.comes().status == 409

@@ -9,7 +9,7 @@ from moorage.compute.model import TaskState, VmState
 from moorage.compute.own_jobs import LEASE_S
 from moorage.core.errors import Conflict, NotFound
 from moorage.db.transactions import read
-from tests.wire.compute.conftest import Killed
+from tests.plane import Killed
 
 ACTIONS = ["os-stop", "os-start", "pause", "unpause", "reboot", "forceDelete", "os-resetState"]
 
@@ -17,7 +17,7 @@ ACTIONS = ["os-stop", "os-start", "pause", "unpause", "reboot", "forceDelete", "
 class Chaos:
     def __init__(self, plane, host, seed):
         self.plane, self.host, self.random = plane, host, Random(seed)
-        self.servers, self.held = [], []
+        self.servers, self.held, self.deaths = [], [], 0
         plane.builder.tick()
         plane.flavor("small")
         plane.flavor("large", vcpus=9)
@@ -40,13 +40,14 @@ class Chaos:
         self.plane.builder.tick()
 
     def die_while_building(self):
-        seen = len(self.plane.to_placement.seen) + self.random.randrange(4)
-        self.plane.to_placement.die_at = (seen, self.random.choice(["before", "after"]))
+        way = self.plane.to_placement
+        way.die(self.random.randrange(4), self.random.choice(["before", "after"]))
         try:
             self.plane.builder.tick()
         except Killed:
-            self.plane.builder = self.plane.new_builder(f"builder-{seen}")
-        self.plane.to_placement.die_at = None
+            self.deaths += 1
+            self.plane.succeed(f"builder-{self.deaths}")
+        way.clear()
 
     def claim(self):
         self.held += self.host.claim()

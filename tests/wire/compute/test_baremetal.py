@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import insert
 
 from moorage.compute import tables
-from moorage.compute.baremetal import BareMetal, BareMetalDuty, Outcome
+from moorage.compute.baremetal import Outcome
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.placement.client import Candidate, Inventory
@@ -32,6 +32,11 @@ class Node(Host):
 
 
 @pytest.fixture
+def compute_options():
+    return {"bare_metal_period_s": 600.0}
+
+
+@pytest.fixture
 def node(plane):
     node = Node(plane, "node-1")
     node.classify()
@@ -40,7 +45,7 @@ def node(plane):
 
 @pytest.fixture
 def bare_metal(plane):
-    return BareMetal(plane.engine, plane.clock, plane.placement)
+    return plane.service.bare_metal
 
 
 @pytest.fixture
@@ -77,10 +82,10 @@ def test_the_allocation_is_healed_from_the_stored_flavor(plane, node, old_server
     """F7 (flavor-resources): the periodic update reports custom classes of the stored flavor."""
     held = {"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100}
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held}
-    BareMetalDuty(bare_metal, plane.clock, period_s=600).tick()
+    plane.process.duty("compute.baremetal").tick()
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held | {GOLD: 1}}
     plane.placement.release(old_server)  # somebody else's mistake
-    due = BareMetalDuty(bare_metal, plane.clock, period_s=600).tick()
+    due = plane.process.duty("compute.baremetal").tick()
     assert (due - plane.clock.now()).total_seconds() == 600
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held | {GOLD: 1}}
 
@@ -95,10 +100,11 @@ def test_once_more_changes_nothing(plane, node, old_server, bare_metal):
         assert plane.admin("GET", path)[2]["services"][0]["state"] == "up"
     bare_metal.migrate(dry_run=False)
     before = plane.placement.holder(old_server).generation
-    plane.to_placement.seen.clear()
+    way = plane.to_placement
+    way.clear()
     steps, _ = bare_metal.migrate(dry_run=False)
     assert [step.outcome for step in steps] == [Outcome.ALREADY]
-    assert {method for method, _ in plane.to_placement.seen} == {"GET"}
+    assert {request.method for request in way.requests} == {"GET"}
     assert plane.placement.holder(old_server).generation == before
     classless_server = plane.boot("bm", availability_zone="nova:node-3", who="root:admin", roles="admin")
     plane.settle(node, idle, classless)
@@ -138,7 +144,8 @@ def test_more_than_a_page_of_nodes(plane, node, old_server, bare_metal):
 
 
 def test_from_a_database_of_the_first_schema(plane, node, tmp_path):
-    engine = open_engine(f"sqlite:///{tmp_path}/old.sqlite")
+    url = f"sqlite:///{tmp_path}/old.sqlite"
+    engine = open_engine(url)
     migrations.upgrade(engine, "compute", "0001")
     server_id, now = plane.ids.uuid(), plane.clock.now()
     node.classify(GOLD)
@@ -158,14 +165,14 @@ def test_from_a_database_of_the_first_schema(plane, node, tmp_path):
         }  # fmt: skip
         connection.execute(insert(tables.servers).values(server))
     provider = node.provider.uuid
-    old = Candidate({provider: {"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100}}, {}, provider)
-    plane.placement.claim(server_id, old, "red", "alice")
-    migrations.upgrade(engine, "compute")
-    bare_metal = BareMetal(engine, plane.clock, plane.placement)
+    held = Candidate({provider: {"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100}}, {}, provider)
+    plane.placement.claim(server_id, held, "red", "alice")
+    engine.dispose()
+    old = plane.process.beside("old", "compute", database={"compute": url})
+    bare_metal = old.service("compute").bare_metal
     assert [step.outcome for step in bare_metal.migrate(dry_run=False)[0]] == [Outcome.DONE]
     assert plane.placement.allocations(server_id)[provider][GOLD] == 1
     assert [step.outcome for step in bare_metal.migrate(dry_run=False)[0]] == [Outcome.ALREADY]
-    engine.dispose()
 
 
 def test_a_node_of_the_new_kind_has_only_its_class(plane, node, old_server, bare_metal):

@@ -3,31 +3,24 @@
 import pytest
 
 from moorage.compute.own_jobs import LEASE_S, MAX_ATTEMPTS
-from moorage.core.errors import Conflict, RemoteError, Unavailable
+from moorage.core.errors import Conflict, Unavailable
 from moorage.placement.client import Candidate
-from tests.wire.compute.conftest import Host, Killed
+from moorage.placement.client_candidates import candidates_of
+from moorage.wire.transports import Answer
+from tests.plane import Killed, failing
+from tests.wire.compute.conftest import Host
 
+AWAY = Unavailable("placement does not answer")
 ONE = {"DISK_GB": 1, "MEMORY_MB": 512, "VCPU": 1}
-
-
-class DyingHints:
-    """Dies when it is to send: after the commit of what the hint is about."""
-
-    def send(self, queue):
-        raise Killed
-
-    def close(self):
-        pass
 
 
 def die_at(plane, index, when):
     """Kill the builder at its `index`-th request to Placement from now on."""
-    plane.to_placement.die_at = (len(plane.to_placement.seen) + index, when)
+    plane.to_placement.die(index, when)
     with pytest.raises(Killed):
         plane.builder.tick()
-    plane.to_placement.die_at = None
     plane.clock.sleep(LEASE_S + 1)
-    plane.builder = plane.new_builder("successor")
+    plane.succeed()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -46,9 +39,10 @@ def test_a_build_that_was_killed_is_built_once(plane, host, index, when):
 
 def test_killed_after_the_commit_only_the_hint_is_lost(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder._scheduling._assigning._hints = DyingHints()
+    plane.hints.is_deadly = True
     with pytest.raises(Killed):
         plane.builder.tick()
+    plane.hints.is_deadly = False
     host.work()
     assert plane.show(server_id)["status"] == "ACTIVE"
     assert plane.placement.usages(host.provider.uuid) == ONE
@@ -94,21 +88,20 @@ def test_a_builder_that_lost_its_lease_does_no_harm(plane, host):
     """The first one stands still after its claim; its successor builds; then the first one wakes up."""
     plane.builder.tick()
     server_id = plane.boot(plane.flavor("small"))
-    placement, successor = plane.placement, plane.new_builder("successor")
-    claim = placement.claim
+    successor = plane.another().duty("compute.build")
 
-    def slow_claim(*arguments):
-        placement.claim = claim
-        claim(*arguments)
+    def slow(request, send):
+        answer = send()
         plane.clock.sleep(LEASE_S + 1)
         host.register()
         successor.tick()
+        return answer
 
-    placement.claim = slow_claim
+    plane.to_placement.on("PUT /allocations/", slow, times=1)
     plane.builder.tick()
     plane.settle(host)
     assert plane.show(server_id)["status"] == "ACTIVE"
-    assert placement.usages(host.provider.uuid) == ONE
+    assert plane.placement.usages(host.provider.uuid) == ONE
     assert len(host.built) == 1
 
 
@@ -148,14 +141,9 @@ def test_a_host_that_dies_of_a_job_again_and_again_gives_up(plane, host):
 
 def test_before_placement_is_there_nothing_is_built(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    ensure_trait = plane.placement.ensure_trait
-
-    def away(name):
-        raise Unavailable("placement does not answer")
-
-    plane.placement.ensure_trait = away
+    plane.to_placement.on("PUT /traits/", failing(AWAY))
     assert plane.builder.tick() > plane.clock.now()
-    plane.placement.ensure_trait = ensure_trait
+    plane.to_placement.clear()
     plane.settle(host)
     assert plane.show(server_id)["status"] == "ACTIVE"
 
@@ -163,16 +151,11 @@ def test_before_placement_is_there_nothing_is_built(plane, host):
 def test_placement_being_away_is_no_lack_of_hosts(plane, host):
     plane.builder.tick()
     server_id = plane.boot(plane.flavor("small"))
-    candidates = plane.placement.candidates
-
-    def away(query, **options):
-        raise Unavailable("placement does not answer")
-
-    plane.placement.candidates = away
+    plane.to_placement.on("GET /allocation_candidates", failing(AWAY))
     due = plane.builder.tick()
     assert (due - plane.clock.now()).total_seconds() == 1.0
     assert plane.show(server_id)["status"] == "BUILD"
-    plane.placement.candidates = candidates
+    plane.to_placement.clear()
     plane.clock.advance_to(due)
     plane.settle(host)
     assert plane.show(server_id)["status"] == "ACTIVE"
@@ -180,22 +163,17 @@ def test_placement_being_away_is_no_lack_of_hosts(plane, host):
 
 def test_a_job_that_always_fails_does_not_stand_before_others(plane, host):
     plane.builder.tick()
-    gone, release = plane.boot(plane.flavor("small"), "gone"), plane.placement.release
+    gone = plane.boot(plane.flavor("small"), "gone")
     plane.settle(host)
     plane.send("DELETE", f"/v2.1/servers/{gone}")
     host.work()
 
-    def refused(consumer):
-        if consumer == gone:
-            raise RemoteError("placement answered 403: no", status=403)
-        release(consumer)
-
-    plane.placement.release = refused
+    plane.to_placement.on(f"PUT /allocations/{gone}", lambda request, send: Answer(403, {}, b"no"))
     plane.builder.tick()
     other = plane.boot("small", "other")
     plane.settle(host)
     assert plane.show(other)["status"] == "ACTIVE"
-    plane.placement.release = release
+    plane.to_placement.clear()
     plane.clock.sleep(60)
     plane.settle(host)
     assert plane.show(gone) is None
@@ -204,32 +182,25 @@ def test_a_job_that_always_fails_does_not_stand_before_others(plane, host):
 def test_placement_being_away_for_long_ends_in_an_error_that_says_so(plane, host):
     plane.builder.tick()
     server_id = plane.boot(plane.flavor("small"))
-    candidates = plane.placement.candidates
-
-    def away(query, **options):
-        raise Unavailable("placement does not answer")
-
-    plane.placement.candidates = away
+    plane.to_placement.on("GET /allocation_candidates", failing(AWAY))
     for _ in range(MAX_ATTEMPTS):
         assert plane.show(server_id)["status"] == "BUILD"
         plane.clock.advance_to(plane.builder.tick() or plane.clock.now())
-    plane.placement.candidates = candidates
     fault = plane.show(server_id)["fault"]["message"]
     assert fault == "The server could not be scheduled: placement does not answer"
 
 
 def overtake_once(plane, rival_takes):
     """The next answer about candidates is out of date when it arrives: a rival has claimed the first of them."""
-    fetched = plane.placement.candidates
 
-    def candidates(query, **options):
-        plane.placement.candidates = fetched
-        found, summaries = fetched(query, **options)
+    def overtaken(request, send):
+        answer = send()
+        found, _ = candidates_of(answer.body)
         first = min(found, key=lambda candidate: candidate.root_uuid != rival_takes.provider.uuid)
         plane.placement.claim(plane.ids.uuid(), first, "red", "rival")
-        return found, summaries
+        return answer
 
-    plane.placement.candidates = candidates
+    plane.to_placement.on("GET /allocation_candidates", overtaken, times=1)
 
 
 def test_overtaken_on_one_host_the_next_is_claimed(plane):

@@ -21,13 +21,12 @@ def test_a_server_goes_from_build_to_active(plane, host):
 def test_a_good_build_makes_two_placement_requests(plane, host):
     plane.flavor("small")
     plane.builder.tick()
-    plane.to_placement.seen.clear()
+    plane.to_placement.clear()
     plane.boot("small")
     plane.builder.tick()
     host.work()
-    methods = [method for method, _ in plane.to_placement.seen]
-    paths = [path.split("/")[1] for _, path in plane.to_placement.seen]
-    assert list(zip(methods, paths, strict=True)) == [("GET", "allocation_candidates"), ("PUT", "allocations")]
+    asked = [(request.method, request.resource.split("/")[1]) for request in plane.to_placement.requests]
+    assert asked == [("GET", "allocation_candidates"), ("PUT", "allocations")]
 
 
 def test_f1_and_f5_a_custom_class_is_requested_and_allocated(plane, host):

@@ -80,13 +80,13 @@ def test_it_works_while_the_host_fails_to_build(plane, host):
 def test_between_claim_and_assignment_the_claim_is_given_back(plane, host):
     plane.builder.tick()
     server_id = plane.boot(plane.flavor("small"))
-    claim = plane.placement.claim
 
-    def claim_then_deleted(*arguments):
-        claim(*arguments)
+    def claimed_then_deleted(request, send):
+        answer = send()
         assert delete(plane, server_id) == 204
+        return answer
 
-    plane.placement.claim = claim_then_deleted
+    plane.to_placement.on("PUT /allocations/", claimed_then_deleted, times=1)
     plane.settle(host)
     assert gone(plane, host, server_id)
     assert host.built == []
@@ -95,13 +95,13 @@ def test_between_claim_and_assignment_the_claim_is_given_back(plane, host):
 def test_reset_by_an_administrator_in_the_middle_of_scheduling_it_holds_nothing(plane, host):
     plane.builder.tick()
     server_id = plane.boot(plane.flavor("small"))
-    claim = plane.placement.claim
 
-    def claim_then_reset(*arguments):
-        claim(*arguments)
+    def claimed_then_reset(request, send):
+        answer = send()
         plane.act(server_id, "os-resetState", {"state": "error"}, who="root:admin", roles="admin")
+        return answer
 
-    plane.placement.claim = claim_then_reset
+    plane.to_placement.on("PUT /allocations/", claimed_then_reset, times=1)
     plane.settle(host)
     assert plane.show(server_id)["status"] == "ERROR"
     assert plane.placement.allocations(server_id) == {}

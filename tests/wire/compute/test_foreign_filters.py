@@ -2,19 +2,21 @@
 
 import re
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 from rich.console import Console
 
 from moorage.cli.explain_server import show
 from moorage.compute.explain_client import ExplainClient
-from moorage.compute.placing import Placer
 from moorage.config import Config
 from moorage.core.errors import StartError
 from moorage.options import SchedulerOptions
 from moorage.wiring.scheduler import scheduler_options
 from tests.wire.compute.conftest import IMAGE, Host
 from tests.wire.compute.test_scheduling import aggregate, host_of, message_of
+
+SAMPLE = "x-moorage-sample"
 
 PACKAGE = """
 def quiet(host, wanted):
@@ -71,9 +73,8 @@ def with_filters(plane, host, package):
     plane.flavor("small")
 
     def switch_on(filters="", **more):
-        chosen = options(filters=filters, **more)
-        plane.builder = plane.new_builder(options=chosen)
-        plane.service.explanations._placer = Placer(plane.engine, plane.placement, plane.service.hosts, chosen)
+        nothing = {"weighers": "", "weight_multipliers": ""}
+        plane.restart(scheduler=nothing | {"filters": filters, **more})
         return [host, other]
 
     return switch_on
@@ -201,15 +202,13 @@ def test_a_weigher_that_is_none_ends_the_start(package, chosen, why):
     assert why in str(error.value)
 
 
-def test_with_a_weigher_of_another_package_more_than_a_sample_is_compared(plane, with_filters, monkeypatch):
+def test_with_a_weigher_of_another_package_more_than_a_sample_is_compared(plane, with_filters):
     """Nobody knows what it is drawn to: the best of a few need not be nearly the best of all."""
-    asked = []
-    candidates = plane.placement.candidates
-    monkeypatch.setattr(
-        plane.placement,
-        "candidates",
-        lambda query, **more: asked.append((dict(query)["limit"], more)) or candidates(query, **more),
-    )
     placed(plane, with_filters(weighers="fewest"), 1)
     placed(plane, with_filters(), 1)
-    assert [(limit, more["sample"] is None) for limit, more in asked] == [("1000", True), ("50", False)]
+    asked = [
+        (parse_qs(request.path.partition("?")[2])["limit"], SAMPLE in request.headers)
+        for request in plane.to_placement.requests
+        if request.resource == "/allocation_candidates"
+    ]
+    assert asked == [(["1000"], False), (["50"], True)]

@@ -4,17 +4,17 @@ import threading
 
 import pytest
 
-from moorage.compute.quota import DEFAULTS
-from tests.wire.compute.conftest import IMAGE
+from moorage.options import ComputeOptions
+from tests.wire.compute.conftest import IMAGE, NO_LIMITS
 
 PATH = "/v2.1/os-quota-sets/red"
 
 
 @pytest.fixture
-def plane(plane):
-    """With the limits that a plane has where nobody said otherwise."""
-    plane.service.quotas._defaults = dict(DEFAULTS)
-    return plane
+def compute_options():
+    """The limits that a plane has where nobody said otherwise."""
+    defaults = ComputeOptions()
+    return {name: getattr(defaults, name) for name in NO_LIMITS}
 
 
 def limit(plane, **limits):
@@ -114,7 +114,6 @@ def test_of_several_servers_as_many_are_made_as_fit(plane, host):
 
 def test_what_others_hold_for_the_project_counts(plane, host):
     """Consumers of another type than servers: a network's ports, somebody's script."""
-    plane.service.quotas._placement = plane.placement
     plane.flavor("small", vcpus=2)
     limit(plane, cores=5)
     held = {"allocations": {host.provider.uuid: {"resources": {"VCPU": 3}}}, "consumer_generation": None,
@@ -128,13 +127,12 @@ def test_what_others_hold_for_the_project_counts(plane, host):
 
 def test_where_none_of_it_is_limited_placement_is_not_asked_what_others_hold(plane, host):
     """It adds up all that a project has: of one with 20,000 servers most of what a request costs."""
-    plane.service.quotas._placement = plane.placement
     plane.flavor("small", vcpus=2)
     ask(plane, "small")
-    asked = [path for _, path in plane.to_placement.seen if path.startswith("/usages")]
+    asked = [request for request in plane.to_placement.requests if request.path.startswith("/usages")]
     limit(plane, cores=-1, ram=-1)
     ask(plane, "small")
-    assert [path for _, path in plane.to_placement.seen if path.startswith("/usages")] == asked
+    assert [request for request in plane.to_placement.requests if request.path.startswith("/usages")] == asked
     assert len(asked) == 1
 
 

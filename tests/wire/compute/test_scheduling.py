@@ -1,16 +1,18 @@
 """The scheduler over HTTP: aggregates, images, retries on other hosts, all or none, races, and a Placement that is away."""
 
 import dataclasses
+import json
 
 import pytest
 
 from moorage.agent.build import told
 from moorage.compute import retries
-from moorage.core.errors import Conflict, Invalid, Unavailable
-from moorage.scheduler.options import SchedulerOptions
-from moorage.scheduler.prefilters import AggregateRules
+from moorage.core.errors import Invalid, Unavailable
+from moorage.images.client import ImageWriter
+from moorage.wire.transports import Answer
 from os_acc import exception as os_acc
-from tests.wire.compute.conftest import IMAGE, Host, Images
+from tests.plane import failing
+from tests.wire.compute.conftest import IMAGE, Host
 
 SMALL = {"DISK_GB": 1, "MEMORY_MB": 512, "VCPU": 1}
 
@@ -42,15 +44,20 @@ def message_of(plane, server_id):
     return plane.send("GET", f"/v2.1/servers/{server_id}")[2]["server"]["fault"]["message"]
 
 
-def image(plane, monkeypatch, **changes):
-    """The image of the tests, with `changes`."""
-    record = dataclasses.replace(Images().get(IMAGE), **changes)
+def image(plane, size_bytes=None, **properties):
+    """An image with these properties; the image service says that it has `size_bytes`."""
+    image_id = plane.ids.uuid()
+    given = {"visibility": "public", **properties}
+    writer = ImageWriter(plane.process.client("image"))
+    writer.upload(image_id, "demanding", "red", given, disk_format="raw", size_bytes=1, chunks=iter((b"1",)))
 
-    class Changed:
-        def get(self, image_id):
-            return record if image_id == IMAGE else None
+    def larger(request, send):
+        answer = send()
+        return dataclasses.replace(answer, body=json.dumps(json.loads(answer.body) | {"size": size_bytes}).encode())
 
-    monkeypatch.setattr(plane.service.creation, "_images", Changed())
+    if size_bytes is not None:
+        plane.process.ways["image"].on(f"GET /v2/images/{image_id}", larger)
+    return image_id
 
 
 # ------------------------------------------------------------------------------------------- aggregates
@@ -78,14 +85,15 @@ def test_aggregates_of_others_stay_and_what_placement_missed_is_told_at_the_next
     assert plane.placement.aggregates(hosts[0].provider.uuid)[1] == {others, made["uuid"]}
     generation, _ = plane.placement.aggregates(hosts[0].provider.uuid)
     plane.placement.set_aggregates(hosts[0].provider.uuid, generation, {others})
-    plane.new_builder("the next").tick()
+    plane.another("next").duty("compute.build").tick()
     assert plane.placement.aggregates(hosts[0].provider.uuid)[1] == {others, made["uuid"]}
 
 
 def test_tenants_and_isolated_aggregates(plane, hosts):
     aggregate(plane, "ours", hosts[1], filter_tenant_id="red")
-    rules = AggregateRules(limit_tenants_to_placement_aggregate=True, placement_aggregate_required_for_tenants=True)
-    plane.builder = plane.new_builder(options=SchedulerOptions(aggregates=rules))
+    plane.restart(
+        scheduler={"limit_tenants_to_placement_aggregate": True, "placement_aggregate_required_for_tenants": True}
+    )
     plane.flavor("small")
     ours, theirs = plane.boot("small"), plane.boot("small", who="bob:blue")
     plane.settle(*hosts)
@@ -109,23 +117,23 @@ def test_multipliers_of_an_aggregate_fill_its_hosts_first(plane, hosts):
 # ----------------------------------------------------------------------------------------------- images
 
 
-def test_an_image_that_needs_more_than_the_flavor_has_is_refused(plane, host, monkeypatch):
+def test_an_image_that_needs_more_than_the_flavor_has_is_refused(plane, host):
     plane.flavor("small")  # 512 MB, 1 GB
 
     def refusal(**changes):
-        image(plane, monkeypatch, **changes)
-        body = {"server": {"name": "vm", "imageRef": IMAGE, "flavorRef": "small", "networks": "none"}}
+        wanted = image(plane, **changes)
+        body = {"server": {"name": "vm", "imageRef": wanted, "flavorRef": "small", "networks": "none"}}
         status, _, document = plane.send("POST", "/v2.1/servers", body)
         return status, document.get("badRequest", {}).get("message", "")
 
-    assert refusal(min_ram_mb=1024)[0] == 400
-    assert "the image needs 1024 MB" in refusal(min_ram_mb=1024)[1]
-    assert "minimum size is 2147483648 bytes" in refusal(min_disk_gb=2)[1]
+    assert refusal(min_ram=1024)[0] == 400
+    assert "the image needs 1024 MB" in refusal(min_ram=1024)[1]
+    assert "minimum size is 2147483648 bytes" in refusal(min_disk=2)[1]
     assert "image is 2147483648 bytes" in refusal(size_bytes=2 << 30)[1]
-    assert refusal(min_ram_mb=512, min_disk_gb=1, size_bytes=1 << 30)[0] == 202
+    assert refusal(min_ram=512, min_disk=1, size_bytes=1 << 30)[0] == 202
 
 
-def test_an_image_for_other_processors_finds_no_host(plane, host, monkeypatch):
+def test_an_image_for_other_processors_finds_no_host(plane, host):
     plane.agent._http.request(
         "PUT",
         "/agent/v1/hosts/compute-1",
@@ -134,8 +142,7 @@ def test_an_image_for_other_processors_finds_no_host(plane, host, monkeypatch):
             "local_gb": 500, "cpu_info": {"arch": "x86_64"},
         },
     )  # fmt: skip
-    image(plane, monkeypatch, properties={"hw_architecture": "aarch64"})
-    server_id = plane.boot(plane.flavor("small"))
+    server_id = plane.boot(plane.flavor("small"), imageRef=image(plane, hw_architecture="aarch64"))
     plane.settle(host)
     assert message_of(plane, server_id).endswith("1 host: the image is for aarch64 processors.")
 
@@ -283,15 +290,14 @@ def test_one_of_several_that_is_deleted_meanwhile_keeps_nothing_back(plane, host
 
 def test_a_claim_that_others_were_quicker_with_goes_to_the_next_host(plane, hosts):
     server_id = plane.boot(plane.flavor("small"))
-    claim, refused = plane.placement.claim, []
+    refused = []
 
-    def claim_late(consumer, candidate, *rest):
-        if len(refused) < 9:  # one more than a round has
-            refused.append(candidate.root_uuid)
-            raise Conflict("somebody was quicker")
-        claim(consumer, candidate, *rest)
+    def too_late(request, send):
+        refused.extend(json.loads(request.body)["allocations"])
+        error = {"status": 409, "code": "placement.undefined_code", "detail": "somebody was quicker"}
+        return Answer(409, {"content-type": "application/json"}, json.dumps({"errors": [error]}).encode())
 
-    plane.placement.claim = claim_late
+    plane.to_placement.on("PUT /allocations/", too_late, times=9)  # one more than a round has
     plane.settle(*hosts)
     assert plane.show(server_id)["status"] == "ACTIVE"
     assert len(set(refused)) == 3
@@ -299,19 +305,15 @@ def test_a_claim_that_others_were_quicker_with_goes_to_the_next_host(plane, host
 
 def test_a_placement_that_is_away_is_no_lack_of_hosts(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    candidates = plane.placement.candidates
-
-    def away(query, **options):
-        raise Unavailable("placement does not answer at http://127.0.0.1:1")
-
-    plane.placement.candidates = away
+    away = failing(Unavailable("placement does not answer at http://127.0.0.1:1"))
+    plane.to_placement.on("GET /allocation_candidates", away)
     plane.builder.tick()
     assert plane.show(server_id)["status"] == "BUILD"
-    plane.placement.candidates = candidates
+    plane.to_placement.clear()
     plane.clock.sleep(2)
     plane.settle(host)
     assert plane.show(server_id)["status"] == "ACTIVE"
-    plane.placement.candidates = away
+    plane.to_placement.on("GET /allocation_candidates", away)
     server_id = plane.boot("small", "second")
     for _ in range(12):
         plane.builder.tick()

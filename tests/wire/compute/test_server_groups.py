@@ -184,17 +184,17 @@ def test_two_that_are_placed_at_the_same_moment_are_checked_once_more(plane, hos
     group = make(plane, "anti-affinity")
     plane.builder.tick()
     first = boot(plane, group, "first")[2]["server"]["id"]
-    placement, rival, claim, second = plane.placement, plane.new_builder("rival"), plane.placement.claim, []
+    rival, second = plane.another("rival").duty("compute.build"), []
 
-    def claim_while_another_builds(*arguments):
-        placement.claim = claim
-        claim(*arguments)
+    def claimed_while_another_builds(request, send):
+        answer = send()
         second.append(boot(plane, group, "second")[2]["server"]["id"])
         rival.tick()
+        return answer
 
-    placement.claim = claim_while_another_builds
+    plane.to_placement.on("PUT /allocations/", claimed_while_another_builds, times=1)
     plane.settle(host)
     assert (plane.show(second[0])["status"], plane.show(first)["status"]) == ("ACTIVE", "ERROR")
     assert plane.show(first)["fault"]["message"].endswith("1 host: its server group allows 1 server on a host.")
-    assert placement.allocations(first) == {}
-    assert placement.usages(host.provider.uuid)["VCPU"] == 1
+    assert plane.placement.allocations(first) == {}
+    assert plane.placement.usages(host.provider.uuid)["VCPU"] == 1

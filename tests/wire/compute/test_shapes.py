@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.compute.conftest import BASE, IMAGE
+from tests.plane import URL
+from tests.wire.compute.conftest import IMAGE
 
 FIELDS = json.loads((Path(__file__).parent / "fields.json").read_text())
 
@@ -42,7 +43,7 @@ def test_version_documents_need_no_token(plane):
         assert plane.send("GET", path, who=None, version=None)[0] == 200
     root = plane.send("GET", "/", who=None)[2]["versions"][0]
     assert (root["id"], root["version"], root["min_version"]) == ("v2.1", "2.100", "2.1")
-    assert root["links"] == [{"rel": "self", "href": f"{BASE}/compute/v2.1/"}]
+    assert root["links"] == [{"rel": "self", "href": f"{URL}/compute/v2.1/"}]
     assert plane.send("GET", "/v2.1/servers", who=None)[0] == 401
 
 
@@ -143,6 +144,6 @@ def test_lists_come_in_pages(plane):
         document = plane.send("GET", path)[2]
         seen += [server["name"] for server in document["servers"]]
         following = document.get("servers_links")
-        path = following and following[0]["href"].removeprefix(f"{BASE}/compute")
+        path = following and following[0]["href"].removeprefix(f"{URL}/compute")
     assert seen == ["vm4", "vm3", "vm2", "vm1", "vm0"]
     assert plane.send("GET", "/v2.1/servers?marker=nope")[0] == 400

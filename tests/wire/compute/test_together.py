@@ -5,8 +5,10 @@ from sqlalchemy import event
 
 from moorage.compute.own_jobs import LEASE_S
 from moorage.core.errors import Conflict, Unavailable
-from moorage.scheduler.options import SchedulerOptions
-from tests.wire.compute.conftest import IMAGE, Host, Killed
+from moorage.placement.client_candidates import candidates_of
+from moorage.wire.client import RETRY_PAUSES_S
+from tests.plane import Killed, failing
+from tests.wire.compute.conftest import IMAGE, Host
 
 ONE = {"DISK_GB": 1, "MEMORY_MB": 512, "VCPU": 1}
 
@@ -25,12 +27,12 @@ def waiting(plane, hosts):
     plane.flavor("small")
     plane.builder.tick()
     ids = [plane.boot("small", f"vm{number}") for number in range(6)]
-    plane.to_placement.seen.clear()
+    plane.to_placement.clear()
     return ids
 
 
 def requests(plane):
-    return [(method, path.split("/")[1]) for method, path in plane.to_placement.seen]
+    return [(request.method, request.resource.split("/")[1]) for request in plane.to_placement.requests]
 
 
 def host_of(plane, server_id):
@@ -52,17 +54,15 @@ def settled(plane, hosts, ids):
 
 def overtaken(plane, host, vcpus):
     """Between the next answer about candidates and the claim a rival takes `vcpus` of `host`."""
-    fetched = plane.placement.candidates
 
-    def candidates(query, **options):
-        plane.placement.candidates = fetched
-        answer = fetched(query, **options)
+    def overtaken(request, send):
+        answer = send()
         rival = [("resources", f"VCPU:{vcpus}"), ("in_tree", host.provider.uuid)]
-        plane.placement.claim(plane.ids.uuid(), fetched(rival)[0][0], "red", "rival")
-        plane.to_placement.seen.clear()
+        plane.placement.claim(plane.ids.uuid(), plane.placement.candidates(rival)[0][0], "red", "rival")
+        plane.to_placement.requests.clear()
         return answer
 
-    plane.placement.candidates = candidates
+    plane.to_placement.on("GET /allocation_candidates", overtaken, times=1)
 
 
 def test_they_share_an_answer_and_a_claim(plane, hosts, waiting):
@@ -74,7 +74,7 @@ def test_they_share_an_answer_and_a_claim(plane, hosts, waiting):
 
 def test_flavors_that_differ_share_the_claim(plane, hosts, waiting):
     other = plane.boot(plane.flavor("medium", vcpus=2), "other")
-    plane.to_placement.seen.clear()
+    plane.to_placement.clear()
     plane.builder.tick()
     assert requests(plane) == [("GET", "allocation_candidates")] * 2 + [("POST", "allocations")]
     plane.settle(*hosts)
@@ -123,7 +123,7 @@ def test_several_of_one_request_are_claimed_for_together(plane, hosts):
     plane.builder.tick()
     body = {"name": "many", "imageRef": IMAGE, "flavorRef": "small", "networks": "none", "min_count": 5}
     assert plane.send("POST", "/v2.1/servers", {"server": body})[0] == 202
-    plane.to_placement.seen.clear()
+    plane.to_placement.clear()
     plane.builder.tick()
     assert requests(plane) == [("GET", "allocation_candidates"), ("POST", "allocations")]
     assert sum(used(plane, hosts).values()) == 5
@@ -160,32 +160,24 @@ def test_one_that_always_fails_does_not_stand_before_the_others(plane, hosts, wa
 
 
 def test_placement_being_away_is_asked_once_for_all_of_them(plane, hosts, waiting):
-    asked, candidates = [], plane.placement.candidates
-
-    def away(query, **options):
-        asked.append(query)
-        raise Unavailable("placement does not answer")
-
-    plane.placement.candidates = away
+    plane.to_placement.on("GET /allocation_candidates", failing(Unavailable("placement does not answer")))
     due = plane.builder.tick()
-    assert len(asked) == 1
+    assert requests(plane) == [("GET", "allocation_candidates")] * (1 + len(RETRY_PAUSES_S))
     assert {plane.show(one)["status"] for one in waiting} == {"BUILD"}
-    plane.placement.candidates = candidates
+    plane.to_placement.clear()
     plane.clock.advance_to(due)
     settled(plane, hosts, waiting)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_answer_to_the_claim_that_got_lost_leaves_nothing_behind(plane, hosts, waiting, when):
-    claim = plane.placement.claim_together
 
-    def lost(claims):
-        plane.placement.claim_together = claim
+    def lost(request, send):
         if when == "after":
-            claim(claims)
+            send()
         raise Unavailable("the connection broke")
 
-    plane.placement.claim_together = lost
+    plane.to_placement.on("POST /allocations", lost, times=1)
     due = plane.builder.tick()
     plane.clock.advance_to(due)
     settled(plane, hosts, waiting)
@@ -194,12 +186,11 @@ def test_an_answer_to_the_claim_that_got_lost_leaves_nothing_behind(plane, hosts
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("index", [0, 1], ids=["candidates", "claim"])
 def test_a_builder_that_is_killed_is_made_up_for(plane, hosts, waiting, index, when):
-    plane.to_placement.die_at = (index, when)
+    plane.to_placement.die(index, when)
     with pytest.raises(Killed):
         plane.builder.tick()
-    plane.to_placement.die_at = None
     plane.clock.sleep(LEASE_S + 1)
-    plane.builder = plane.new_builder("successor")
+    plane.succeed()
     for one in hosts:
         one.register()
     settled(plane, hosts, waiting)
@@ -223,7 +214,7 @@ def test_killed_between_two_of_them_the_one_is_built_and_the_others_are_placed_a
         plane.builder.tick()
     assert sum(used(plane, hosts).values()) == 6
     plane.clock.sleep(LEASE_S + 1)
-    plane.builder = plane.new_builder("successor")
+    plane.succeed()
     for one in hosts:
         one.register()
     settled(plane, hosts, waiting)
@@ -238,7 +229,7 @@ def test_a_builder_that_is_killed_before_it_writes_down_any_host_is_made_up_for(
         plane.builder.tick()
     assert sum(used(plane, hosts).values()) == 6
     plane.clock.sleep(LEASE_S + 1)
-    plane.builder = plane.new_builder("successor")
+    plane.succeed()
     for one in hosts:
         one.register()
     settled(plane, hosts, waiting)
@@ -262,29 +253,29 @@ def test_an_answer_to_the_commit_that_got_lost_does_no_harm(plane, hosts, waitin
 
 def test_one_that_another_builder_has_by_now_does_not_stop_the_others(plane, hosts, waiting):
     """Between the claim in Placement and the transaction somebody else has taken the job of one of them."""
-    claim = plane.placement.claim_together
 
-    def taken_over(claims):
-        claim(claims)
+    def taken_over(request, send):
+        answer = send()
         with plane.engine.begin() as connection:
             job = f"schedule:{waiting[3]}"
             connection.exec_driver_sql("UPDATE jobs SET epoch = epoch + 1, worker = 'other' WHERE id = ?", (job,))
             assert connection.exec_driver_sql("SELECT changes()").scalar() == 1
+        return answer
 
-    plane.placement.claim_together = taken_over
+    plane.to_placement.on("POST /allocations", taken_over)
     plane.builder.tick()
     shown = {one: plane.show(one)["OS-EXT-STS:task_state"] for one in waiting}
     assert shown == dict.fromkeys(waiting, "spawning") | {waiting[3]: "scheduling"}
 
 
 def test_one_that_was_deleted_meanwhile_keeps_nothing(plane, hosts, waiting):
-    claim = plane.placement.claim_together
 
-    def deleted(claims):
-        claim(claims)
+    def deleted(request, send):
+        answer = send()
         assert plane.send("DELETE", f"/v2.1/servers/{waiting[3]}")[0] == 204
+        return answer
 
-    plane.placement.claim_together = deleted
+    plane.to_placement.on("POST /allocations", deleted)
     plane.builder.tick()
     settled(plane, hosts, [one for one in waiting if one != waiting[3]])
     assert plane.show(waiting[3]) is None
@@ -310,14 +301,14 @@ def test_no_statement_is_for_one_server_alone(plane, hosts):
 
 def test_a_host_that_is_deleted_meanwhile_gets_none_and_the_others_keep_what_they_chose(plane, hosts, waiting):
     """Between the claim in Placement and the transaction."""
-    claim = plane.placement.claim_together
 
-    def deleted(claims):
-        claim(claims)
+    def deleted(request, send):
+        answer = send()
         with plane.engine.begin() as connection:
             connection.exec_driver_sql("DELETE FROM hosts WHERE name = 'compute-1'")
+        return answer
 
-    plane.placement.claim_together = deleted
+    plane.to_placement.on("POST /allocations", deleted)
     plane.builder.tick()
     by_host = [host_of(plane, one) for one in waiting]
     assert sorted(by_host.count(one.name) for one in hosts) == [0, 3, 3]
@@ -325,17 +316,15 @@ def test_a_host_that_is_deleted_meanwhile_gets_none_and_the_others_keep_what_the
 
 def test_a_builder_that_took_too_long_claims_nothing_together(plane, hosts, waiting):
     """Its jobs may soon be another's: each is extended before it goes on."""
-    candidates = plane.placement.candidates
 
-    def slow(query, **options):
-        plane.placement.candidates = candidates
-        found = candidates(query, **options)
+    def slow(request, send):
+        answer = send()
         plane.clock.sleep(LEASE_S / 2)
         for one in hosts:
             one.register()
-        return found
+        return answer
 
-    plane.placement.candidates = slow
+    plane.to_placement.on("GET /allocation_candidates", slow, times=1)
     plane.builder.tick()
     assert ("POST", "allocations") not in requests(plane)
     settled(plane, hosts, waiting)
@@ -352,7 +341,7 @@ def test_members_of_a_server_group_are_placed_one_after_the_other(plane, hosts):
         ids.append(
             plane.send("POST", "/v2.1/servers", {"server": body, "os:scheduler_hints": hints})[2]["server"]["id"]
         )
-    plane.to_placement.seen.clear()
+    plane.to_placement.clear()
     plane.builder.tick()
     assert requests(plane) == [("GET", "allocation_candidates")] + [("PUT", "allocations")] * 3
     settled(plane, hosts, ids)
@@ -373,19 +362,19 @@ def crowd(plane):
 @pytest.fixture
 def decoded(plane):
     """Candidates that came with each answer of Placement."""
-    numbers, candidates = [], plane.placement.candidates
+    numbers = []
 
-    def counted(query, **options):
-        found = candidates(query, **options)
-        numbers.append(len(found[0]))
-        return found
+    def counted(request, send):
+        answer = send()
+        numbers.append(len(candidates_of(answer.body)[0]))
+        return answer
 
-    plane.placement.candidates = counted
+    plane.to_placement.on("GET /allocation_candidates", counted)
     return numbers
 
 
 def builder(plane, **options):
-    plane.builder = plane.new_builder(options=SchedulerOptions(**options))
+    plane.restart(scheduler=options)
     plane.builder.tick()
 
 
@@ -433,7 +422,7 @@ def test_before_there_is_no_valid_host_all_were_looked_at(plane, crowd, decoded)
 
 @pytest.mark.parametrize(
     ("options", "metadata"),
-    [({"multipliers": {"ram": -1.0}}, {}), ({"sample_size": 0}, {}), ({}, {"cpu_weight_multiplier": "-1.0"})],
+    [({"weight_multipliers": "ram=-1.0"}, {}), ({"sample_size": 0}, {}), ({}, {"cpu_weight_multiplier": "-1.0"})],
     ids=["stacking", "switched off", "an aggregate has its own"],
 )
 def test_who_is_drawn_to_few_hosts_compares_as_many_as_the_operator_allows(plane, crowd, decoded, options, metadata):
@@ -449,7 +438,7 @@ def test_who_is_drawn_to_few_hosts_compares_as_many_as_the_operator_allows(plane
 
 
 def test_soft_affinity_finds_its_host_among_any_number(plane, crowd, decoded):
-    builder(plane, sample_size=4, max_placement_results=10, multipliers={"soft_affinity": 10.0})
+    builder(plane, sample_size=4, max_placement_results=10, weight_multipliers="soft_affinity=10")
     plane.flavor("small")
     group = plane.send("POST", "/v2.1/os-server-groups", {"server_group": {"name": "near", "policy": "soft-affinity"}})
     hints = {"group": group[2]["server_group"]["id"]}

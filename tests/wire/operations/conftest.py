@@ -4,70 +4,40 @@ Everything is the real thing behind its API; of the hosts only the hypervisor an
 API, builder or agents do to the outside (requests, hints, calls to a hypervisor) is a point at which they can be killed.
 """
 
-import json
-from datetime import UTC, datetime, timedelta
+import zlib
+from datetime import UTC, datetime
 
 import pytest
 
-import os_acc
-from moorage.accelerator import agent_api
-from moorage.accelerator import routes as accelerator_routes
-from moorage.accelerator.agent import AcceleratorAgent
-from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.drivers.description import built_in_host
-from moorage.accelerator.drivers.simulated import SimulatedDriver as SimulatedAccelerators
-from moorage.accelerator.service import AcceleratorService
-from moorage.agent.host import AgentSettings, HostAgent
-from moorage.agent.provider_config.load import ProviderFiles
-from moorage.agent.published import PublishedFile
-from moorage.agent.resource_tracker import ResourceTracker, resources_topic
-from moorage.agent.snapshots import ImageSnapshots
-from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.script import Script
-from moorage.agent.virt.simulated import SimulatedDriver
-from moorage.compute.build import BuildDuty
-from moorage.compute.client import ComputeClient
-from moorage.compute.dead_hosts import DeadHostsDuty
-from moorage.compute.moving import MovingDuty
-from moorage.compute.placing import Placer
-from moorage.compute.reclaim import ReclaimDuty
-from moorage.compute.routes import API as COMPUTE_API
-from moorage.compute.routes import RULES as COMPUTE_RULES
-from moorage.compute.service import ComputeService
 from moorage.core.clock import VirtualClock
-from moorage.core.ids import SeededIds
-from moorage.identity.authenticators import TestTokens
-from moorage.images import routes as image_routes
-from moorage.images.cache import DigestCache
-from moorage.images.client import ImageLookup, ImageWriter
+from moorage.images.client import ImageWriter
 from moorage.images.directory import ImageDirectory
-from moorage.images.service import ImageService
-from moorage.jobs.duties import DutiesInTurn, Wakeups
 from moorage.jobs.hints import InProcessHints
-from moorage.placement import routes as placement_routes
 from moorage.placement.client import PlacementClient
-from moorage.placement.service import PlacementService
-from moorage.wire.app import Surroundings, build, mount
-from moorage.wire.client import ServiceClient
-from moorage.wire.transports import InProcessTransport
 from tests import counted
 from tests.crash.effects import DRIVER_CALLS
-from tests.migrated import open_migrated
+from tests.plane import URL, InProcessPlane, Killed
 
-BASE = "http://127.0.0.1:8778"
+#: Duties that only throw away what is old, and one of bare metal, which there is none of here.
+TIDYING = ("placement-retention", "compute-jobs", "accelerator-jobs", "accelerator-history", "compute.baremetal")
+
 GPU = "CUSTOM_ACCELERATOR_GPU"
 
 
-class Killed(BaseException):
-    """A process dies here: nothing catches it, nothing is undone."""
-
-
 class Points:
-    """Counts what builder and agents do to the outside; at the point that a test names, the doer dies."""
+    """Counts what builder and agents do to the outside; at a point that a test names, the doer dies.
 
-    def __init__(self):
+    That is the point number `die_at`, or the first one after it where anything differs from the point before. If nothing
+    does, the death is the same as at the point before: processes lose what they have in memory, and find the same again.
+    `state` answers something that changes with all that they would find.
+    """
+
+    def __init__(self, state):
         self.passed = []
-        self.die_at = None
+        self.die_at = self.died_at = None
+        self._state = state
+        self._before = None
 
     def around(self, label, call):
         self._pass(f"before {label}")
@@ -77,25 +47,12 @@ class Points:
 
     def _pass(self, label):
         self.passed.append(label)
-        if self.die_at is not None and len(self.passed) > self.die_at:
-            self.die_at = None
+        if self.die_at is None or len(self.passed) < self.die_at:
+            return
+        before, self._before = self._before, self._state()
+        if len(self.passed) > self.die_at and self._before != before:
+            self.die_at, self.died_at, self._before = None, len(self.passed) - 1, None
             raise Killed(label)
-
-
-class Watched:
-    """A transport of a builder or an agent."""
-
-    def __init__(self, inner, points):
-        self._inner, self._points = inner, points
-
-    def send(self, method, path, headers, body=None):
-        if method == "GET":
-            return self._inner.send(method, path, headers, body)
-        label = f"{method} {path.partition('?')[0]}"
-        return self._points.around(label, lambda: self._inner.send(method, path, headers, body))
-
-    def stream(self, method, path, headers):
-        return self._inner.stream(method, path, headers)
 
 
 class WatchedHints:
@@ -111,70 +68,43 @@ class WatchedHints:
         self._inner.close()
 
 
-class Token:
-    def headers(self, *, renew=False):
-        return {"x-auth-token": "moorage:service", "x-roles": "admin,service"}
-
-
 class SimulatedHost:
-    """`start` may be called again: everything in memory is new then, everything on disk is found."""
+    """An agent in a process of its own. `start` may be called again: what is in memory is new, what is on disk is found."""
 
     def __init__(self, cloud, name):
         self.cloud, self.name = cloud, name
-        self.state = cloud.directory / name
-        (self.state / "provider_config").mkdir(parents=True)
         self.script = Script()
-        self.settings = AgentSettings(workers=1, poll_period_s=3600, heartbeat_period_s=20, update_period_s=3600)
-        self.accelerators = None
-        self.agent = None
+        self.plane = cloud.control.beside(
+            name,
+            "agent",
+            agent={"host": name},
+            endpoints={} if cloud.has_accelerators else {"accelerator": "http://nowhere"},
+            resting=TIDYING if cloud.has_accelerators else (*TIDYING, "accelerator", "device history"),
+            built=self._watch,
+        )
 
-    def start(self):
-        if self.accelerators is not None:
-            self.accelerators.close()
-        cloud, clock = self.cloud, self.cloud.clock
-        self.accelerators = AcceleratorAgent(
-            self.name,
-            [SimulatedAccelerators(built_in_host(), self.state / "accelerators", clock)],
-            self.state / "accelerators",
-            cloud.images,
-            DigestCache(self.state / "bitstreams", max_bytes=1 << 20, clock=clock),
-            clock,
-            reports=cloud.profiles,
-            changed=lambda: self.cloud.wakeups.wake(resources_topic(self.name)),
-            to_report=lambda: self.cloud.wakeups.wake(f"accelerator-agent@{self.name}"),
-        )
-        self.accelerators.start()
-        self.driver = SimulatedDriver(HostDescription(name=self.name), self.state, clock, self.script)
-        for call in DRIVER_CALLS:
-            setattr(self.driver, call, self._watched(call, getattr(self.driver, call)))
-        local = InProcessTransport(agent_api.wsgi_app(self.accelerators, cloud.ids), BASE)
-        self.acceleration = os_acc.Client(Watched(local, cloud.points), clock=clock)
-        self.agent = HostAgent(
-            host=self.name,
-            driver=self.driver,
-            tracker=ResourceTracker(
-                driver=self.driver,
-                grafts=self.accelerators,
-                placement=cloud.placement,
-                files=ProviderFiles(self.state / "provider_config"),
-                published=PublishedFile(self.state / "published.json"),
-                clock=clock,
-                ids=cloud.ids,
-            ),
-            acceleration=self.acceleration,
-            refers_to_accelerators=os_acc.refers_to_accelerators,
-            compute=ComputeClient(cloud.client("compute", watched=True)),
-            clock=clock,
-            wakeups=cloud.wakeups,
-            settings=self.settings,
-            snapshots=ImageSnapshots(self.driver, ImageWriter(cloud.client("image", watched=True))),
-        )
-        self.agent.start()
+    def start(self, **options):
+        """`options` of [agent] that changed."""
+        self.plane.restart(agent=options)
 
     def stop(self):
         """The machine is off: no agent, and to everybody else it is silent."""
-        self.accelerators.close()
-        self.agent = self.accelerators = None
+        self.plane.kill()
+
+    def _watch(self, plane):
+        self.driver = plane.built["hypervisor"]
+        self.driver.script = self.script
+        for call in DRIVER_CALLS:
+            setattr(self.driver, call, self._watched(call, getattr(self.driver, call)))
+
+    @property
+    def agent(self):
+        """None while it is stopped."""
+        return self.plane.service("agent") if self.plane.is_running else None
+
+    @property
+    def accelerators(self):
+        return self.plane.service("accelerators")
 
     def _watched(self, name, call):
         return lambda *arguments, **named: self.cloud.points.around(name, lambda: call(*arguments, **named))
@@ -192,167 +122,136 @@ class SimulatedHost:
 
     def write(self, server_id, text):
         """As the guest does."""
-        with (self.state / "disks" / f"{server_id}.raw").open("a") as disk:
+        with self._disk(server_id).open("a") as disk:
             disk.write(text)
 
     def disk(self, server_id):
-        return (self.state / "disks" / f"{server_id}.raw").read_text()
+        return self._disk(server_id).read_text()
+
+    def _disk(self, server_id):
+        return self.plane.directory / "host" / "disks" / f"{server_id}.raw"
 
 
 class Cloud:
-    """With `accelerators` the accelerator service is there too: hosts report to it, and `profiles` is its client."""
+    """Three kinds of processes: `control` has placement and images, `compute` has compute and its duties, and the hosts.
+
+    With `accelerators` the accelerator service is there too, and hosts report to it. `options` are those of [compute].
+    """
 
     def __init__(self, directory, *, accelerators=False, **options):
-        self.directory = directory
-        self.clock = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
-        self.ids = SeededIds(1)
-        self.points = Points()
-        self.wakeups = Wakeups()
-        self._hints = WatchedHints(InProcessHints(self.wakeups), self.points)
+        self.has_accelerators = accelerators
+        self.points = Points(self._on_disk)
+        self._is_asked = False
         self.hosts = {}
-        self._options = options
-        engine = open_migrated("placement", self.directory)
-        self.engine = open_migrated("compute", self.directory)
-        placement = PlacementService(engine, self.clock, self.ids, watchers=0)
-        placement.start()
-        self.images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
-        apps = {
-            "/placement": (placement_routes.API, placement, placement_routes.RULES),
-            "/image": (image_routes.API, ImageService(self.images, clock=self.clock, ids=self.ids), image_routes.RULES),
-        }
-        if accelerators:
-            service = AcceleratorService(
-                open_migrated("accelerator", self.directory), self.clock, self.ids, self._hints
-            )
-            apps["/accelerator"] = (accelerator_routes.API, service, accelerator_routes.RULES)
-        self._apps = {path: self._app(*parts) for path, parts in apps.items()}
-        self.profiles = AcceleratorClient(self.client("accelerator")) if accelerators else None
-        self._wire = InProcessTransport(mount(self._apps), BASE)
+        self.control = InProcessPlane(
+            directory,
+            "placement,image,accelerator" if accelerators else "placement,image",
+            clock=VirtualClock(datetime(2026, 3, 1, tzinfo=UTC)),
+            hints=lambda wakeups: WatchedHints(InProcessHints(wakeups), self.points),
+            endpoints={"compute": f"{URL}/compute"},
+            resting=TIDYING,
+        )
+        self.clock, self.ids = self.control.clock, self.control.ids
+        self.settle, self.run_for = self.control.settle, self.control.run_for
+        self.forget_waits = self.control.forget_waits
         self.placement = PlacementClient(self.client("placement"))
-        self.start_compute()
+        self.images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
+        # Deleted in the middle of a move, a server's next job is found by polling: nobody hints at it.
+        self.compute = self.control.beside("compute", "compute", compute={"poll_period_s": 60.0, **options})
+        self._watch(self.compute, "placement", "image")
 
-    def start_compute(self):
-        """The API and the builder; again after a death of either."""
-        self.service = ComputeService(
-            self.engine,
-            self.clock,
-            self.ids,
-            self._hints,
-            images=ImageLookup(self.client("image")),
-            image_writer=ImageWriter(self.client("image")),
-            placement=self.placement,
-            profiles=self.profiles,
-            **self._options,
-        )
-        self._apps["/compute"] = self._app(COMPUTE_API, self.service, COMPUTE_RULES)
-        self.builder = BuildDuty(
-            self.engine,
-            self.clock,
-            self.ids,
-            PlacementClient(self.client("placement", watched=True)),
-            self.service.hosts,
-            self._hints,
-            worker="builder",
-            poll_s=None,
-        )
-        self.mover = self.new_mover("mover")
-        self.reclaim = ReclaimDuty(
-            self.engine,
-            self.clock,
-            self.service.deletion,
-            self.service.operations,
-            after_s=self._options.get("reclaim_after_s", 0),
-            offload_after_s=self._options.get("offload_after_s", 0),
-        )
-        self.dead_hosts = DeadHostsDuty(
-            self.engine, self.clock, self.ids, self._hints, self.service.hosts, self.service.agents
-        )
+    def _watch(self, plane, *services):
+        for service in services:
+            plane.ways[service].around = self._around
 
-    def new_mover(self, worker):
-        placement = PlacementClient(self.client("placement", watched=True))
-        return MovingDuty(
-            self.engine,
-            self.clock,
-            self.ids,
-            placement,
-            Placer(self.engine, placement, self.service.hosts),
-            self._hints,
-            images=ImageWriter(self.client("image", watched=True)),
-            worker=worker,
-            poll_s=None,
-        )
+    def _around(self, request, send):
+        """Of duties and agents; what the API asks others while it is asked something itself is not watched."""
+        if request.method == "GET" or self._is_asked:
+            return send()
+        return self.points.around(f"{request.method} {request.resource}", send)
 
-    def _app(self, api, service, rules):
-        return build(api, service, Surroundings(TestTokens(), rules, self.ids))
+    def client(self, service):
+        return (self.compute if service == "compute" else self.control).client(service)
 
-    def client(self, service, *, watched=False):
-        transport = InProcessTransport(mount(self._apps), f"{BASE}/{service}")
-        transport = Watched(transport, self.points) if watched else transport
-        return ServiceClient(transport, service_type=service, credentials=Token(), clock=self.clock)
+    @property
+    def service(self):
+        return self.compute.service("compute")
+
+    @property
+    def engine(self):
+        return self.compute.engine("compute")
+
+    @property
+    def builder(self):
+        return self.compute.duty("compute.build")
+
+    @property
+    def mover(self):
+        return self.compute.duty("compute.moving")
+
+    @property
+    def dead_hosts(self):
+        return self.compute.duty("compute.dead_hosts")
+
+    def new_mover(self, name):
+        """That of another process."""
+        return self.compute.beside(name, "compute", resting=("compute",)).duty("compute.moving")
 
     # ------------------------------------------------------------------------------------ its hosts
 
     def add_host(self, name):
         self.hosts[name] = SimulatedHost(self, name)
-        self.hosts[name].start()
-        self.forget_waits()
+        self._watch(self.hosts[name].plane, "placement", "compute", "image", "os_acc")
         return self.hosts[name]
-
-    def forget_waits(self):
-        """After a process was started or stopped: who is there, and nobody waits for anything."""
-        running = [host.agent for host in self.hosts.values() if host.agent is not None]
-        duties = [
-            self.builder,
-            self.mover,
-            self.reclaim,
-            self.dead_hosts,
-            *(duty for agent in running for duty in agent.duties),
-        ]
-        if self.profiles is not None:
-            duties += [host.accelerators for host in self.hosts.values() if host.accelerators is not None]
-        self.duties = DutiesInTurn(self.clock, self.wakeups, duties)
-
-    def settle(self):
-        self.duties.settle()
-
-    def run_for(self, seconds):
-        self.duties.run_until(self.clock.now() + timedelta(seconds=seconds))
 
     def dies(self, host):
         """Silent until it counts as down, and no longer."""
         host.stop()
-        self.forget_waits()
         self.run_for(120)
 
     def comes_back(self, host):
         host.start()
-        self.forget_waits()
 
     def step_by_step(self, count):
         """So many of the jobs of a move, one after another: builder's and hosts', whoever has one."""
         for _ in range(count):
-            with self.engine.connect() as connection:
-                query = "SELECT open_queue FROM jobs WHERE open_queue IS NOT NULL ORDER BY position LIMIT 1"
-                queue = connection.exec_driver_sql(query).scalar()
+            queue = self._next_queue()
             if queue is None:
                 return
             host = self.hosts.get(queue.partition("/")[0])
-            duty = self.mover if host is None else next(one for one in host.agent.duties if hasattr(one, "_runner"))
+            duty = self.mover if host is None else host.plane.duty("jobs of")
             duty.tick()
 
+    def _next_queue(self):
+        """That of the job that is open for longest; None: none is open."""
+        with self.engine.connect() as connection:
+            query = "SELECT open_queue FROM jobs WHERE open_queue IS NOT NULL ORDER BY position LIMIT 1"
+            return connection.exec_driver_sql(query).scalar()
+
     def restart(self):
-        """All processes, as after a death of any of them; their leases run out."""
+        """All processes, as after a death of any of them; where somebody's job is left, its lease runs out."""
         self.points.die_at = None
-        self.start_compute()
+        self.compute.restart()
         for host in self.hosts.values():
             if host.agent is not None:
                 host.start()
-        self.forget_waits()
-        self.run_for(130)
         self.settle()
+        if self._next_queue() is not None:
+            self.run_for(130)
+            self.settle()
+
+    def _on_disk(self):
+        """What all processes would find after a death at this moment, and the moment."""
+        files = sorted(
+            path for path in self.control.directory.rglob("*") if path.is_file() and path.suffix != ".db-shm"
+        )
+        kept = [(str(path), zlib.crc32(path.read_bytes())) for path in files]
+        return self.clock.now(), [host.plane.is_running for host in self.hosts.values()], kept
 
     def killed_at(self, point, work):
-        """Run `work` and what follows from it; whether somebody died at that point of it."""
+        """Run `work` and what follows from it. Answers at which point somebody died, this or a later one (see `Points`);
+        None: nobody did.
+        """
         self.points.passed.clear()
         self.points.die_at = point
         try:
@@ -360,28 +259,25 @@ class Cloud:
             self.settle()
         except Killed:
             self.restart()
-            return True
+            return self.points.died_at
         self.points.die_at = None
-        return False
+        return None
 
     # ----------------------------------------------------------------------------------- its users
 
     def send(self, method, path, body=None, *, who="alice:red", roles="member", version="2.96"):
-        headers = {"x-auth-token": who, "x-roles": roles, "openstack-api-version": f"compute {version}"}
-        return self._send(method, f"/compute{path}", body, headers)
+        """(status, document, headers) of compute's answer."""
+        self._is_asked = True
+        try:
+            seen = self.compute.send(method, f"/compute{path}", body, who=who, roles=roles, version=version)
+        finally:
+            self._is_asked = False
+        return seen.status, seen.body, seen.headers
 
     def accelerator(self, method, path, body=None):
         """As an administrator."""
-        return self._send(method, f"/accelerator{path}", body, {"x-auth-token": "root:admin", "x-roles": "admin"})
-
-    def _send(self, method, path, body, headers):
-        data = None
-        if body is not None:
-            data = json.dumps(body).encode()
-            headers["content-type"] = "application/json"
-        answer = self._wire.send(method, path, headers, data)
-        is_json = answer.headers.get("content-type", "").startswith("application/json")
-        return answer.status, json.loads(answer.body) if is_json else answer.body, answer.headers
+        seen = self.control.send(method, f"/accelerator{path}", body)
+        return seen.status, seen.body, seen.headers
 
     def admin(self, method, path, body=None, **options):
         return self.send(method, path, body, **({"who": "root:admin", "roles": "admin"} | options))
@@ -478,7 +374,7 @@ class Cloud:
 
 @pytest.fixture
 def make_cloud(tmp_path):
-    """A cloud with `hosts` hosts, an image, and flavors small and gpu; options are those of `ComputeService` and `Cloud`.
+    """A cloud with `hosts` hosts, an image, and flavors small and gpu; options are those of `Cloud`.
 
     At the end what is kept of what projects use is held against all their servers.
     """

@@ -31,19 +31,23 @@ def agrees(cloud, server_id):
 
 
 def at_each_point(cloud, work, check, *, is_there=True):
-    """`work` makes a server and answers (its id, what to do to it); `check` is told the id, after each death."""
+    """`work` makes a server and answers (its id, what to do to it); `check` is told the id, after each death.
+
+    Answers how many points there are.
+    """
     point = 0
     while True:
         server_id, operation = work()
-        died = cloud.killed_at(point, operation)
+        died_at = cloud.killed_at(point, operation)
+        passed = len(cloud.points.passed)
         check(server_id)
         if is_there:
             cloud.admin_do(server_id, "forceDelete")
         assert cloud.show(server_id) is None
         assert all(cloud.used(name) == {} for name in cloud.hosts)
-        if not died:
-            return point
-        point += 1
+        if died_at is None:
+            return passed
+        point = died_at + 1
 
 
 #: (actions before it, action, argument, status in the end)
@@ -80,7 +84,7 @@ def test_an_operation_is_finished_by_whoever_comes_next(cloud, before, action, a
 
 
 def test_deletion_and_restoring(make_cloud):
-    cloud = make_cloud(reclaim_after_s=1_000_000)
+    cloud = make_cloud(reclaim_instance_interval=1_000_000)
 
     def delete(server_id):
         cloud.send("DELETE", f"/v2.1/servers/{server_id}")

@@ -129,7 +129,7 @@ def test_after_an_outage_of_the_service_no_host_is_taken_for_dead(cloud):
     """All of them have been silent then; they get as long as ever to say that they live."""
     server_id = asked_for(cloud)
     cloud.clock.sleep(3600)
-    cloud.start_compute()
+    cloud.compute.restart()
     cloud.dead_hosts.tick()
     cloud.clock.sleep(40)
     cloud.dead_hosts.tick()
@@ -364,7 +364,7 @@ def test_one_to_a_host_that_was_named_is_offloaded_as_before(cloud):
 
 
 def test_one_whose_host_dies_once_its_image_is_made_is_offloaded_without_it(make_cloud):
-    cloud = make_cloud(2, offload_after_s=-1)
+    cloud = make_cloud(2, shelved_offload_time=-1)
     server_id = boot(cloud)
     cloud.do(server_id, "shelve")
     assert cloud.status(server_id) == ("SHELVED", None, cloud.source.name)
@@ -425,7 +425,7 @@ def test_deleted_while_it_is_unshelved_its_destination_is_not_waited_for(cloud):
 
 def test_restored_on_a_dead_host_it_is_what_others_there_are(make_cloud):
     """Not refused, for its owner cannot know, and its time runs out: so it can be evacuated, or its host starts it."""
-    cloud = make_cloud(1, reclaim_after_s=600)
+    cloud = make_cloud(1, reclaim_instance_interval=600)
     server_id = boot_alone(cloud)
     assert cloud.act(server_id, "restore")[0] == 202
     assert cloud.status(server_id)[:2] == ("SOFT_DELETED", "restoring")
@@ -440,7 +440,7 @@ def test_restored_on_a_dead_host_it_is_what_others_there_are(make_cloud):
 
 
 def test_restored_there_it_can_be_evacuated(make_cloud):
-    cloud = make_cloud(2, reclaim_after_s=600)
+    cloud = make_cloud(2, reclaim_instance_interval=600)
     server_id = boot_alone(cloud)
     cloud.source, cloud.target = cloud.hosts[cloud.status(server_id)[2]], None
     cloud.act(server_id, "restore")

@@ -382,7 +382,7 @@ def test_resized_and_not_confirmed_it_goes_from_both_hosts(cloud, server_id):
 @pytest.fixture
 def kept(make_cloud):
     """(cloud, server, its host) where deleted servers are kept for an hour."""
-    cloud = make_cloud(1, reclaim_after_s=3600)
+    cloud = make_cloud(1, reclaim_instance_interval=3600)
     return cloud, cloud.boot("gpu"), cloud.hosts[ONE]
 
 

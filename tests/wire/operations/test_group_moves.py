@@ -35,14 +35,16 @@ def build(cloud, group, name="vm"):
 
 def while_the_mover_claims(cloud, work):
     """Once, between its claim and its commit."""
-    placement, claim = cloud.mover._placement, cloud.mover._placement.claim
+    way = cloud.compute.ways["placement"]
 
-    def claim_and_work(*arguments):
-        placement.claim = claim
-        claim(*arguments)
-        work()
+    def claim_and_work(request, send):
+        answer = send()
+        if request.method == "PUT" and request.path.startswith("/allocations/"):
+            way.clear()
+            work()
+        return answer
 
-    placement.claim = claim_and_work
+    way.around = claim_and_work
 
 
 def fails_for_the_group(cloud, server_id, host):

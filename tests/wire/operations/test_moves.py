@@ -111,7 +111,7 @@ def test_shelving_that_fails_leaves_the_server_running(cloud, server_id):
 
 def test_where_it_stays_on_its_host_it_keeps_what_it_has(make_cloud):
     """R39 (accelerator-attach)."""
-    cloud = make_cloud(1, offload_after_s=-1)
+    cloud = make_cloud(1, shelved_offload_time=-1)
     server_id, host = cloud.boot("gpu"), cloud.hosts[ONE]
     plugged = host.plugged
     cloud.do(server_id, "shelve")
@@ -127,7 +127,7 @@ def test_where_it_stays_on_its_host_it_keeps_what_it_has(make_cloud):
 
 
 def test_it_leaves_its_host_when_the_time_has_come(make_cloud):
-    cloud = make_cloud(1, offload_after_s=3600)
+    cloud = make_cloud(1, shelved_offload_time=3600)
     server_id = cloud.boot("small")
     cloud.do(server_id, "shelve")
     cloud.run_for(3000)
@@ -247,7 +247,6 @@ def hold_as_port(cloud, host, units):
 
 def test_a_resize_beyond_the_limits_is_refused(cloud, server_id):
     """The server counts with the larger flavor, and what others hold counts too."""
-    cloud.service.quotas._placement = cloud.placement
     hold_as_port(cloud, ONE, {"VCPU": 1})
     limit(cloud, cores=4, ram=1500)
     refused = "Quota exceeded for cores, ram: Requested 2, 1024, but already used 3, 1024 of 4, 1500 cores, ram"
@@ -265,7 +264,6 @@ def test_a_resize_beyond_the_limits_is_refused(cloud, server_id):
 
 def test_an_offloaded_server_comes_back_within_the_limits_only(cloud, server_id):
     cloud.do(server_id, "shelve")
-    cloud.service.quotas._placement = cloud.placement
     hold_as_port(cloud, ONE, {"VCPU": 1})
     limit(cloud, cores=2, instances=1)
     code, body = cloud.act(server_id, "unshelve")

@@ -1,7 +1,5 @@
 """What a host does with a server that stays on it, from the request to the hypervisor and back."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.wire.operations.conftest import GPU
@@ -217,9 +215,7 @@ def test_a_server_from_a_snapshot_gets_a_clean_device(cloud, host, server_id):
 
 def test_where_the_operator_says_so_stop_releases_and_start_attaches_anew(cloud, host):
     """R35, A4 (accelerator-attach): released on the host, held in Placement, attached again at the start."""
-    host.settings = replace(host.settings, releases_on_stop=True)
-    host.start()
-    cloud.forget_waits()
+    host.start(accelerators_on_stop="release")
     server_id = cloud.boot("gpu")
     cloud.do(server_id, "os-stop")
     assert host.plugged == {}

@@ -1,7 +1,5 @@
 """Rebuilt from another image, a server is what that image says; where it is, that must be possible."""
 
-import json
-
 import pytest
 
 ONE, TWO = "compute-1", "compute-2"
@@ -71,13 +69,13 @@ def test_an_image_that_is_shared_is_for_its_members(cloud):
     """They may use it by its id, whether they accepted it or not, as with the peer."""
     shared = cloud.make_image("shared")
     path = f"/v2/images/{shared}"
-    owner = {"x-auth-token": "alice:red", "x-roles": "member"}
+    owner = {"who": "alice:red", "roles": "member"}
     patch = [{"op": "replace", "path": "/visibility", "value": "shared"}]
     kind = {"content-type": "application/openstack-images-v2.1-json-patch"}
-    assert cloud._wire.send("PATCH", f"/image{path}", owner | kind, iter([json.dumps(patch).encode()])).status == 200
+    assert cloud.control.send("PATCH", f"/image{path}", patch, headers=kind, **owner).status == 200
     body = {"name": "vm", "imageRef": shared, "flavorRef": "small", "networks": "none"}
     create = ("POST", "/v2.1/servers", {"server": body})
     assert cloud.send(*create, who="bob:blue")[0] == 400
-    assert cloud._send("POST", f"/image{path}/members", {"member": "blue"}, owner)[0] == 200
+    assert cloud.control.send("POST", f"/image{path}/members", {"member": "blue"}, **owner).status == 200
     assert cloud.send(*create, who="bob:blue")[0] == 202
     assert cloud.send(*create, who="eve:green")[0] == 400

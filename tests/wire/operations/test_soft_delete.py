@@ -8,7 +8,7 @@ HOST = "compute-1"
 
 @pytest.fixture
 def cloud(make_cloud):
-    return make_cloud(reclaim_after_s=INTERVAL_S)
+    return make_cloud(reclaim_instance_interval=INTERVAL_S)
 
 
 def delete(cloud, server_id):

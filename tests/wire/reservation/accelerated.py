@@ -1,69 +1,73 @@
-"""A plane with an accelerator service and hosts whose agents, engines of plug and (simulated) cards are the real ones."""
+"""A plane with accelerators, and hosts that are processes of their own: real agents over simulated hypervisors and cards."""
 
-from moorage.accelerator import routes as accelerator_routes
+import hashlib
+import json
+from collections import Counter
+from dataclasses import replace
+from unittest.mock import patch
+
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.service import AcceleratorService
-from moorage.agent.accelerator_jobs import AcceleratorRunner
-from moorage.agent.build import Builder
-from moorage.agent.job_runner import JobRunner
-from moorage.agent.jobs_duty import JobsDuty
-from moorage.agent.virt.host_description import HostDescription
-from moorage.agent.virt.simulated import SimulatedDriver
-from moorage.identity.authenticators import TestTokens
-from moorage.scheduler.flavor_resources import ACCELERATORS_TRAIT
-from moorage.wire.app import Surroundings, build
-from os_acc import refers_to_accelerators
-from tests.unit.accelerator.rig import GPU, HOST, R1, R2, R3, Rig, rp
-from tests.wire.accelerator.conftest import Told
-from tests.wire.reservation.plane import Host, Plane
-from tests.wire.reservation.test_flavor_reservations import add_child
+from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.simulated import SimulatedDriver
+from moorage.accelerator.host_jobs import jobs_topic
+from moorage.core.errors import Unavailable
+from moorage.images.directory import ImageDirectory
+from moorage.images.model import Image, Visibility
+from moorage.jobs.hints import InProcessHints
+from moorage.wiring import host as host_wiring
+from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, R2, TYPE_R1
+from tests.wire.reservation.plane import A_YEAR_S, RESTING, Plane
+from tests.wire.reservation.processes import TRIES
 
 FPGA = "CUSTOM_ACCELERATOR_FPGA"
 GPUS = "CUSTOM_ACCELERATOR_GPU"
 
-#: {region: its units, and a trait by which a test tells it from the others}
-REGIONS = {R1: (2, "CUSTOM_R1"), R2: (1, "CUSTOM_R2"), R3: (1, "CUSTOM_R3")}
+#: The trait of `R1`.
+IS_R1 = f"CUSTOM_FPGA_INTEL_REGION_{TYPE_R1.replace('-', '_').upper()}"
 
 
 class Cloud(Plane):
-    """`HOST` has two regions of FPGAs, or those that are named, and a GPU. All bitstreams are in the images of its `rig`."""
+    """`HOST` has two regions of FPGAs, or those that are named, and a GPU."""
 
-    def __init__(self, folder, *, regions=(R1, R2), **options):
-        super().__init__(folder, **options)
-        self.hints_to_hosts = Told()
-        engine = self.database("accelerator")
-        self.rig = Rig(folder / "host", clock=self.clock)
-        service = AcceleratorService(engine, self.clock, self.ids, self.hints_to_hosts, self.rig.images)
-        around = Surroundings(TestTokens(), accelerator_routes.RULES, self.ids)
-        self.apps["/accelerator"] = build(accelerator_routes.API, service, around)
+    def __init__(self, directory, *, regions=(R1, R2), **options):
+        #: Whether hosts do at once what the accelerator service orders.
+        self.hosts_hear = True
+        self.accelerated = {}
+        super().__init__(
+            directory,
+            services="placement,image,compute,accelerator,reservation",
+            hints=lambda wakeups: Heard(self, InProcessHints(wakeups)),
+            resting=(*RESTING, "accelerator-jobs", "accelerator-history", "accelerator jobs", "heartbeat"),
+            **options,
+        )
         self.accelerators = AcceleratorClient(self.client("accelerator"))
-        self.add_accelerated(HOST, self.rig, regions)
-        self.hints_to_hosts.heard = self.host_works
+        self.images = ImageDirectory(self.cloud.directory / "images", clock=self.clock, ids=self.ids)
+        self.host = self.add_accelerated(HOST, regions)
 
-    def add_accelerated(self, name, rig, regions):
-        host = AcceleratedHost(self, name, rig)
-        self.hosts.append(host)
-        self.placement.put_trait(host.provider.uuid, ACCELERATORS_TRAIT, wanted=True)
-        units = {region: (FPGA, *REGIONS[region]) for region in regions} | {GPU: (GPUS, 1, None)}
-        providers = {
-            f"{name}_{part}": add_child(self, name, part, *what, uuid=_provider(name, part)).uuid
-            for part, what in units.items()
-        }
-        rig.agent.published(providers)
-        rig.agent.tick()
+    def add_accelerated(self, name, regions):
+        host = AcceleratedHost(self, name, regions)
+        self.accelerated[name] = host
         self.register(name)
         return host
 
-    def host_works(self):
-        for host in self.hosts:
-            host.accelerators_work()
+    def hosts_work(self):
+        for host in self.accelerated.values():
+            host.do_accelerator_jobs()
 
-    def accelerator_service(self):
-        return _Late(self)
+    def bitstream(self, name="aes", *, visibility="public", owner=PROJECT, **properties):
+        """Upload an image with these properties; its id."""
+        image_id, now = self.ids.uuid(), self.clock.now()
+        image = Image(image_id, now, now, name, owner, visibility=Visibility(visibility), properties=properties)
+        self.images.create(image)
+        self.images.upload(image_id, iter([name.encode() * 1000]), size_bytes=None)
+        return image_id
+
+    def remove_bitstream(self, image_id):
+        self.images.remove(image_id, lambda found: None)
 
     def held(self, server_id):
         """The PCI addresses that a host has attached to a server."""
-        attached = (host.rig.held.attachments.get(server_id) for host in self.hosts)
+        attached = (host.agent.holdings.attachments.get(server_id) for host in self.accelerated.values())
         return [handle.pci_id for attachment in attached if attachment for handle in attachment.handles]
 
     def allocated(self, server_id):
@@ -71,48 +75,118 @@ class Cloud(Plane):
         names = {each.uuid: each.name for each in self.placement.providers([])}
         return {names[uuid]: dict(amounts) for uuid, amounts in self.placement.allocations(server_id).items()}
 
+    def lose_answers(self):
+        """The first answer to each kind of order for a region gets lost, as often as the client asks again.
+
+        {kind: how often}
+        """
+        lost = Counter()
+
+        def around(request, send):
+            answer, kind = send(), _order(request)
+            if kind and lost[kind] < TRIES:
+                lost[kind] += 1
+                raise Unavailable("the answer got lost")
+            return answer
+
+        self.cloud.ways["accelerator"].around = around
+        return lost
+
+    def program_nothing(self):
+        """The accelerator service can be asked, and orders nothing."""
+
+        def around(request, send):
+            if _order(request):
+                raise Unavailable("the host has not done it in time")
+            return send()
+
+        self.cloud.ways["accelerator"].around = around
+
+
+def _order(request):
+    """``replace`` or ``remove`` where the request has a region programmed."""
+    return json.loads(request.body)[0]["op"] if request.resource.endswith("/program") else None
+
+
+class AcceleratedHost:
+    """An agent in a process of its own, whose cards have these regions, and a GPU."""
+
+    def __init__(self, cloud, name, regions):
+        self.name, self._regions = name, regions
+        with patch.object(host_wiring, "SimulatedDriver", self._cards):
+            self.plane = cloud.cloud.beside(
+                name,
+                "agent",
+                agent={"host": name, "update_period_s": A_YEAR_S, "poll_period_s": A_YEAR_S},
+                accelerator={"report_period_s": A_YEAR_S},
+            )
+        self.plane.duty("accelerator-agent").tick()
+
+    def _cards(self, _devices, directory, clock):
+        self.cards = Cards(_with_regions(self._regions), directory, clock)
+        return self.cards
+
+    @property
+    def agent(self):
+        return self.plane.service("accelerators")
+
+    def do_accelerator_jobs(self):
+        duty = self.plane.duty("accelerator jobs")
+        while duty.tick() == self.plane.clock.now():
+            pass
+
+    def programs(self):
+        """Regions in the order in which they were programmed."""
+        return list(self.cards.programmed)
+
+    def carries(self, region):
+        """The id of the image that the card itself says it carries."""
+        found = self.cards.identify(region)
+        return found.bitstream.image_id if found.bitstream else ""
+
+    def plug(self, instance_uuid, specs, region):
+        """As os_acc does it, for a server that has the region."""
+        server = {"uuid": instance_uuid, "name": "vm", "project_id": PROJECT, "image_id": None}
+        provider = self.agent.holdings.rp_uuids[region]
+        return self.agent.plug(server, {"": [provider]}, specs)
+
+
+class Cards(SimulatedDriver):
+    """Notes what is programmed; only what is what its digest says may be loaded."""
+
+    def __init__(self, devices, directory, clock):
+        super().__init__(devices, directory, clock)
+        self.programmed = []
+
+    def program(self, deployable, bitstream, data):
+        if bitstream is not None:
+            assert hashlib.sha512(data.read()).hexdigest() == bitstream.digest, "programmed without verification"
+            data.seek(0)
+        super().program(deployable, bitstream, data)
+        self.programmed.append(deployable)
+
+
+def _with_regions(regions):
+    """The built-in host's cards with these regions of theirs only, and one of its GPUs."""
+    devices = [replace(device, deployables=_named(device, {*regions, GPU})) for device in built_in_host()]
+    return [device for device in devices if device.deployables]
+
+
+def _named(device, names):
+    return tuple(part for part in device.deployables if part.name in names)
+
+
+class Heard:
+    """Hints that hosts follow at once where they are about accelerators: the service waits for what it has ordered."""
+
+    def __init__(self, cloud, inner):
+        self._cloud, self._inner = cloud, inner
+
+    def send(self, queue):
+        self._inner.send(queue)
+        for name, host in self._cloud.accelerated.items():
+            if self._cloud.hosts_hear and queue == jobs_topic(name):
+                host.do_accelerator_jobs()
+
     def close(self):
-        for host in self.hosts:
-            host.rig.agent.close()
-        for engine in self.engines:
-            engine.dispose()
-
-
-class AcceleratedHost(Host):
-    """Servers are built as on a real host: devices plugged by the rig's agent, then a simulated domain."""
-
-    def __init__(self, plane, name, rig, **sizes):
-        super().__init__(plane, name, **sizes)
-        self.rig = rig
-        rig.agent._reports = plane.accelerators
-        driver = SimulatedDriver(HostDescription(name=name), plane.folder / f"{name}-hypervisor", plane.clock)
-        builder = Builder(driver, rig.agent, refers_to_accelerators, lambda uuids: frozenset())
-        runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
-        self._jobs = self._duty(plane, self.compute, JobRunner(driver, builder, rig.agent.tick))
-        self._accelerator_jobs = self._duty(plane, plane.accelerators, runner)
-
-    def _duty(self, plane, service, runner):
-        return JobsDuty(host=self.name, number=1, service=service, runner=runner, clock=plane.clock, poll_period_s=1)
-
-    def work(self):
-        for _ in range(9):
-            self._jobs.tick()
-
-    def accelerators_work(self):
-        for _ in range(9):
-            self._accelerator_jobs.tick()
-
-
-def _provider(host, part):
-    """Its uuid: on `HOST` that of the rig's own tests."""
-    return rp(part) if host == HOST else rp(f"{host}_{part}")
-
-
-class _Late:
-    """Other services are there before the accelerator service."""
-
-    def __init__(self, cloud):
-        self._cloud = cloud
-
-    def __getattr__(self, name):
-        return getattr(self._cloud.accelerators, name)
+        self._inner.close()

@@ -2,26 +2,95 @@ import pytest
 
 from tests.wire.reservation.accelerated import Cloud
 from tests.wire.reservation.plane import Plane
+from tests.wire.reservation.test_flavor_reservations import with_gold
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """Planes that tests only copy, closed: `prepared(prepare, options)` is one that `prepare` was called with."""
+    made = {}
+
+    def plane(prepare, options) -> Plane:
+        key = (prepare, repr(sorted(options.items())))
+        if key not in made:
+            with Plane(tmp_path_factory.mktemp("prepared") / "plane", **options) as new:
+                prepare(new)
+            made[key] = new
+        return made[key]
+
+    return plane
 
 
 @pytest.fixture
-def plane(tmp_path) -> Plane:
+def new_plane(prepared, tmp_path):
+    """Makes planes, with the arguments of `Plane` after the first, that are closed after the test.
+
+    With `prepare` they are copies of one that this function of a module was called with.
+    """
+    made = []
+
+    def new(prepare=None, **options) -> Plane:
+        directory = tmp_path / f"plane-{len(made)}"
+        plane = Plane(directory, **options) if prepare is None else prepared(prepare, options).copy_to(directory)
+        made.append(plane)
+        return plane
+
+    yield new
+    for plane in made:
+        plane.close()
+
+
+@pytest.fixture
+def plane(new_plane) -> Plane:
     """One host `compute-1` with 8 CPUs, 16 GiB and 100 GB, not yet registered."""
-    plane = Plane(tmp_path)
-    plane.add_host()
-    return plane
+    return new_plane(Plane.add_host)
 
 
 @pytest.fixture
-def reserved(plane) -> Plane:
+def reserved(new_plane) -> Plane:
     """The same, registered."""
+    return new_plane(_registered)
+
+
+@pytest.fixture(scope="module")
+def new_shared(prepared, tmp_path_factory):
+    """Makes planes for tests that change nothing, because they only look or are refused: one for all of a module."""
+    made = []
+
+    def new(prepare) -> Plane:
+        made.append(prepared(prepare, {}).copy_to(tmp_path_factory.mktemp("shared") / "plane"))
+        return made[-1]
+
+    yield new
+    for plane in made:
+        plane.close()
+
+
+@pytest.fixture(scope="module")
+def shared(new_shared) -> Plane:
+    """As `reserved`, for tests that change nothing."""
+    return new_shared(_registered)
+
+
+@pytest.fixture
+def gold(new_plane) -> Plane:
+    """compute-1 with two providers of gold, 2 units each, and compute-2 without; both registered."""
+    return new_plane(with_gold)
+
+
+@pytest.fixture(scope="module")
+def shared_gold(new_shared) -> Plane:
+    """As `gold`, for tests that change nothing."""
+    return new_shared(with_gold)
+
+
+def _registered(plane):
+    plane.add_host()
     plane.register()
-    return plane
 
 
 @pytest.fixture
 def cloud(tmp_path) -> Cloud:
     """A plane with a registered host that has accelerators."""
-    cloud = Cloud(tmp_path)
-    yield cloud
-    cloud.close()
+    with Cloud(tmp_path) as cloud:
+        yield cloud

@@ -14,21 +14,21 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import event
 
-from moorage.compute.client import ComputeClient
 from moorage.core.caller import Caller
 from moorage.core.errors import MoorageError, Unavailable
 from moorage.db.transactions import read
-from moorage.placement.client import PlacementClient
 from moorage.reservation import event_store, host_store
 from moorage.reservation.schemas.lease import decode_create, decode_update
-from moorage.reservation.service import PLACEMENT_VERSION
 from moorage.wire.transports import Answer
+from tests.plane import Request, Send
 from tests.wire.reservation.plane import Plane, class_of, instance, lease
+from tests.wire.reservation.processes import Process
 
 STARTS, ENDS = datetime(2026, 3, 1, 10, tzinfo=UTC), datetime(2026, 3, 6, 10, tzinfo=UTC)
 PERIOD = {"start": "2026-03-01 10:00", "end": "2026-03-06 10:00"}
@@ -46,25 +46,24 @@ class Line:
         self._trace = trace
         self._counts: dict[str, int] = {}
 
-    def service(self, plane: Plane, worker: str) -> Any:
+    def process(self, plane: Plane, name: str) -> Process:
+        process = plane.new_process(name)
         for what in ("begin", "commit"):
-            event.listen(plane.engine, what, lambda _, what=what: self._point(what))
+            event.listen(process.plane.engine("reservation"), what, lambda _, what=what: self._point(what))
+        for service in ("placement", "compute"):
+            process.plane.ways[service].around = partial(self._send, service)
+        return process
 
-        def through(transport):
-            return _Watched(self, transport)
-
-        placement = PlacementClient(plane.client("placement", through=through), str(PLACEMENT_VERSION))
-        return plane.new_service(placement, ComputeClient(plane.client("compute", through=through)), worker=worker)
-
-    def send(self, transport, method, path, headers, body):
-        where = f"{method} {transport.base_url.rsplit('/', 1)[1]}{path.partition('?')[0]}"
+    def _send(self, service: str, request: Request, send: Send) -> Answer:
+        where = f"{request.method} {service}{request.resource}"
         mishap = self._point("before", where)
         if mishap in ("503", "409", "silence"):
             return _mishap(mishap)
-        answer = transport.send(method, path, headers, body)
-        if self._trace is not None and method != "GET" and answer.status < 300:
+        answer = send()
+        if self._trace is not None and request.method != "GET" and answer.status < 300:
+            body = re.sub(r"\s", "", (request.body or b"").decode()) if "/action" in where else ""
             with self._trace.open("a") as out:
-                print(where, re.sub(r"\s", "", (body or b"").decode()) if "/action" in where else "", file=out)
+                print(where, body, file=out)
         lost = self._point("after", where)
         if "lost" in (mishap, lost):
             raise Unavailable(f"{where}: the answer was lost")
@@ -73,16 +72,6 @@ class Line:
     def _point(self, what: str, where: str = "") -> str | None:
         self._counts[what] = self._counts.get(what, 0) + 1
         return self._reached(f"{what} {self._counts[what]} {where}".rstrip())
-
-
-class _Watched:
-    def __init__(self, line: Line, transport) -> None:
-        self._line = line
-        self._transport = transport
-        self.base_url = transport.base_url
-
-    def send(self, method, path, headers, body=None):
-        return self._line.send(self._transport, method, path, headers, body)
 
 
 def _mishap(kind: str) -> Answer:
@@ -103,7 +92,7 @@ class Scenario:
     name: str
     prepare: Callable[[Plane], Any]
     act: Callable[[Plane, Any, Any], None]
-    #: What must hold at the end; `again` is a service that nothing disturbs.
+    #: What must hold at the end; `again` is a process that nothing disturbs.
     check: Callable[[Plane, Any, Any], None]
     #: Whether all changes have one order. Those of several leases have theirs for each: one goes on without the other.
     ordered: bool = True
@@ -125,12 +114,11 @@ def new_plane(folder: Path) -> Plane:
 PAUSES_S = (5, 5, 55, 5, 5, 10, 20, 40, 60, 10, 60, 60, 10)
 
 
-def go_on(plane: Plane, *services: Any, pauses_s: Sequence[int] = PAUSES_S) -> None:
-    """Time passes, and the runners of these services do what is due in turn."""
-    runners = [service.runner() for service in services]
+def go_on(plane: Plane, *processes: Process, pauses_s: Sequence[int] = PAUSES_S) -> None:
+    """Time passes, and the runners of these processes do what is due in turn."""
     for pause_s in pauses_s:
-        for runner in runners:
-            runner.tick()
+        for process in processes:
+            process.runner.tick()
         plane.settle()
         plane.clock.sleep(pause_s)
 
@@ -145,7 +133,7 @@ def _create(plane: Plane, amount: int = 4) -> Any:
 def _active(plane: Plane, *, servers: int = 0) -> Any:
     made = _create(plane)
     plane.clock.advance_to(STARTS)
-    plane.service.runner().tick()
+    plane.runner.tick()
     for number in range(servers):
         plane.boot(f"s{number}", made["reservations"][0]["id"])
     return plane.lease(made["id"])
@@ -181,9 +169,9 @@ def _check_all_started(plane: Plane, made: Any, again: Any) -> None:
         _check_started(plane, each, again)
 
 
-def _grow(plane: Plane, service: Any, made: Any) -> None:
+def _grow(plane: Plane, process: Process, made: Any) -> None:
     body = {"reservations": [{"id": made["reservations"][0]["id"], "amount": 12}]}
-    service.leases.update(MEMBER, made["id"], decode_update(body))
+    process.leases.update(MEMBER, made["id"], decode_update(body))
 
 
 def _check_grown(plane: Plane, made: Any, again: Any) -> None:
@@ -202,10 +190,9 @@ def _prepare_end(plane: Plane) -> Any:
     return made
 
 
-def _end(plane: Plane, service: Any, made: Any) -> None:
-    runner = service.runner()
+def _end(plane: Plane, process: Process, made: Any) -> None:
     for _ in range(3):
-        runner.tick()
+        process.runner.tick()
         plane.settle()
         plane.clock.sleep(10)
 
@@ -216,9 +203,9 @@ def _check_ended(plane: Plane, made: Any, _: Any) -> None:
     assert _slots(plane, made) == {}
 
 
-def _delete(plane: Plane, service: Any, made: Any) -> None:
-    service.leases.delete(MEMBER, made["id"])
-    _end(plane, service, made)
+def _delete(plane: Plane, process: Process, made: Any) -> None:
+    process.leases.delete(MEMBER, made["id"])
+    _end(plane, process, made)
 
 
 def _check_deleted(plane: Plane, _: Any, again: Any) -> None:
@@ -235,8 +222,8 @@ def _prepare_heal(plane: Plane) -> Any:
     return made
 
 
-def _heal(plane: Plane, service: Any, made: Any) -> None:
-    service.watch(period_s=60).tick()
+def _heal(plane: Plane, process: Process, made: Any) -> None:
+    process.watch.tick()
 
 
 def _check_healed(plane: Plane, made: Any, again: Any) -> None:
@@ -248,8 +235,8 @@ def _check_healed(plane: Plane, made: Any, again: Any) -> None:
     assert _slots(plane, made) == {"compute-2": 4}
 
 
-def _make(service: Any) -> None:
-    service.leases.create(MEMBER, decode_create(lease(instance(12), **PERIOD)))
+def _make(process: Process) -> None:
+    process.leases.create(MEMBER, decode_create(lease(instance(12), **PERIOD)))
 
 
 def _due(plane: Plane) -> Any:
@@ -258,19 +245,19 @@ def _due(plane: Plane) -> Any:
     return made
 
 
-def _tick(service: Any) -> None:
-    service.runner().tick()
+def _tick(process: Process) -> None:
+    process.runner.tick()
 
 
 SCENARIOS = {
     each.name: each
     for each in (
-        Scenario("create", lambda plane: None, lambda plane, service, made: _make(service), _check_created),
-        Scenario("start", _due, lambda plane, service, made: _tick(service), _check_started),
+        Scenario("create", lambda plane: None, lambda plane, process, made: _make(process), _check_created),
+        Scenario("start", _due, lambda plane, process, made: _tick(process), _check_started),
         Scenario(
             "starts",
             _due_together,
-            lambda plane, service, made: _tick(service),
+            lambda plane, process, made: _tick(process),
             _check_all_started,
             ordered=False,
         ),
@@ -347,13 +334,14 @@ def undisturbed(name: str, folder: str) -> Outcome:
     made = scenario.prepare(plane)
     outcome = Outcome()
     points: list[str] = []
-    service = Line(points.append, trace).service(plane, "first")
-    scenario.act(plane, service, made)
+    process = Line(points.append, trace).process(plane, "first")
+    scenario.act(plane, process, made)
     outcome.points = list(points)
-    go_on(plane, service, pauses_s=(5, 5))
+    go_on(plane, process, pauses_s=(5, 5))
     outcome.order = scenario.order_of(trace)
-    scenario.check(plane, made, service)
+    scenario.check(plane, made, process)
     check_agreement(plane)
+    plane.close()
     return outcome
 
 
@@ -367,7 +355,7 @@ def killed(name: str, folder: str, point: str) -> list[str]:
     _, status = os.waitpid(pid, 0)
     assert os.WIFSIGNALED(status), f"{point} was never reached"
     assert os.WTERMSIG(status) == signal.SIGKILL
-    others = [Line(trace=trace).service(plane, worker) for worker in ("second", "third")]
+    others = [Line(trace=trace).process(plane, name) for name in ("second", "third")]
     go_on(plane, *others)
     return _settled(scenario, plane, made, trace, others[0])
 
@@ -380,9 +368,10 @@ def _die(scenario: Scenario, plane: Plane, made: Any, trace: Path, point: str) -
 
     try:
         plane.ids.__init__(99)  # the parent goes on with the same seed
-        for engine in plane.engines:
-            engine.dispose(close=False)  # the parent's connections are not ours
-        scenario.act(plane, Line(reached, trace).service(plane, "doomed"), made)
+        for each in plane.cloud.cloud.planes:
+            for engine in each.plane.engines.values():
+                engine.dispose(close=False)  # the parent's connections are not ours
+        scenario.act(plane, Line(reached, trace).process(plane, "doomed"), made)
     finally:
         os._exit(1)
 
@@ -410,10 +399,10 @@ def mishap(name: str, folder: str, point: str, kind: str, times: int) -> list[st
         left[0] -= 1
         return kind
 
-    first = Line(reached, trace).service(plane, "first")
+    first = Line(reached, trace).process(plane, "first")
     with contextlib.suppress(MoorageError):  # so the client is told
         scenario.act(plane, first, made)
-    second = Line(trace=trace).service(plane, "second")
+    second = Line(trace=trace).process(plane, "second")
     go_on(plane, first, second)
     return _settled(scenario, plane, made, trace, second)
 
@@ -422,4 +411,5 @@ def _settled(scenario: Scenario, plane: Plane, made: Any, trace: Path, again: An
     check_agreement(plane)
     scenario.check(plane, made, again)
     check_agreement(plane)
+    plane.close()
     return scenario.order_of(trace)

@@ -1,58 +1,61 @@
-"""Real placement, compute and reservation services in one process, on SQLite, under a virtual clock.
+"""Placement, images, compute and reservations in one process, on SQLite, under a virtual clock.
 
-The host is a few lines (`Host`): it registers, and does its jobs when told. Everything speaks HTTP in process.
+The host is a few lines (`Host`): it registers, and does its jobs when it hears of one. Everything speaks HTTP in process.
 """
 
-from datetime import UTC, datetime, timedelta
+import functools
+import itertools
+import shutil
+from copy import copy
+from datetime import UTC, datetime
 
-from moorage.compute import routes as compute_routes
-from moorage.compute.build import BuildDuty
 from moorage.compute.client import ComputeClient
-from moorage.compute.moving import MovingDuty
-from moorage.compute.placing import Placer
-from moorage.compute.service import ComputeService
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.db import migrations
-from moorage.db.engine import open_engine
-from moorage.identity.authenticators import TestTokens
-from moorage.images import routes as image_routes
-from moorage.images.client import ImageLookup, ImageWriter
-from moorage.images.directory import ImageDirectory
-from moorage.images.service import ImageService
-from moorage.jobs.duties import DutiesInTurn, Wakeups
 from moorage.jobs.hints import InProcessHints
-from moorage.placement import routes as placement_routes
 from moorage.placement.client import VERSION as NEWEST_PLACEMENT
 from moorage.placement.client import Inventory, PlacementClient
-from moorage.placement.service import PlacementService
-from moorage.reservation import routes
-from moorage.reservation.runner import ReservationRunner
-from moorage.reservation.service import PLACEMENT_VERSION, ReservationService, ReservationSettings
-from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.client import ServiceClient, decode
-from moorage.wire.transports import InProcessTransport
-from tests.migrated import open_migrated
+from tests.plane import TOKENS, Bearer, InProcessPlane
+from tests.wire.reservation.processes import Process, WatchedProcess
 
 NOW = datetime(2026, 3, 1, 9, 30, 20, tzinfo=UTC)
+A_YEAR_S = 365 * 86400.0
 
+#: Hosts live for a year after they were heard of, and nothing is polled: the days of a test pass in one go.
+SECTIONS = {
+    "compute": {
+        "host_down_after_s": A_YEAR_S,
+        "poll_period_s": A_YEAR_S,
+        "bare_metal_period_s": A_YEAR_S,
+        "quota_instances": -1,
+        "quota_cores": -1,
+        "quota_ram_mb": -1,
+    },
+    "reservation": {"poll_period_s": A_YEAR_S, "watch_period_s": 60.0},
+    "accelerator": {"poll_period_s": A_YEAR_S},
+}
 
-class Token:
-    """Credentials by the convention of the peers' tests."""
+SERVICES = "placement,image,compute,reservation"
 
-    def __init__(self, user, project, *roles):
-        self._headers = {"x-auth-token": f"{user}:{project}", "x-roles": ",".join(roles)}
+#: Duties that only a test calls.
+RESTING = (
+    "compute.reclaim",
+    "compute.dead_hosts",
+    "compute.baremetal",
+    "compute-jobs",
+    "placement",
+    "reservation.watch",
+)
 
-    def headers(self, *, renew=False):
-        return self._headers
+IMAGE = "0a0a0a0a-1b1b-4c4c-8d8d-0e0e0e0e0e0e"
 
 
 class Host:
-    """A compute host with a provider of its own; `work` does what compute asks of it."""
+    """A compute host with a provider of its own. It is a duty, and does all that compute asks of it when it has a turn."""
 
     def __init__(self, plane, name, *, vcpus=8, memory_mb=16384, disk_gb=100):
-        self.name = name
-        self.compute = plane.compute
+        self._set(plane, name)
         self.provider = plane.placement.create_provider(name)
         inventories = {
             "VCPU": Inventory(vcpus, max_unit=vcpus),
@@ -73,100 +76,149 @@ class Host:
         }
         self.heartbeat()
 
-    def heartbeat(self):
-        self.compute.register_host(self.name, **self.report)
+    def _set(self, plane, name):
+        self.host, self.name, self.listens_to = name, f"jobs of {name}", (name,)
+        self.is_stopped = False
+        self.compute = plane.compute
 
-    def work(self):
-        while jobs := self.compute.claim_jobs(self.name, "agent", 10):
+    def of(self, plane):
+        """The same host, which works for `plane` now."""
+        host = copy(self)
+        host._set(plane, self.host)
+        return host
+
+    def heartbeat(self):
+        self.compute.register_host(self.host, **self.report)
+
+    def tick(self):
+        while not self.is_stopped and (jobs := self.compute.claim_jobs(self.host, "agent", 10)):
             for job in jobs:
                 self.compute.report_job(job.id, job.epoch, "done", {})
 
 
-A_YEAR_S = 365 * 86400.0
-
-
 class Plane:
-    def __init__(
-        self, folder, *, now=NOW, settings=None, url=None, up_window_s=A_YEAR_S, rules=None, external=None, neutron=None
-    ):
-        """`url` is the reservation service's database; the others are SQLite files. `neutron`: a `Neutron`.
+    """`cloud` is the plane that runs everything, and `process` what it runs of reservations."""
 
-        Hosts live for `up_window_s` after they were heard of: the days of a test pass in one go.
+    def __init__(
+        self,
+        directory,
+        *,
+        now=NOW,
+        ids=None,
+        services=SERVICES,
+        neutron=None,
+        hosts=(),
+        hints=InProcessHints,
+        resting=RESTING,
+        authenticator=TOKENS,
+        **sections,
+    ):
+        """`neutron`: a `Neutron`. `sections` are options by section, ``reservation={"cleaning_time_s": 600}``.
+
+        `hosts` are known already in the databases of `directory`. The others as for `InProcessPlane`.
         """
-        self.clock = VirtualClock(now)
-        self.ids = SeededIds(7)
-        self.wakeups = Wakeups()
-        self.hints = InProcessHints(self.wakeups)
-        self.folder = folder
-        self.settings = settings or ReservationSettings()
-        self.rules, self.external, self.neutron = rules, external, neutron
-        self.apps = {}
-        self.engines = []
-        self.app = mount(self.apps)
+        self.hosts, self._resting = [], resting
+        self._sections = {name: SECTIONS.get(name, {}) | sections.get(name, {}) for name in SECTIONS | sections}
+        if neutron is not None:
+            self._sections["endpoints"] = {"network": "http://network.example"}
+        self.cloud = InProcessPlane(
+            directory,
+            services,
+            clock=VirtualClock(now),
+            ids=ids or SeededIds(7),
+            reach=(lambda _url: neutron) if neutron else None,
+            hints=hints,
+            authenticator=authenticator,
+            resting=resting,
+            built=self._built,
+            **self._sections,
+        )
+        self.clock, self.ids = self.cloud.clock, self.cloud.ids
         self.placement = PlacementClient(self.client("placement"))
         self.compute = ComputeClient(self.client("compute"))
-        self._serve_placement()
-        self._compute_duties = self._serve_compute(up_window_s)
-        self.engine = self.database("reservation", url)
-        self.service = self.new_service(PlacementClient(self.client("placement"), str(PLACEMENT_VERSION)))
-        self.runner = self.service.runner()
-        self._mount("reservation", routes, self.service)
-        self.duties = DutiesInTurn(self.clock, self.wakeups, [self.runner, *self._compute_duties])
-        self.hosts = []
+        self.process = self.api = Process(self.cloud)
+        self._count = 0
+        for host in hosts:
+            self._add(host.of(self))
 
-    def new_service(self, placement=None, compute=None, worker=None, accelerators=None) -> ReservationService:
-        """Another process of the reservation service, or one whose clients are wrapped."""
-        return ReservationService(
-            self.engine,
-            self.clock,
-            self.ids,
-            placement or self.placement,
-            compute or self.compute,
-            self.wakeups,
-            settings=self.settings,
-            rules=self.rules,
-            external=self.external,
-            worker=worker,
-            accelerators=accelerators or self.accelerator_service(),
-            images=ImageLookup(self.client("image")),
-            network=None if self.neutron is None else self.neutron.client(self.clock),
-        )
+    def _built(self, plane):
+        """Hosts survive what restarts."""
+        if "compute" in plane.built:
+            plane.duties += self.hosts
 
-    def accelerator_service(self):
-        """Its client, for the other services; None: this cloud has none."""
-        return
+    def __enter__(self):
+        return self
 
-    def use(self, service) -> ReservationRunner:
-        """From now on requests go to this service; its runner."""
-        self._mount("reservation", routes, service)
-        return service.runner()
+    def __exit__(self, *_error):
+        self.close()
+
+    def close(self):
+        self.cloud.__exit__()
+
+    def copy_to(self, directory):
+        """A plane in `directory` that goes on where this one is, which is closed."""
+        shutil.copytree(self.cloud.directory, directory)
+        ids = SeededIds(self.ids.uuid())
+        plane = Plane(directory, now=self.clock.now(), ids=ids, hosts=self.hosts, **self._sections)
+        plane.cloud.resting = self.cloud.resting
+        if "image" in vars(self):
+            plane.image = self.image
+        return plane
+
+    def copies(self, directory):
+        """An endless iterator of planes that go on where this one is, which is closed; each is closed before the next."""
+        self.close()
+        for number in itertools.count():
+            there = directory / f"{number}"
+            with self.copy_to(there) as plane:
+                yield plane
+            shutil.rmtree(there)
+
+    @property
+    def engine(self):
+        return self.cloud.engine("reservation")
+
+    @property
+    def runner(self):
+        return self.process.runner
+
+    def new_process(self, name=None, **around):
+        """Another process of the reservation service, with a database connection of its own; `around` as for `WatchedProcess`."""
+        self._count += 1
+        name = name or f"reservation-{self._count}"
+        return WatchedProcess(self.cloud.beside(name, "reservation", resting=("",), **self._sections), **around)
+
+    def use(self, process=None):
+        """From now on requests go to this process; without one to the first again."""
+        self.api = process or self.process
 
     def stop_runner(self):
         """Leases start and end only when a test ticks a runner."""
-        self.duties = DutiesInTurn(self.clock, self.wakeups, self._compute_duties)
+        self.cloud.resting = (*self._resting, "reservation")
+        self.cloud.forget_waits()
+
+    def start_runner(self):
+        self.cloud.resting = self._resting
+        self.cloud.forget_waits()
 
     def add_host(self, name="compute-1", **sizes) -> Host:
-        host = Host(self, name, **sizes)
+        return self._add(Host(self, name, **sizes))
+
+    def _add(self, host) -> Host:
         self.hosts.append(host)
+        self.cloud.plane.duties.append(host)
+        self.cloud.forget_waits()
         return host
 
     def register(self, name="compute-1", **extra):
         return self.ask("POST", "/v1/os-hosts", {"name": name, **extra}, status=201)["host"]
 
-    def client(
-        self,
-        service,
-        user="admin",
-        project="service",
-        roles=("admin", "service"),
-        *,
-        through=lambda transport: transport,
-    ) -> ServiceClient:
-        """`through` may put something around the transport."""
+    def client(self, service, user="admin", project="service", roles=("admin", "service")) -> ServiceClient:
+        process = self.api.plane if service == "reservation" else self.cloud
         return ServiceClient(
-            through(InProcessTransport(self.app, f"http://127.0.0.1/{service}")),
+            process.transport(f"/{service}"),
             service_type=service,
-            credentials=Token(user, project, *roles),
+            credentials=Bearer(f"{user}:{project}", ",".join(roles)),
             clock=self.clock,
         )
 
@@ -183,10 +235,9 @@ class Plane:
         version=None,
     ):
         """(status, document) whatever the status; a text where it is no JSON."""
-        every = tuple(range(200, 600))
         client = self.client(service, user, project, roles)
         version = NEWEST_PLACEMENT if service == "placement" else version
-        answer = client.answer(method, path, json=body, accept=every, repeatable=False, version=version)
+        answer = client.answer(method, path, json=body, accept=_EVERY_STATUS, repeatable=False, version=version)
         text = answer.headers.get("content-type", "").startswith("text/")
         return answer.status, answer.body.decode() if text else decode(answer)
 
@@ -196,22 +247,13 @@ class Plane:
         return document
 
     def run_until(self, moment):
-        """Time passes; the hosts are only heard of at the end of it."""
-        self.settle()
-        self.duties.run_until(moment)
-        self.settle()
+        self.cloud.run_until(moment)
 
     def run_for(self, seconds):
-        """Time passes in small steps, between which the hosts work."""
-        for _ in range(0, seconds, 5):
-            self.run_until(self.clock.now() + timedelta(seconds=5))
+        self.cloud.run_for(seconds)
 
     def settle(self):
-        for _ in range(4):
-            self.duties.settle()
-            for host in self.hosts:
-                host.heartbeat()
-                host.work()
+        self.cloud.settle()
 
     # What is there
 
@@ -238,9 +280,19 @@ class Plane:
     def extra_specs(self, flavor_id):
         return self.ask("GET", f"/v2.1/flavors/{flavor_id}/os-extra_specs", service="compute")["extra_specs"]
 
+    @functools.cached_property
+    def image(self):
+        """The id of an image that everybody may use."""
+        body = {"id": IMAGE, "name": "linux", "disk_format": "raw", "container_format": "bare", "visibility": "public"}
+        self.ask("POST", "/v2/images", body, service="image", status=201)
+        self.client("image").upload(
+            "PUT", f"/v2/images/{IMAGE}/file", [b"linux"], "application/octet-stream", {"content-length": "5"}
+        )
+        return IMAGE
+
     def boot(self, name, flavor_id, project="demo"):
         """A server of a project's member; its id."""
-        body = {"server": {"name": name, "flavorRef": flavor_id, "imageRef": IMAGE}}
+        body = {"server": {"name": name, "flavorRef": flavor_id, "imageRef": self.image}}
         who = {"user": "user", "project": project, "roles": ("member",)}
         status, document = self.answer("POST", "/v2.1/servers", body, service="compute", **who)
         assert status == 202, document
@@ -259,64 +311,21 @@ class Plane:
 
     def stop_hosts(self):
         """They do nothing any more, and count as up."""
-        self._stopped, self.hosts = self.hosts, []
+        for host in self.hosts:
+            host.is_stopped = True
 
     def start_hosts(self):
-        self.hosts = self._stopped
+        for host in self.hosts:
+            host.is_stopped = False
+        self.cloud.forget_waits()
         self.settle()
 
     def server(self, server_id):
         status, document = self.answer("GET", f"/v2.1/servers/{server_id}", service="compute")
         return document["server"] if status == 200 else None
 
-    def _serve_placement(self):
-        service = PlacementService(self.database("placement"), self.clock, self.ids)
-        service.start()
-        self._placement_service = service
-        self.serve_placement(placement_routes.API)
 
-    def serve_placement(self, api):
-        """From now on Placement is served as `api`, with what it holds."""
-        around = Surroundings(TestTokens(), placement_routes.RULES, self.ids)
-        self.apps["/placement"] = build(api, self._placement_service, around)
-
-    def _serve_compute(self, up_window_s):
-        engine = self.database("compute")
-        images = ImageDirectory(self.folder / "images", clock=self.clock, ids=self.ids)
-        self._mount("image", image_routes, ImageService(images, clock=self.clock, ids=self.ids))
-        writer = ImageWriter(self.client("image"))
-        service = ComputeService(
-            engine,
-            self.clock,
-            self.ids,
-            self.hints,
-            image_writer=writer,
-            up_window_s=up_window_s,
-            profiles=self.accelerator_service(),
-        )
-        self._mount("compute", compute_routes, service)
-        around = (engine, self.clock, self.ids, self.placement)
-        placer = Placer(engine, self.placement, service.hosts)
-        return [
-            BuildDuty(*around, service.hosts, self.hints, poll_s=None),
-            MovingDuty(*around, placer, self.hints, images=writer, poll_s=None),
-        ]
-
-    def _mount(self, name, module, service):
-        around = Surroundings(TestTokens(), module.RULES, self.ids)
-        self.apps[f"/{name}"] = build(module.API, service, around)
-
-    def database(self, feature, url=None):
-        if url is None:
-            engine = open_migrated(feature, self.folder)
-        else:
-            engine = open_engine(url)
-            migrations.upgrade(engine, feature)
-        self.engines.append(engine)
-        return engine
-
-
-IMAGE = "0a0a0a0a-1b1b-4c4c-8d8d-0e0e0e0e0e0e"
+_EVERY_STATUS = tuple(range(200, 600))
 
 
 def instance(amount=1, *, vcpus=1, memory_mb=1024, disk_gb=10, **more):

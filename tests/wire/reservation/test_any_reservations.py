@@ -6,10 +6,8 @@ import pytest
 
 from moorage.reservation.resource_types.registry import TYPES
 from tests.wire.reservation.plane import class_of, instance, lease
-from tests.wire.reservation.test_flavor_reservations import GOLD, add_child, flavor, of_flavor
+from tests.wire.reservation.test_flavor_reservations import GOLD, SHINY, flavor, of_flavor
 from tests.wire.reservation.test_host_reservations import START, held, whole
-
-SHINY = "CUSTOM_SHINY"
 
 
 def of_any(amount=1, resources=None, **more):
@@ -27,17 +25,6 @@ def create(plane, *reservations, status=201, version="1.1", **more):
 def change(plane, made, *, status=200, **values):
     body = {"reservations": [{"id": made["reservations"][0]["id"], **values}]}
     return plane.ask("PUT", f"/v1/leases/{made['id']}", body, status=status, version="1.1")
-
-
-@pytest.fixture
-def gold(plane):
-    """compute-1 with two providers of gold, 2 units each, and compute-2 without; both registered."""
-    plane.add_host("compute-2")
-    add_child(plane, "compute-1", "a", GOLD, 2)
-    add_child(plane, "compute-1", "b", GOLD, 2, trait=SHINY)
-    for number in (1, 2):
-        plane.register(f"compute-{number}", rack=str(number))
-    return plane
 
 
 def test_what_is_named_is_booked_and_launched_and_nothing_is_left(gold):
@@ -183,17 +170,17 @@ def test_reservations_of_all_types_are_planned_together(gold):
         ({"resource_properties": '["=", "$nothing", "1"]'}, "no host has a property nothing"),
     ],
 )
-def test_malformed_requests_are_refused(gold, values, words):
-    assert words in create(gold, of_any() | values, start=START, status=400)["error_message"]
+def test_malformed_requests_are_refused(shared_gold, values, words):
+    assert words in create(shared_gold, of_any() | values, start=START, status=400)["error_message"]
 
 
-def test_what_is_missing_is_named(gold):
-    refused = create(gold, {"resource_type": "resource:any"}, start=START, status=400)
+def test_what_is_missing_is_named(shared_gold):
+    refused = create(shared_gold, {"resource_type": "resource:any"}, start=START, status=400)
     assert refused["error_message"] == "Missing parameter resources, amount"
 
 
-def test_clients_of_1_0_are_told_which_version_has_it(gold):
-    refused = create(gold, of_any(), start=START, status=400, version="1.0")
+def test_clients_of_1_0_are_told_which_version_has_it(shared_gold):
+    refused = create(shared_gold, of_any(), start=START, status=400, version="1.0")
     assert refused["error_message"] == (
         "resource:any reservations need microversion 1.1: send the header OpenStack-API-Version: reservation 1.1"
     )

@@ -12,13 +12,12 @@ from moorage.core.errors import Invalid, Unavailable
 from moorage.reservation.before_end import Allowed, EndAction, EndActionKind, split_url
 from moorage.reservation.notices import MailServer
 from moorage.reservation.operations import ACTION_TRIES
-from moorage.reservation.service import ReservationSettings
+from tests.plane import Killed
 from tests.wire.reservation.listeners import Hooks, Mailbox
-from tests.wire.reservation.plane import Plane, instance, lease
-from tests.wire.reservation.test_crashes import Crash
+from tests.wire.reservation.plane import IMAGE, instance, lease
+from tests.wire.reservation.processes import CREATE_IMAGE
 from tests.wire.reservation.test_host_reservations import boot, whole
 from tests.wire.reservation.test_offers import ask
-from tests.wire.reservation.wrapped import Recorded
 
 SNAPSHOT = {"action": "snapshot"}
 #: The clock says 09:30:20 at first; minutes_before_end is 60.
@@ -37,11 +36,10 @@ def mailbox():
         yield server
 
 
-def plane_with(tmp_path, *, hooks=None, mailbox=None, of_hosts=""):
-    mail = MailServer("127.0.0.1", mailbox.port, "none", "leases@example.org") if mailbox else None
-    origins = frozenset({hooks.origin} if hooks else ())
-    allowed = Allowed(origins, mail is not None, frozenset({"example.com"}))
-    plane = Plane(tmp_path, settings=ReservationSettings(allowed=allowed, mail=mail, before_end_of_hosts=of_hosts))
+def plane_with(new_plane, *, hooks=None, mailbox=None, of_hosts="nothing"):
+    mail = {"smtp_server": f"127.0.0.1:{mailbox.port}", "mail_sender": "leases@example.org"} if mailbox else {}
+    options = {"webhook_origins": hooks.origin if hooks else "", "mail_domains": "example.com", "smtp_security": "none"}
+    plane = new_plane(before_end={**options, **mail, "lent_hosts": of_hosts})
     plane.add_host()
     plane.register()
     return plane
@@ -80,11 +78,12 @@ def outcomes(plane, made):
 
 
 def images(plane):
-    return plane.ask("GET", "/v2/images", service="image")["images"]
+    """Those that were made of servers."""
+    return [row for row in plane.ask("GET", "/v2/images", service="image")["images"] if row["id"] != IMAGE]
 
 
-def test_a_webhook_is_sent_once_at_its_time(tmp_path, hooks):
-    plane = plane_with(tmp_path, hooks=hooks)
+def test_a_webhook_is_sent_once_at_its_time(new_plane, hooks):
+    plane = plane_with(new_plane, hooks=hooks)
     made = make(plane, webhook(hooks, "/hook?key=secret"), name="course")
     assert outcomes(plane, made) == [("webhook", "planned", 0)]
     pass_to(plane, "10:59")
@@ -109,8 +108,8 @@ def test_a_webhook_is_sent_once_at_its_time(tmp_path, hooks):
     assert len(hooks.seen) == 1
 
 
-def test_mail_is_sent_once_over_smtp(tmp_path, mailbox):
-    plane = plane_with(tmp_path, mailbox=mailbox)
+def test_mail_is_sent_once_over_smtp(new_plane, mailbox):
+    plane = plane_with(new_plane, mailbox=mailbox)
     made = make(plane, mail(), name="cours\u00e9\r\nBcc: all@example.com")
     pass_to(plane, "11:10")
     ((sender, recipients, message),) = mailbox.seen
@@ -122,8 +121,8 @@ def test_mail_is_sent_once_over_smtp(tmp_path, mailbox):
     assert outcomes(plane, made) == [("email", "done", 1)]
 
 
-def test_each_server_becomes_an_image_of_its_project(tmp_path):
-    plane = plane_with(tmp_path)
+def test_each_server_becomes_an_image_of_its_project(new_plane):
+    plane = plane_with(new_plane)
     made = make(plane, SNAPSHOT, reservations=[instance(2)])
     flavor = made["reservations"][0]["flavor_id"]
     servers = {plane.boot("a", flavor), plane.boot("b", flavor)}
@@ -142,11 +141,11 @@ def test_each_server_becomes_an_image_of_its_project(tmp_path):
 
 @pytest.mark.parametrize(
     ("asked", "of_hosts", "count"),
-    [("snapshot", "", 1), ("default", "snapshot", 1), ("default", "", 0), ("", "snapshot", 0)],
+    [("snapshot", "nothing", 1), ("default", "snapshot", 1), ("default", "nothing", 0), ("", "snapshot", 0)],
 )
-def test_before_end_of_lent_hosts_is_as_the_peers(tmp_path, asked, of_hosts, count):
+def test_before_end_of_lent_hosts_is_as_the_peers(new_plane, asked, of_hosts, count):
     """Also without the header of microversion 1.1: clients of Blazar ask for it."""
-    plane = plane_with(tmp_path, of_hosts=of_hosts)
+    plane = plane_with(new_plane, of_hosts=of_hosts)
     body = lease(whole(before_end=asked), **WITHIN)
     made = plane.ask("POST", "/v1/leases", body, status=201)["lease"]
     plane.settle()
@@ -156,9 +155,9 @@ def test_before_end_of_lent_hosts_is_as_the_peers(tmp_path, asked, of_hosts, cou
     assert before_end(plane.lease(made["id"]))["status"] == "DONE"
 
 
-def test_what_fails_is_tried_again_then_shown_and_the_lease_ends(tmp_path, hooks, mailbox, caplog):
+def test_what_fails_is_tried_again_then_shown_and_the_lease_ends(new_plane, hooks, mailbox, caplog):
     caplog.set_level(logging.INFO)
-    plane = plane_with(tmp_path, hooks=hooks, mailbox=mailbox)
+    plane = plane_with(new_plane, hooks=hooks, mailbox=mailbox)
     hooks.answers["/secret"] = (500, {})
     hooks.answers["/moved"] = (302, {"Location": hooks.origin + "/elsewhere"})
     made = make(plane, webhook(hooks, "/secret"), webhook(hooks, "/moved"), mail(), webhook(hooks))
@@ -184,8 +183,8 @@ def test_what_fails_is_tried_again_then_shown_and_the_lease_ends(tmp_path, hooks
     assert shown(plane, made)["status"] == "TERMINATED"
 
 
-def test_a_failure_that_passes_is_no_failure(tmp_path, mailbox):
-    plane = plane_with(tmp_path, mailbox=mailbox)
+def test_a_failure_that_passes_is_no_failure(new_plane, mailbox):
+    plane = plane_with(new_plane, mailbox=mailbox)
     mailbox.refuses = "451 later"
     made = make(plane, mail())
     pass_to(plane, "11:00")
@@ -211,9 +210,9 @@ def test_no_password_goes_to_a_mail_server_without_tls(mailbox):
     assert "secret" not in refusal.value.message + repr(server)
 
 
-def test_the_end_waits_for_nothing(tmp_path, hooks):
+def test_the_end_waits_for_nothing(new_plane, hooks):
     """At the end itself everything is tried once; what a service that was away finds too late is not."""
-    plane = plane_with(tmp_path, hooks=hooks)
+    plane = plane_with(new_plane, hooks=hooks)
     hooks.answers["/hook"] = (503, {})
     made = make(plane, webhook(hooks), before_end_date="2026-03-01 12:00")
     other = make(plane, webhook(hooks, "/other"), reservations=[instance()])
@@ -228,8 +227,8 @@ def test_the_end_waits_for_nothing(tmp_path, hooks):
     assert outcomes(plane, other) == [("webhook", "done", 1)]
 
 
-def test_what_is_prolonged_is_told_again(tmp_path, hooks):
-    plane = plane_with(tmp_path, hooks=hooks)
+def test_what_is_prolonged_is_told_again(new_plane, hooks):
+    plane = plane_with(new_plane, hooks=hooks)
     made = make(plane, webhook(hooks))
     pass_to(plane, "11:10")
     refused = ask(plane, "PUT", f"/v1/leases/{made['id']}", {"before_end_actions": []}, status=409)
@@ -246,58 +245,56 @@ def test_what_is_prolonged_is_told_again(tmp_path, hooks):
     assert [path for path, _ in hooks.seen] == ["/hook", "/hook", "/other"]
 
 
-def test_who_takes_over_does_the_rest_and_nothing_twice(tmp_path, hooks):
-    plane = plane_with(tmp_path, hooks=hooks)
+def test_who_takes_over_does_the_rest_and_nothing_twice(new_plane, hooks):
+    plane = plane_with(new_plane, hooks=hooks)
     made = make(plane, webhook(hooks), SNAPSHOT, reservations=[instance(2)])
     flavor = made["reservations"][0]["flavor_id"]
     servers = [plane.boot("a", flavor), plane.boot("b", flavor)]
     plane.stop_runner()
     pass_to(plane, "11:00")
-    calls = []
 
-    def die(client, name, arguments):
-        if [each for each in calls if "create_image" in str(each)][1:]:
-            raise Crash(name)
+    def die(call):
+        if call.name == CREATE_IMAGE and doomed.asked.count(CREATE_IMAGE) == 2:
+            raise Killed(call.name)
 
-    doomed = plane.new_service(*Recorded.both(plane, calls, before=die), worker="doomed").runner()
-    with pytest.raises(Crash):
-        doomed.tick()
+    doomed = plane.new_process(before=die)
+    with pytest.raises(Killed):
+        doomed.runner.tick()
     assert (len(images(plane)), len(hooks.seen)) == (1, 1)
     plane.clock.advance_to(plane.clock.now() + timedelta(minutes=3))
     plane.settle()
-    plane.new_service(worker="next").runner().tick()
+    plane.new_process().runner.tick()
     assert sorted(image["instance_uuid"] for image in images(plane)) == sorted(servers)
     assert len(hooks.seen) == 1
     assert outcomes(plane, made) == [("webhook", "done", 1), ("snapshot", "done", 1)]
 
 
-@pytest.mark.parametrize("lost", [Crash("killed"), Unavailable("the answer was lost")])
-def test_an_image_whose_answer_was_lost_is_not_made_again(tmp_path, lost):
+@pytest.mark.parametrize("lost", [Killed("killed"), Unavailable("the answer was lost")])
+def test_an_image_whose_answer_was_lost_is_not_made_again(new_plane, lost):
     """By the same worker or by the next. What is done again because the lease was prolonged, is."""
-    plane = plane_with(tmp_path)
+    plane = plane_with(new_plane)
     made = make(plane, SNAPSHOT, reservations=[instance()])
     plane.boot("a", made["reservations"][0]["flavor_id"])
     plane.stop_runner()
     pass_to(plane, "11:00")
 
-    def lose(name):
-        if name == "create_image" and len(images(plane)) == 1:
+    def lose(call):
+        if call.name == CREATE_IMAGE and len(images(plane)) == 1:
             raise lost
 
-    doomed = plane.new_service(*Recorded.both(plane, [], after=lose), worker="doomed").runner()
-    with suppress(Crash):
-        doomed.tick()
+    with suppress(Killed):
+        plane.new_process(after=lose).runner.tick()
     assert outcomes(plane, made)[0][1] == "trying"
     plane.settle()  # the host has made it: compute would take a second request
     plane.clock.advance_to(plane.clock.now() + timedelta(minutes=3))
     plane.settle()
-    plane.new_service(worker="next").runner().tick()
+    plane.new_process().runner.tick()
     (image,) = images(plane)
     assert image["before_end"] == f"{made['id']}.202603011100"
     assert outcomes(plane, made)[0][1] == "done"
     ask(plane, "PUT", f"/v1/leases/{made['id']}", {"end_date": "2026-03-01 14:00"})
     pass_to(plane, "13:00")
-    plane.new_service(worker="next").runner().tick()
+    plane.new_process().runner.tick()
     assert sorted(image["before_end"][-4:] for image in images(plane)) == ["1100", "1300"]
 
 
@@ -317,8 +314,8 @@ REFUSED = [
 ]
 
 
-def test_what_may_not_be_is_refused_at_once(tmp_path, hooks, mailbox):
-    plane = plane_with(tmp_path, hooks=hooks, mailbox=mailbox)
+def test_what_may_not_be_is_refused_at_once(new_plane, hooks, mailbox):
+    plane = plane_with(new_plane, hooks=hooks, mailbox=mailbox)
     made = make(plane)
     for refused, words in REFUSED:
         action = {name: text.replace("ORIGIN", hooks.origin) for name, text in refused.items()}
@@ -330,8 +327,8 @@ def test_what_may_not_be_is_refused_at_once(tmp_path, hooks, mailbox):
     assert shown(plane, made)["before_end_actions"] == []
 
 
-def test_a_dry_run_tells_what_would_be_done(tmp_path, hooks, mailbox):
-    plane = plane_with(tmp_path, hooks=hooks, mailbox=mailbox)
+def test_a_dry_run_tells_what_would_be_done(new_plane, hooks, mailbox):
+    plane = plane_with(new_plane, hooks=hooks, mailbox=mailbox)
     asked = [SNAPSHOT, mail(), webhook(hooks)]
     body = lease(**WITHIN, before_end_actions=asked, before_end_date="2026-03-01 11:30")
     said = ask(plane, "POST", "/v1/leases/dry-run", body)["lease"]
@@ -350,8 +347,8 @@ def test_who_listed_nothing_sends_nothing(plane):
     make(plane, SNAPSHOT)
 
 
-def test_clients_of_the_peers_version_see_nothing_of_it(tmp_path, hooks):
-    plane = plane_with(tmp_path, hooks=hooks)
+def test_clients_of_the_peers_version_see_nothing_of_it(new_plane, hooks):
+    plane = plane_with(new_plane, hooks=hooks)
     made = make(plane, webhook(hooks))
     old = plane.lease(made["id"])
     assert "before_end_actions" not in old

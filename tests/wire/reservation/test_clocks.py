@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.core.errors import RemoteError
+from tests.plane import Killed
 from tests.wire.reservation.plane import class_of, instance, lease
-from tests.wire.reservation.wrapped import Recorded, Wrapped
+from tests.wire.reservation.processes import ADD_INVENTORY, DELETE_FLAVOR, GRANT
 
 STARTS, ENDS = datetime(2026, 3, 5, 10, tzinfo=UTC), datetime(2026, 3, 6, 10, tzinfo=UTC)
 PERIOD = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
@@ -30,10 +31,6 @@ def create(plane):
     return made, made["reservations"][0]
 
 
-def noting(plane, calls):
-    return plane.new_service(*Recorded.both(plane, calls), worker="noting").runner()
-
-
 def tick(plane, runner, times=4):
     for _ in range(times):
         plane.settle()
@@ -49,15 +46,15 @@ def status(plane, made):
 def test_a_clock_that_is_set_back_starts_nothing_twice_and_ends_nothing_early(plane, jump):
     made, reservation = create(plane)
     plane.clock.advance_to(STARTS)
-    calls = []
-    runner = noting(plane, calls)
+    noting = plane.new_process()
+    runner = noting.runner
     tick(plane, runner)
-    begun = list(calls)
+    begun = list(noting.asked)
     set_back(plane, jump)
     tick(plane, runner)
     plane.clock.advance_to(STARTS)
     tick(plane, runner)
-    assert calls == begun
+    assert noting.asked == begun
     assert status(plane, made) == "ACTIVE"
     plane.clock.advance_to(ENDS - timedelta(seconds=1))
     runner.tick()
@@ -73,10 +70,10 @@ def test_a_clock_that_is_set_back_while_a_start_is_tried_again_goes_on_when_it_i
     """Its claim and its next attempt lie in what is the future now."""
     made, _ = create(plane)
     plane.clock.advance_to(STARTS)
-    Wrapped(plane, {"add_inventory": RemoteError("away", status=503)}, times=1).service.runner().tick()
+    plane.new_process(fails={ADD_INVENTORY: RemoteError("away", status=503)}, times=1).runner.tick()
     assert status(plane, made) == "STARTING"
     set_back(plane, jump)
-    runner = noting(plane, [])
+    runner = plane.new_process().runner
     tick(plane, runner)
     assert status(plane, made) == "STARTING", "not before its time"
     plane.clock.advance_to(STARTS)
@@ -87,12 +84,11 @@ def test_a_clock_that_is_set_back_while_a_start_is_tried_again_goes_on_when_it_i
 @JUMPS
 def test_a_deletion_that_was_interrupted_does_not_wait_until_the_clock_is_there_again(plane, jump):
     made, _ = create(plane)
-    away = Wrapped(plane, {"delete_flavor": RemoteError("away", status=503)}, times=1)
-    plane.use(away.service)
+    plane.use(plane.new_process(fails={DELETE_FLAVOR: RemoteError("away", status=503)}, times=1))
     plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
     assert status(plane, made) == "DELETING"
     set_back(plane, jump)
-    tick(plane, noting(plane, []))
+    tick(plane, plane.new_process().runner)
     assert plane.ask("GET", "/v1/leases")["leases"] == []
 
 
@@ -102,15 +98,14 @@ def test_a_claim_of_before_the_clock_was_set_back_blocks_nobody(plane, jump):
     made, _ = create(plane)
     plane.clock.advance_to(STARTS + 2 * jump)
 
-    def die(name):
-        raise KeyboardInterrupt
+    def die(_call):
+        raise Killed
 
     plane.clock._now = STARTS + timedelta(minutes=30)
-    doomed = plane.new_service(*Recorded.both(plane, [], after=die), worker="doomed").runner()
-    with pytest.raises(KeyboardInterrupt):
-        doomed.tick()
+    with pytest.raises(Killed):
+        plane.new_process(after=die).runner.tick()
     plane.clock._now = STARTS + timedelta(minutes=5)
-    tick(plane, noting(plane, []))
+    tick(plane, plane.new_process().runner)
     assert status(plane, made) == "ACTIVE"
 
 
@@ -118,19 +113,19 @@ def test_a_claim_of_before_the_clock_was_set_back_blocks_nobody(plane, jump):
 def test_a_clock_that_is_set_forward_does_what_is_due_then_once_and_in_order(plane, jump):
     made, reservation = create(plane)
     plane.clock.advance_to(STARTS - HOUR)
-    calls = []
-    runner = noting(plane, calls)
+    noting = plane.new_process()
+    runner = noting.runner
     plane.clock.advance_to(STARTS - HOUR + jump)
     tick(plane, runner)
     if jump == HOUR:
         assert status(plane, made) == "ACTIVE"
         set_back(plane, jump)  # and mended
         tick(plane, runner)
-        assert [name for name, _ in calls].count("add_flavor_access") == 1
+        assert noting.asked.count(GRANT) == 1
         assert status(plane, made) == "ACTIVE"
     else:
         assert status(plane, made) == "TERMINATED"
-        assert "add_flavor_access" not in [name for name, _ in calls], "its time is over: nobody gets in"
+        assert GRANT not in noting.asked, "its time is over: nobody gets in"
         assert not plane.has_class(class_of(reservation))
 
 
@@ -139,13 +134,13 @@ def test_a_leap_second_that_is_counted_twice_starts_nothing_twice(plane):
     body = lease(instance(2), start="2026-07-01 00:00", end="2026-07-02 00:00")
     made = plane.ask("POST", "/v1/leases", body, status=201)["lease"]
     midnight = datetime(2026, 7, 1, tzinfo=UTC)
-    calls = []
-    runner = noting(plane, calls)
+    noting = plane.new_process()
+    runner = noting.runner
     for moment in (-0.5, 0.2, -0.6, -0.1, 0.0, 0.4):
         plane.clock._now = midnight + timedelta(seconds=moment)
         runner.tick()
-        assert status(plane, made) == ("PENDING" if not calls else "ACTIVE")
-    assert [name for name, _ in calls].count("add_flavor_access") == 1
+        assert status(plane, made) == ("PENDING" if not noting.calls else "ACTIVE")
+    assert noting.asked.count(GRANT) == 1
 
 
 @pytest.mark.parametrize(
@@ -156,9 +151,9 @@ def test_a_leap_second_that_is_counted_twice_starts_nothing_twice(plane):
         "2026-06-30 23:59:60", "2026-06-30 23:60", "2026-06-30 24:00", "2026-02-29 10:00", "1774751400",
     ],
 )  # fmt: skip
-def test_a_date_with_a_zone_or_a_second_too_many_is_refused_with_the_form(plane, text):
+def test_a_date_with_a_zone_or_a_second_too_many_is_refused_with_the_form(shared, text):
     """UTC by form: what else could be meant is not guessed."""
-    refused = plane.ask("POST", "/v1/leases", lease(instance(2), start=text, end="2027-01-01 00:00"), status=400)
+    refused = shared.ask("POST", "/v1/leases", lease(instance(2), start=text, end="2027-01-01 00:00"), status=400)
     assert refused["error_message"] == f"{text} is an invalid date. Required format: %Y-%m-%d %H:%M"
 
 
@@ -174,7 +169,7 @@ def test_nights_in_which_clocks_elsewhere_change_have_24_hours(plane, night, mon
         made = plane.ask("POST", "/v1/leases", body, status=201)["lease"]
         assert (made["start_date"], made["end_date"]) == (f"{night}T00:30:00.000000", f"{night}T03:30:00.000000")
         start = datetime.fromisoformat(f"{night}T00:30+00:00")
-        runner = noting(plane, [])
+        runner = plane.new_process().runner
         for moment, wanted in ((start - timedelta(seconds=1), "PENDING"), (start, "ACTIVE"),
                                (start + timedelta(hours=2, minutes=59, seconds=50), "ACTIVE"),
                                (start + timedelta(hours=3), "TERMINATED")):  # fmt: skip

@@ -13,7 +13,7 @@ from moorage.core.errors import RemoteError
 from moorage.db.transactions import read
 from moorage.reservation import host_store, pick
 from tests.wire.reservation.plane import NOW, instance, lease
-from tests.wire.reservation.wrapped import Recorded
+from tests.wire.reservation.processes import CREATE_FLAVOR, ENSURE_CLASS, GRANT, SET_EXTRA_SPECS
 
 
 def create(plane, *reservations, **values):
@@ -48,22 +48,19 @@ def test_the_api_answers_whatever_is_logged(reserved, level):
         logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("method", ["ensure_class", "create_flavor", "set_extra_specs"])
-def test_a_lease_that_fails_at_its_second_reservation_leaves_nothing_of_the_first(reserved, method):
+@pytest.mark.parametrize("request_", [ENSURE_CLASS, CREATE_FLAVOR, SET_EXTRA_SPECS])
+def test_a_lease_that_fails_at_its_second_reservation_leaves_nothing_of_the_first(reserved, request_):
     """D15: the peer deletes its rows; the first one's flavor, aggregate and class stay for good."""
-    made = []
 
-    def before(client, name, arguments):
-        if name == method:
-            made.append(arguments)
-            if len(made) == 2:
-                raise RemoteError("away", status=503)
+    def before(call):
+        if call.name == request_ and failing.asked.count(request_) == 2:
+            raise RemoteError("away", status=503)
 
-    calls = []
-    reserved.use(reserved.new_service(*Recorded.both(reserved, calls, before=before)))
+    failing = reserved.new_process(before=before)
+    reserved.use(failing)
     reserved.ask("POST", "/v1/leases", lease(instance(), instance(2)), status=503)
     reserved.run_for(10)
-    assert len(made) == 2
+    assert failing.asked.count(request_) == 2
     assert reserved.ask("GET", "/v1/leases") == {"leases": []}
     classes = reserved.ask("GET", "/resource_classes", service="placement")["resource_classes"]
     assert [each["name"] for each in classes if each["name"].startswith("CUSTOM_RESERVATION_")] == []
@@ -78,14 +75,13 @@ def test_what_fails_is_the_event_that_failed(reserved):
     leases = [create(reserved, start="2026-03-01 10:00") for _ in range(3)]
     failing = leases[1]["reservations"][0]["id"]
 
-    def before(client, name, arguments):
-        if name == "add_flavor_access" and arguments[0] == failing:
+    def before(call):
+        if call.name == GRANT and call.is_about(failing):
             raise RemoteError("away", status=503)
 
     reserved.stop_runner()
     reserved.run_until(NOW + timedelta(hours=1))
-    runner = reserved.new_service(*Recorded.both(reserved, [], before=before)).runner()
-    runner.tick()
+    reserved.new_process(before=before).runner.tick()
     assert [reserved.lease(each["id"])["status"] for each in leases] == ["ACTIVE", "STARTING", "ACTIVE"]
     starts = [
         event["status"]

@@ -6,16 +6,21 @@ import pytest
 
 from moorage.core.errors import RemoteError
 from tests.wire.reservation.plane import instance
+from tests.wire.reservation.processes import CONFIRM_RESIZE
 from tests.wire.reservation.test_lifecycle import ENDS, LATER, STARTS, create, traces
-from tests.wire.reservation.wrapped import Wrapped
 
 
 @pytest.fixture
-def two(reserved):
+def two(new_plane):
     """compute-1 for reservations, compute-2 for everybody, and a flavor that everybody has."""
-    reserved.add_host("compute-2")
-    reserved.compute.create_flavor("plain", "plain", 1, 512, 10, public=True)
-    return reserved
+    return new_plane(_two)
+
+
+def _two(plane):
+    plane.add_host()
+    plane.register()
+    plane.add_host("compute-2")
+    plane.compute.create_flavor("plain", "plain", 1, 512, 10, public=True)
 
 
 def minutes(plane, number):
@@ -51,7 +56,7 @@ def test_a_server_that_left_by_a_resize_stays_where_it_is(two):
     end(two, made)
     shown = two.server(server)
     assert (shown["status"], shown["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", "compute-2")
-    assert confirmed(two, server) == ["admin"]
+    assert confirmed(two, server) == ["moorage"]
     assert traces(two, reservation) == []
 
 
@@ -95,7 +100,7 @@ def test_the_timeline_tells_why_it_cannot_be_confirmed(two):
     server = two.boot("s", reservation["id"])
     two.resize(server, "plain")
     two.stop_runner()
-    refusing = Wrapped(two, {"confirm_resize": RemoteError("it is locked", status=409)}, times=1).service.runner()
+    refusing = two.new_process(fails={CONFIRM_RESIZE: RemoteError("it is locked", status=409)}, times=1).runner
     two.clock.advance_to(ENDS)
     refusing.tick()
     assert (

@@ -1,7 +1,7 @@
 """Servers with devices of a device profile, launched on a reservation of their flavor."""
 
 from tests.unit.accelerator.rig import AES, GPU, HOST, R1, TYPE_R1
-from tests.wire.reservation.accelerated import FPGA, GPUS
+from tests.wire.reservation.accelerated import FPGA, GPUS, IS_R1
 from tests.wire.reservation.plane import class_of
 from tests.wire.reservation.test_flavor_reservations import flavor, of_flavor
 from tests.wire.reservation.test_host_reservations import create, held
@@ -24,7 +24,7 @@ def reserved(cloud, name, amount=1):
 
 def bound(cloud, server_id):
     """The accelerator requests of a server: (host, state)."""
-    cloud.rig.agent.tick()
+    cloud.host.plane.duty("accelerator-agent").tick()
     return [(one.hostname, one.state) for one in cloud.accelerators.requests(server_id)]
 
 
@@ -58,7 +58,7 @@ def test_the_end_of_the_lease_leaves_nothing(cloud):
     cloud.run_until(cloud.clock.now().replace(hour=11, minute=0, second=5))
     cloud.run_for(20)
     assert cloud.lease(reservation["lease_id"])["status"] == "TERMINATED"
-    assert (cloud.server(server_id), cloud.rig.held.attachments, bound(cloud, server_id)) == (None, {}, [])
+    assert (cloud.server(server_id), cloud.host.agent.holdings.attachments, bound(cloud, server_id)) == (None, {}, [])
     assert cloud.allocated(server_id) == {}
     assert cloud.flavor(reservation["id"]) is None
     assert not cloud.has_class(class_of(reservation))
@@ -66,10 +66,10 @@ def test_the_end_of_the_lease_leaves_nothing(cloud):
 
 
 def test_the_function_that_a_profile_names_is_loaded(cloud):
-    image = cloud.rig.image(region_uuid=TYPE_R1, function_uuid=AES)
-    groups = {f"resources:{FPGA}": "1", "trait:CUSTOM_R1": "required", "accel:function_id": AES}
+    image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
+    groups = {f"resources:{FPGA}": "1", f"trait:{IS_R1}": "required", "accel:function_id": AES}
     reservation = reserved(cloud, profile(cloud, "aes", groups), amount=2)
     servers = [cloud.boot(f"s{number}", reservation["id"]) for number in range(2)]
     assert [cloud.server(each)["status"] for each in servers] == ["ACTIVE", "ACTIVE"]
-    assert (cloud.rig.carries(R1), cloud.rig.programs()) == (image, [R1])
+    assert (cloud.host.carries(R1), cloud.host.programs()) == (image, [R1])
     assert [cloud.allocated(each)[f"{HOST}_{R1}"] for each in servers] == [{FPGA: 1}] * 2

@@ -9,7 +9,7 @@ from moorage.reservation.limits import counted
 from tests.wire.reservation.plane import class_of, instance, lease
 from tests.wire.reservation.test_host_reservations import START, create, held
 
-GOLD = "CUSTOM_GOLD"
+GOLD, SHINY = "CUSTOM_GOLD", "CUSTOM_SHINY"
 
 
 def flavor(plane, flavor_id="gold", *, specs=None, public=True, vcpus=2):
@@ -33,6 +33,15 @@ def of_flavor(flavor_id="gold", amount=1, **more):
     }
 
 
+def with_gold(plane):
+    plane.add_host()
+    plane.add_host("compute-2")
+    add_child(plane, "compute-1", "a", GOLD, 2)
+    add_child(plane, "compute-1", "b", GOLD, 2, trait=SHINY)
+    for number in (1, 2):
+        plane.register(f"compute-{number}", rack=str(number))
+
+
 def add_child(plane, host, name, resource_class, total, trait=None, uuid=None):
     root = plane.placement.provider_by_name(host)
     child = plane.placement.create_provider(f"{host}_{name}", uuid=uuid, parent_uuid=root.uuid)
@@ -42,17 +51,6 @@ def add_child(plane, host, name, resource_class, total, trait=None, uuid=None):
         plane.placement.ensure_trait(trait)
         plane.placement.put_trait(child.uuid, trait, wanted=True)
     return child
-
-
-@pytest.fixture
-def gold(plane):
-    """compute-1 with two providers of gold, 2 units each, and compute-2 without; both registered."""
-    plane.add_host("compute-2")
-    add_child(plane, "compute-1", "a", GOLD, 2)
-    add_child(plane, "compute-1", "b", GOLD, 2, trait="CUSTOM_SHINY")
-    for number in (1, 2):
-        plane.register(f"compute-{number}", rack=str(number))
-    return plane
 
 
 def test_any_class_is_booked_and_launched(gold):
@@ -174,8 +172,8 @@ def test_a_profile_that_is_not_there_is_named(gold):
         ({"vcpus": 1}, "Unknown parameter vcpus"),
     ],
 )
-def test_malformed_requests_are_refused(gold, values, words):
-    assert words in create(gold, of_flavor() | values, start=START, status=400)["error_message"]
+def test_malformed_requests_are_refused(shared_gold, values, words):
+    assert words in create(shared_gold, of_flavor() | values, start=START, status=400)["error_message"]
 
 
 def test_a_number_is_a_flavors_id_too(gold):

@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.core.errors import Unavailable
-from moorage.reservation.enforcement import Rules
-from moorage.reservation.limits import Limits
 from tests.wire.reservation.neutron import INSIDE, NETWORK, SUBNET, SUBNET6, Neutron
 from tests.wire.reservation.plane import Plane, instance, lease
 
@@ -21,9 +19,16 @@ def neutron():
     return Neutron()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """For tests that change nothing: what they ask for is refused."""
+    with Plane(tmp_path_factory.mktemp("shared"), neutron=Neutron()) as plane:
+        yield plane
+
+
 @pytest.fixture
-def plane(tmp_path, neutron):
-    return Plane(tmp_path, neutron=neutron)
+def plane(new_plane, neutron):
+    return new_plane(neutron=neutron)
 
 
 def register(plane, *numbers):
@@ -102,14 +107,14 @@ def test_addresses_of_both_versions_are_kept_as_neutron_writes_them(plane):
         ("..", "192.0.2.7", "there is no network"),
     ],
 )
-def test_an_address_that_can_never_be_reserved_is_refused(plane, network, address, word):
+def test_an_address_that_can_never_be_reserved_is_refused(shared, network, address, word):
     body = {"floating_network_id": network, "floating_ip_address": address}
-    assert word in plane.ask("POST", "/v1/floatingips", body, status=400)["error_message"]
-    assert plane.ask("GET", "/v1/floatingips") == {"floatingips": []}
+    assert word in shared.ask("POST", "/v1/floatingips", body, status=400)["error_message"]
+    assert shared.ask("GET", "/v1/floatingips") == {"floatingips": []}
 
 
-def test_what_is_missing_is_named(plane):
-    refused = plane.ask("POST", "/v1/floatingips", {"floating_network_id": NETWORK}, status=400)
+def test_what_is_missing_is_named(shared):
+    refused = shared.ask("POST", "/v1/floatingips", {"floating_network_id": NETWORK}, status=400)
     assert refused["error_message"] == "Missing parameter floating_ip_address"
 
 
@@ -122,9 +127,9 @@ def test_an_address_that_somebody_has_is_refused(plane, neutron):
     assert "port p (network:router) of project x has it" in refused["error_message"]
 
 
-def test_without_a_network_service_all_say_so(tmp_path):
+def test_without_a_network_service_all_say_so(new_plane):
     """Nothing is there to be listed, shown or deleted, and nothing can be made."""
-    plane = Plane(tmp_path)
+    plane = new_plane()
     assert plane.ask("GET", "/v1/floatingips") == {"floatingips": []}
     for method in ("GET", "DELETE"):
         plane.ask(method, "/v1/floatingips/1", status=404)
@@ -225,8 +230,8 @@ def test_leases_that_meet_share_an_address(plane, neutron):
         (addresses(1, "192.0.2.7", "192.0.2.8"), "names 2 addresses, which is more than the amount of 1"),
     ],
 )
-def test_malformed_reservations_are_refused(plane, reservation, word):
-    assert word in create(plane, reservation, status=400)
+def test_malformed_reservations_are_refused(shared, reservation, word):
+    assert word in create(shared, reservation, status=400)
 
 
 def test_an_amount_may_be_text(plane):
@@ -251,12 +256,11 @@ class Lost(Unavailable):
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_start_is_repeated_without_a_second_floating_ip(tmp_path, moment):
+def test_a_start_is_repeated_without_a_second_floating_ip(new_plane, moment):
     """Whichever request fails, whether it was carried out or not: the next try finds what is there."""
     for number in range(8):
-        (tmp_path / str(number)).mkdir()
         neutron = Neutron()
-        plane = Plane(tmp_path / str(number), neutron=neutron)
+        plane = new_plane(neutron=neutron)
         register(plane, 7, 8)
         made = create(plane, addresses(2))
         neutron.asked.clear()
@@ -435,8 +439,8 @@ def test_offers_look_for_hosts_and_addresses_together(plane):
     assert "a hold keeps room on hosts only" in refused["error_message"]
 
 
-def test_floating_ips_count_against_the_limits_of_the_project(tmp_path, neutron):
-    plane = Plane(tmp_path, neutron=neutron, rules=Rules(limits=Limits(now={"FLOATING_IPS": 2})))
+def test_floating_ips_count_against_the_limits_of_the_project(new_plane, neutron):
+    plane = new_plane(neutron=neutron, enforcement={"limits": "FLOATING_IPS=2"})
     register(plane, 7, 8, 9)
     made = create(plane, addresses(1), **LATER)
     refused = create(plane, addresses(2), status=403, **LATER)

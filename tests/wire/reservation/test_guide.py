@@ -4,10 +4,8 @@ import json
 import re
 from urllib.parse import quote
 
-from moorage.reservation.before_end import Allowed
-from moorage.reservation.service import ReservationSettings
 from tests.docs.named import ROOT
-from tests.wire.reservation.plane import Plane, instance, lease
+from tests.wire.reservation.plane import instance, lease
 
 PAGE = (ROOT / "docs" / "guides" / "reservations.md").read_text()
 
@@ -21,9 +19,9 @@ def requests():
             yield method, path, json.loads(body) if body else None
 
 
-def test_every_request_of_the_guide_is_answered(tmp_path):
-    allowed = Allowed(frozenset({"https://hooks.example.org"}), True, frozenset({"example.com"}))
-    plane = Plane(tmp_path, settings=ReservationSettings(allowed=allowed))
+def test_every_request_of_the_guide_is_answered(new_plane):
+    mail = {"smtp_server": "mail.example.com:25", "mail_sender": "leases@example.com", "mail_domains": "example.com"}
+    plane = new_plane(before_end={"webhook_origins": "https://hooks.example.org", **mail})
     plane.add_host()
     plane.register()
     made = plane.ask("POST", "/v1/leases", lease(instance(), end="2026-12-24 10:00"), status=201)["lease"]

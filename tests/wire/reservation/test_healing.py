@@ -7,23 +7,24 @@ import pytest
 from moorage.core.errors import RemoteError
 from moorage.db.transactions import read
 from moorage.reservation import host_store
-from moorage.reservation.service import ReservationSettings
 from tests.wire.reservation.plane import NOW, Plane, class_of, instance, lease
+from tests.wire.reservation.processes import READ_HOSTS, WRITE_INVENTORIES
 from tests.wire.reservation.test_older import aggregate_of, older
-from tests.wire.reservation.wrapped import Recorded, Wrapped
 
 SOON = {"start": "2026-03-01 10:00", "end": "2026-03-02 10:00"}
 STARTS, ENDS = datetime(2026, 3, 1, 10, tzinfo=UTC), datetime(2026, 3, 2, 10, tzinfo=UTC)
 
 
 @pytest.fixture
-def pool(tmp_path) -> Plane:
+def pool(new_plane) -> Plane:
     """Three hosts of 8 CPUs; nothing watches them but the tests."""
-    plane = Plane(tmp_path, settings=ReservationSettings(healing_interval_s=7200))
+    return new_plane(_three, reservation={"healing_interval_s": 7200})
+
+
+def _three(plane):
     for number in (1, 2, 3):
         plane.add_host(f"compute-{number}")
         plane.register(f"compute-{number}")
-    return plane
 
 
 def set_host(plane, name, *, up):
@@ -37,8 +38,8 @@ def fail(plane, *names):
     look(plane)
 
 
-def look(plane, service=None):
-    (service or plane.service).watch(period_s=60).tick()
+def look(plane, process=None):
+    (process or plane.process).watch.tick()
 
 
 def create(plane, *reservations, **values):
@@ -180,7 +181,7 @@ def test_an_older_reservation_is_moved_with_its_aggregate(pool):
 def test_compute_that_does_not_answer_says_nothing_of_hosts(pool):
     _, reservation = create(pool, instance(4))
     set_host(pool, "compute-1", up=False)
-    look(pool, Wrapped(pool, {"hosts_up": RemoteError("compute is away", status=503)}).service)
+    look(pool, pool.new_process(fails={READ_HOSTS: RemoteError("compute is away", status=503)}))
     assert on(pool, reservation) == {1: 4}
     look(pool)
     assert on(pool, reservation) == {2: 4}
@@ -190,9 +191,9 @@ def test_what_two_processes_see_is_healed_once(pool):
     made, reservation = create(pool, instance(4))
     pool.run_until(STARTS)
     fail(pool, "compute-1")
-    calls = []
-    look(pool, pool.new_service(*Recorded.both(pool, calls), worker="other"))
-    assert [name for name, _ in calls] == ["hosts_up"]
+    other = pool.new_process()
+    look(pool, other)
+    assert other.asked == [READ_HOSTS]
     assert on(pool, reservation) == {2: 4}
     assert flags(pool, made) == (True, False, True)
 
@@ -201,8 +202,8 @@ def test_placement_that_is_away_delays_the_move_and_loses_nothing(pool):
     made, reservation = create(pool, instance(4))
     pool.run_until(STARTS)
     set_host(pool, "compute-1", up=False)
-    away = Wrapped(pool, {"put_inventory": RemoteError("Placement is away", status=503)}, times=1)
-    look(pool, away.service)
+    away = {WRITE_INVENTORIES: RemoteError("Placement is away", status=503)}
+    look(pool, pool.new_process(fails=away, times=1))
     assert pool.lease(made["id"])["status"] == "UPDATING"
     pool.run_for(20)
     assert pool.lease(made["id"])["status"] == "ACTIVE"
@@ -210,9 +211,9 @@ def test_placement_that_is_away_delays_the_move_and_loses_nothing(pool):
     assert flags(pool, made) == (True, False, True)
 
 
-def test_a_host_that_is_not_heard_of_any_more_has_failed(tmp_path):
+def test_a_host_that_is_not_heard_of_any_more_has_failed(new_plane):
     """By compute's own judgement, over its public API."""
-    plane = Plane(tmp_path, up_window_s=60)
+    plane = new_plane(compute={"host_down_after_s": 60})
     for name in ("compute-1", "compute-2"):
         plane.add_host(name)
         plane.register(name)

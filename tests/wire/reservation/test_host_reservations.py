@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.wire.reservation.plane import IMAGE, instance, lease
+from tests.wire.reservation.plane import instance, lease
 from tests.wire.reservation.test_healing import fail
 
 START, END = "2026-03-01 12:00", "2026-03-02 10:00"
@@ -21,13 +21,23 @@ def whole(least=1, most=1, **more):
 
 
 @pytest.fixture
-def three(plane):
+def three(new_plane):
     """compute-1 to compute-3, registered, each on its own rack."""
+    return new_plane(_three)
+
+
+@pytest.fixture(scope="module")
+def shared_three(new_shared):
+    """The same, for tests that change nothing."""
+    return new_shared(_three)
+
+
+def _three(plane):
+    plane.add_host()
     plane.add_host("compute-2", vcpus=16)
     plane.add_host("compute-3")
     for number in (1, 2, 3):
         plane.register(f"compute-{number}", rack=str(number))
-    return plane
 
 
 def create(plane, *reservations, status=201, **more):
@@ -46,7 +56,7 @@ def boot(plane, reservation, project="demo"):
     flavor = {"name": f"f{plane.ids.uuid()}", "vcpus": 1, "ram": 64, "disk": 1}
     made = plane.ask("POST", "/v2.1/flavors", {"flavor": flavor}, service="compute")["flavor"]
     body = {
-        "server": {"name": "s", "flavorRef": made["id"], "imageRef": IMAGE},
+        "server": {"name": "s", "flavorRef": made["id"], "imageRef": plane.image},
         **({"os:scheduler_hints": {"reservation": reservation["id"]}} if reservation else {}),
     }
     who = {"user": "user", "project": project, "roles": ("member",)}
@@ -185,8 +195,8 @@ def test_before_the_start_everything_can_be_changed(three):
         ({"hypervisor_properties": '["=", "$rack"]'}, "Malformed requirements"),
     ],
 )
-def test_malformed_requests_are_refused(three, values, words):
-    assert words in create(three, whole(1, 1) | values, status=400)["error_message"]
+def test_malformed_requests_are_refused(shared_three, values, words):
+    assert words in create(shared_three, whole(1, 1) | values, status=400)["error_message"]
 
 
 def test_a_value_of_another_type_is_refused_in_an_update(three):

@@ -6,7 +6,16 @@ from moorage.core.errors import RemoteError, Unavailable
 from moorage.core.names import RESERVED_HOST_TRAIT
 from moorage.db.transactions import read
 from moorage.reservation import host_store
+from tests.plane import Killed
 from tests.wire.reservation.plane import instance, lease
+from tests.wire.reservation.processes import (
+    ADD_HOST,
+    CREATE_PROVIDER,
+    ENSURE_TRAIT,
+    READ_INVENTORIES,
+    REMOVE_HOST,
+    WRITE_TRAITS,
+)
 
 #: The keys of a host, in the order recorded from Blazar 18.0.0.
 HOST_KEYS = [
@@ -27,24 +36,6 @@ def freepool(plane):
 def rows(plane):
     with read(plane.engine) as connection:
         return host_store.all_hosts(connection)
-
-
-class Failing:
-    """A client of which one method fails: the same client otherwise."""
-
-    def __init__(self, client, method, error):
-        self._client = client
-        self._method = method
-        self._error = error
-
-    def __getattr__(self, name):
-        if name != self._method:
-            return getattr(self._client, name)
-
-        def fail(*args, **values):
-            raise self._error
-
-        return fail
 
 
 def test_a_host_is_stored_as_nova_shows_it(plane):
@@ -112,37 +103,25 @@ def test_a_host_without_a_compute_node_provider_is_not_registered(plane):
     assert freepool(plane) == []
 
 
-@pytest.mark.parametrize("method", ["create_provider", "add_host", "ensure_trait", "put_trait", "inventories"])
-def test_a_failure_undoes_what_was_done_before_it(plane, method):
+@pytest.mark.parametrize("request_", [CREATE_PROVIDER, ADD_HOST, ENSURE_TRAIT, WRITE_TRAITS, READ_INVENTORIES])
+def test_a_failure_undoes_what_was_done_before_it(plane, request_):
     """R5 (instance-reservation): and the repeated request then succeeds."""
-    error = Unavailable("it does not answer")
-    broken = plane.new_service(
-        Failing(plane.placement, method, error) if hasattr(plane.placement, method) else None,
-        Failing(plane.compute, method, error) if hasattr(plane.compute, method) else None,
-    )
-    plane.use(broken)
+    plane.use(plane.new_process(fails={request_: Unavailable("it does not answer")}))
     assert plane.answer("POST", "/v1/os-hosts", {"name": "compute-1"})[0] == 503
     assert rows(plane) == []
     assert plane.placement.provider_by_name("blazar_compute-1") is None
     assert freepool(plane) == []
     assert RESERVED_HOST_TRAIT not in traits(plane)
-    plane.use(plane.service)
+    plane.use()
     plane.register()
 
 
-class Crash(BaseException):
-    """The process is gone: nothing of ours catches it."""
-
-
-@pytest.mark.parametrize("method", ["create_provider", "add_host", "put_trait"])
-def test_a_repeat_after_a_crash_converges(plane, method):
+@pytest.mark.parametrize("request_", [CREATE_PROVIDER, ADD_HOST, WRITE_TRAITS])
+def test_a_repeat_after_a_crash_converges(plane, request_):
     """R5 (instance-reservation): one host, one provider."""
-    broken = plane.new_service(
-        Failing(plane.placement, method, Crash()) if hasattr(plane.placement, method) else None,
-        Failing(plane.compute, method, Crash()) if hasattr(plane.compute, method) else None,
-    )
-    with pytest.raises(Crash):
-        broken.hosts.create("compute-1", {})
+    doomed = plane.new_process(fails={request_: Killed()})
+    with pytest.raises(Killed):
+        doomed.service.hosts.create("compute-1", {})
     assert plane.ask("GET", "/v1/os-hosts")["hosts"] == []  # half a host is not shown
     plane.register()
     assert len(plane.ask("GET", "/v1/os-hosts")["hosts"]) == 1
@@ -260,10 +239,9 @@ def test_an_absent_provider_does_not_keep_a_host_from_being_removed(reserved):
 @pytest.mark.parametrize("error", [Unavailable("away"), RemoteError("no", status=500)])
 def test_a_removal_that_fails_can_be_repeated(reserved, error):
     """R34 (instance-reservation): the host is not given out any more, and the repetition finishes."""
-    runner = reserved.use(reserved.new_service(compute=Failing(reserved.compute, "remove_host", error)))
-    assert runner
+    reserved.use(reserved.new_process(fails={REMOVE_HOST: error}))
     assert reserved.answer("DELETE", "/v1/os-hosts/1")[0] in (502, 503)
-    reserved.use(reserved.service)
+    reserved.use()
     assert reserved.answer("POST", "/v1/leases", lease())[0] == 409
     reserved.ask("DELETE", "/v1/os-hosts/1", status=204)
     assert freepool(reserved) == []
@@ -306,6 +284,6 @@ def test_hosts_are_the_administrators(plane):
 
 
 @pytest.mark.parametrize("host_id", ["99", "x", "-1", "1" * 40])
-def test_an_unknown_host_id_is_not_found(reserved, host_id):
-    status, body = reserved.answer("GET", f"/v1/os-hosts/{host_id}")
+def test_an_unknown_host_id_is_not_found(shared, host_id):
+    status, body = shared.answer("GET", f"/v1/os-hosts/{host_id}")
     assert (status, body["error_message"]) == (404, f"Object with {{'host_id': '{host_id}'}} not found")

@@ -80,9 +80,9 @@ def test_affinity_is_optional_and_understood_as_clients_send_it(reserved, given,
 
 
 @pytest.mark.parametrize("given", ["bogus", "", 2])
-def test_another_affinity_is_refused(reserved, given):
+def test_another_affinity_is_refused(shared, given):
     """R15 (instance-reservation)."""
-    assert refused(reserved, lease(instance(affinity=given))) == (
+    assert refused(shared, lease(instance(affinity=given))) == (
         400,
         "Malformed parameter affinity (must be a bool value or None)",
     )
@@ -112,8 +112,8 @@ def test_another_affinity_is_refused(reserved, given):
         ),
     ],
 )
-def test_malformed_leases_are_refused(reserved, change, status, message):
-    assert refused(reserved, lease() | change) == (status, message)
+def test_malformed_leases_are_refused(shared, change, status, message):
+    assert refused(shared, lease() | change) == (status, message)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_malformed_leases_are_refused(reserved, change, status, message):
         ({}, "Missing parameter start_date, end_date, name"),
     ],
 )
-def test_missing_parameters_are_named(reserved, body, message):
-    assert refused(reserved, body) == (400, message)
+def test_missing_parameters_are_named(shared, body, message):
+    assert refused(shared, body) == (400, message)
 
 
 @pytest.mark.parametrize(
@@ -145,19 +145,19 @@ def test_missing_parameters_are_named(reserved, body, message):
         ),
     ],
 )
-def test_malformed_reservations_are_refused(reserved, change, status, message):
+def test_malformed_reservations_are_refused(shared, change, status, message):
     """D6: all amounts 0 hang the peer's manager; D16: texts and unknown types are its 500."""
-    assert refused(reserved, lease(instance() | change)) == (status, message)
-    assert reserved.ask("GET", "/v1/leases")["leases"] == []
+    assert refused(shared, lease(instance() | change)) == (status, message)
+    assert shared.ask("GET", "/v1/leases")["leases"] == []
 
 
-def test_a_reservation_needs_a_type(reserved):
-    assert refused(reserved, lease({"a": 1})) == (400, "Missing parameter resource_type")
+def test_a_reservation_needs_a_type(shared):
+    assert refused(shared, lease({"a": 1})) == (400, "Missing parameter resource_type")
 
 
-def test_a_shortage_is_409_with_the_reason(reserved):
+def test_a_shortage_is_409_with_the_reason(shared):
     """D16: the peer answers 500."""
-    status, message = refused(reserved, lease(instance(9)))
+    status, message = refused(shared, lease(instance(9)))
     assert status == 409
     assert message == (
         "Not enough hosts available: 9 instances of 1 VCPU, 1024 MEMORY_MB, 10 DISK_GB cannot be had then; "
@@ -186,9 +186,9 @@ def test_properties_choose_hosts(reserved):
     ("text", "words"),
     [('["or"]', "Malformed requirements ['or']"), ('["=", "$zz", "1"]', "no host has a property zz")],
 )
-def test_malformed_properties_are_refused(reserved, text, words):
+def test_malformed_properties_are_refused(shared, text, words):
     """D16: an unknown property is the peer's 500."""
-    status, message = refused(reserved, lease(instance(resource_properties=text)))
+    status, message = refused(shared, lease(instance(resource_properties=text)))
     assert status == 400
     assert words in message
 
@@ -245,7 +245,7 @@ def test_versions_are_open(plane):
     for path in ("/", "/versions"):
         answer = transport.send("GET", path, {})
         assert answer.status == 300
-        assert b'"href":"http://127.0.0.1/reservation/v1"' in answer.body
+        assert b'"href":"http://cloud.example:8778/reservation/v1"' in answer.body
     assert transport.send("GET", "/v1", {}).status == 200
     assert transport.send("GET", "/v1/leases", {}).status == 401
 

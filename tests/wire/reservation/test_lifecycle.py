@@ -7,11 +7,23 @@ from sqlalchemy import event
 
 from moorage.core.errors import RemoteError, Unavailable
 from moorage.db.transactions import read
-from moorage.placement.client import Inventory, PlacementClient
+from moorage.placement.client import Inventory
 from moorage.reservation import event_store, host_store
 from moorage.reservation.model import EventStatus, EventType
 from tests.wire.reservation.plane import class_of, instance, lease
-from tests.wire.reservation.wrapped import Recorded, Wrapped
+from tests.wire.reservation.processes import (
+    ADD_INVENTORY,
+    CREATE_FLAVOR,
+    DELETE_CLASS,
+    DELETE_FLAVOR,
+    DELETE_INVENTORY,
+    ENSURE_CLASS,
+    GRANT,
+    LIST_SERVERS,
+    SET_EXTRA_SPECS,
+    TRIES,
+    WRITE_INVENTORIES,
+)
 
 LATER = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
 STARTS, ENDS = datetime(2026, 3, 5, 10, tzinfo=UTC), datetime(2026, 3, 6, 10, tzinfo=UTC)
@@ -69,20 +81,19 @@ def test_slots_are_written_one_by_one(reserved):
     assert [row.host_id for row in rows] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("method", ["ensure_class", "create_flavor", "set_extra_specs"])
-def test_a_lease_that_cannot_be_created_leaves_nothing(reserved, method):
+@pytest.mark.parametrize("request_", [ENSURE_CLASS, CREATE_FLAVOR, SET_EXTRA_SPECS])
+def test_a_lease_that_cannot_be_created_leaves_nothing(reserved, request_):
     """R12 (instance-reservation): no row, no class, no flavor; and its capacity is free again."""
-    made = []
-    wrapped = Wrapped(reserved, {method: RemoteError("no", status=500)}, seen=made)
-    reserved.use(wrapped.service)
+    failing = reserved.new_process(fails={request_: RemoteError("no", status=500)})
+    reserved.use(failing)
     status, body = reserved.answer("POST", "/v1/leases", lease(instance(8)))
     assert status == 503
     assert "has been undone" in body["error_message"]
     assert reserved.ask("GET", "/v1/leases")["leases"] == []
-    (class_name,) = {arguments[0] for name, arguments in made if name == "delete_class"}
+    (class_name,) = {call.request.path.rsplit("/", 1)[1] for call in failing.calls if call.name == DELETE_CLASS}
     reservation = {"id": class_name.removeprefix("CUSTOM_RESERVATION_").replace("_", "-").lower()}
     assert traces(reserved, reservation) == []
-    reserved.use(reserved.service)
+    reserved.use()
     create(reserved, instance(8))
 
 
@@ -107,13 +118,12 @@ def test_inventory_comes_before_access(reserved):
     """R24, A6 (instance-reservation): the peer does it the other way round and has a race."""
     reserved.add_host("compute-2")
     reserved.register("compute-2")
-    calls = []
-    runner = reserved.new_service(*Recorded.both(reserved, calls)).runner()
+    process = reserved.new_process()
     create(reserved, instance(12), **LATER)
     reserved.clock.advance_to(STARTS)
-    runner.tick()
-    effects = [name for name, _ in calls if name in ("add_inventory", "add_flavor_access")]
-    assert effects == ["add_inventory", "add_inventory", "add_flavor_access"]
+    process.runner.tick()
+    effects = [name for name in process.asked if name in (ADD_INVENTORY, GRANT)]
+    assert effects == [ADD_INVENTORY, ADD_INVENTORY, GRANT]
 
 
 def test_a_missing_reservation_provider_is_made_at_the_start(reserved):
@@ -136,29 +146,28 @@ def test_inventories_of_other_reservations_survive(reserved):
     assert traces(reserved, second) == []
 
 
-class Racing(PlacementClient):
-    """Somebody else writes to the provider between our reading and our writing, `races` times."""
+class Races:
+    """Somebody else writes to the provider between our reading and our writing, `left` times."""
 
-    def __init__(self, placement, races):
-        super().__init__(placement._http)
-        self.other, self.races = placement, races
+    def __init__(self, placement, left):
+        self.placement, self.left = placement, left
 
-    def set_inventories(self, uuid, generation, inventories):
-        if self.races:
-            self.other.ensure_class(f"CUSTOM_RACE_{self.races}")
-            self.other.put_inventory(uuid, f"CUSTOM_RACE_{self.races}", Inventory(5))
-            self.races -= 1
-        return super().set_inventories(uuid, generation, inventories)
+    def __call__(self, call):
+        if call.name == WRITE_INVENTORIES and self.left:
+            self.placement.ensure_class(f"CUSTOM_RACE_{self.left}")
+            provider_uuid = call.request.path.split("/")[2]
+            self.placement.put_inventory(provider_uuid, f"CUSTOM_RACE_{self.left}", Inventory(5))
+            self.left -= 1
 
 
 def test_a_concurrent_update_of_the_provider_is_met_by_reading_again(reserved):
     """R23, A3 (instance-reservation)."""
     made = [create(reserved, instance(2), **LATER)[1] for _ in range(3)]
-    racing = Racing(reserved.placement, races=2)
-    runner = reserved.new_service(racing).runner()
+    races = Races(reserved.placement, 2)
+    runner = reserved.new_process(before=races).runner
     reserved.clock.advance_to(STARTS)
     runner.tick()
-    assert racing.races == 0
+    assert races.left == 0
     assert [reserved.inventory("compute-1", class_of(reservation)).total for reservation in made] == [2, 2, 2]
     assert reserved.inventory("compute-1", "CUSTOM_RACE_2").total == 5
 
@@ -166,11 +175,11 @@ def test_a_concurrent_update_of_the_provider_is_met_by_reading_again(reserved):
 def test_a_provider_that_others_write_to_again_and_again_is_left_for_later(reserved):
     """R23, A3 (instance-reservation): reading again is bounded; the step then waits for its next turn."""
     made = [create(reserved, instance(2), **LATER) for _ in range(3)]
-    racing = Racing(reserved.placement, races=20)
-    runner = reserved.new_service(racing).runner()
+    races = Races(reserved.placement, 20)
+    runner = reserved.new_process(before=races).runner
     reserved.clock.advance_to(STARTS)
     runner.tick()
-    assert racing.races == 15
+    assert races.left == 15
     assert {reserved.lease(lease["id"])["status"] for lease, _ in made} == {"STARTING"}
     reserved.run_for(60)
     assert [reserved.inventory("compute-1", class_of(reservation)).total for _, reservation in made] == [2, 2, 2]
@@ -232,19 +241,18 @@ def test_the_end_goes_in_the_order_of_the_spec(reserved):
     """R32 (instance-reservation): servers gone, flavor, inventory once per host, class."""
     reserved.add_host("compute-2")
     reserved.register("compute-2")
-    calls = []
     create(reserved, instance(12), **LATER)
     reserved.run_until(STARTS)
-    runner = reserved.new_service(*Recorded.both(reserved, calls)).runner()
+    process = reserved.new_process()
     reserved.clock.advance_to(ENDS)
-    runner.tick()
-    wanted = ("servers_of_flavor", "delete_flavor", "delete_inventory", "delete_class")
-    assert [name for name, _ in calls if name in wanted] == [
-        "servers_of_flavor",
-        "delete_flavor",
-        "delete_inventory",
-        "delete_inventory",
-        "delete_class",
+    process.runner.tick()
+    wanted = (LIST_SERVERS, DELETE_FLAVOR, DELETE_INVENTORY, DELETE_CLASS)
+    assert [name for name in process.asked if name in wanted] == [
+        LIST_SERVERS,
+        DELETE_FLAVOR,
+        DELETE_INVENTORY,
+        DELETE_INVENTORY,
+        DELETE_CLASS,
     ]
 
 
@@ -255,16 +263,16 @@ def test_the_end_waits_for_the_servers_and_blocks_nobody(reserved):
     slow, first = create(reserved, instance(2, vcpus=4, affinity=True), **LATER)
     reserved.run_until(STARTS)
     server = reserved.boot("slow", first["id"])
-    (host,) = [host for host in reserved.hosts if host.name == reserved.server(server)["OS-EXT-SRV-ATTR:host"]]
-    reserved.hosts.remove(host)  # it does not answer any more
+    (host,) = [host for host in reserved.hosts if host.host == reserved.server(server)["OS-EXT-SRV-ATTR:host"]]
+    host.is_stopped = True  # it does not answer any more
     other, _ = create(reserved, instance(8), start="2026-03-06 10:00", end="2026-03-07 10:00")
     reserved.run_until(ENDS)
     reserved.run_for(180)
     assert reserved.lease(slow["id"])["status"] == "TERMINATING"
     assert reserved.flavor(first["id"]) is not None
-    assert reserved.inventory(host.name, class_of(first)) is not None
+    assert reserved.inventory(host.host, class_of(first)) is not None
     assert reserved.lease(other["id"])["status"] in ("ACTIVE", "PENDING")
-    reserved.hosts.append(host)
+    reserved.start_hosts()
     reserved.run_for(120)
     assert reserved.lease(slow["id"])["status"] == "TERMINATED"
     assert reserved.lease(other["id"])["status"] == "ACTIVE"
@@ -337,17 +345,17 @@ def test_deleting_an_active_lease_deletes_its_servers_behind_the_answer(reserved
 def test_deleting_a_lease_that_has_ended_touches_nothing_outside(reserved):
     made, _ = create(reserved, instance(2), **LATER)
     reserved.run_until(ENDS + timedelta(minutes=1))
-    calls = []
-    reserved.use(reserved.new_service(*Recorded.both(reserved, calls)))
+    process = reserved.new_process()
+    reserved.use(process)
     reserved.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
-    assert calls == []
+    assert process.calls == []
 
 
 def test_a_start_that_fails_once_is_repeated(reserved):
     """D8: one 503 of Placement puts the peer's lease into ERROR for good."""
     made, reservation = create(reserved, instance(2), **LATER)
-    wrapped = Wrapped(reserved, dict.fromkeys(("add_inventory", "put_inventory"), Unavailable("away")), times=3)
-    runner = wrapped.service.runner()
+    away = dict.fromkeys((ADD_INVENTORY, WRITE_INVENTORIES), Unavailable("away"))
+    runner = reserved.new_process(fails=away, times=3 * TRIES).runner
     reserved.clock.advance_to(STARTS)
     for _ in range(3):
         due = runner.tick()
@@ -362,8 +370,7 @@ def test_a_start_that_fails_once_is_repeated(reserved):
 
 def test_a_start_is_given_up_at_its_deadline_and_cleaned_up_at_the_end(reserved):
     made, reservation = create(reserved, instance(2), **LATER)
-    wrapped = Wrapped(reserved, {"add_flavor_access": RemoteError("no", status=500)})
-    runner = wrapped.service.runner()
+    runner = reserved.new_process(fails={GRANT: RemoteError("no", status=500)}).runner
     reserved.clock.advance_to(STARTS)
     while (due := runner.tick()) <= STARTS + timedelta(hours=1):
         assert reserved.lease(made["id"])["status"] == "STARTING"
@@ -374,8 +381,9 @@ def test_a_start_is_given_up_at_its_deadline_and_cleaned_up_at_the_end(reserved)
         (start,) = [e for e in event_store.of_lease(connection, made["id"]) if e.type is EventType.START]
     assert start.status is EventStatus.ERROR
     assert start.last_error.startswith("not done by 2026-03-05 11:00; grant_access: ")
-    while reserved.lease(made["id"])["status"] != "TERMINATED":
-        reserved.clock.advance_to(runner.tick() or reserved.clock.now())
+    while (due := runner.tick()) <= ENDS + timedelta(minutes=1):
+        reserved.clock.advance_to(due)
+    assert reserved.lease(made["id"])["status"] == "TERMINATED"
     assert reserved.clock.now() <= ENDS + timedelta(minutes=1)
     assert traces(reserved, reservation) == []
 
@@ -394,7 +402,7 @@ def test_thirty_days_pass_in_a_moment(reserved):
     ticks = []
     tick = reserved.runner.tick
     reserved.runner.tick = lambda: ticks.append(reserved.clock.now()) or tick()
-    reserved.duties.run_until(datetime(2026, 4, 2, tzinfo=UTC))
+    reserved.run_until(datetime(2026, 4, 2, tzinfo=UTC))
     assert reserved.lease(made["id"])["status"] == "TERMINATED"
     assert len(ticks) < 10
 
@@ -405,16 +413,13 @@ def test_a_day_without_events_costs_nothing(reserved):
     reserved.settle()
     asked = []
     event.listen(reserved.engine, "before_cursor_execute", lambda *words: asked.append(words[2]))
-    reserved.duties.run_until(reserved.clock.now() + timedelta(days=1))
+    reserved.run_until(reserved.clock.now() + timedelta(days=1))
     assert asked == []
 
 
-def test_a_cleaning_time_keeps_hosts_free_after_a_lease(tmp_path):
+def test_a_cleaning_time_keeps_hosts_free_after_a_lease(new_plane):
     """A16 (instance-reservation): the stored end is later than the lease's, not the query."""
-    from moorage.reservation.service import ReservationSettings
-    from tests.wire.reservation.plane import Plane
-
-    plane = Plane(tmp_path, settings=ReservationSettings(cleaning_time_s=600))
+    plane = new_plane(reservation={"cleaning_time_s": 600})
     plane.add_host()
     plane.register()
     create(plane, instance(8), **LATER)

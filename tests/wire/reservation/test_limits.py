@@ -7,17 +7,15 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from moorage.reservation.enforcement import Rules
-from moorage.reservation.external import DENIED, ExternalService
-from moorage.reservation.limits import Limits
-from tests.wire.reservation.plane import Plane, instance, lease
+from moorage.reservation.external import DENIED
+from tests.wire.reservation.plane import instance, lease
 from tests.wire.reservation.test_offers import MEMBER, OTHER, ask, everything, search
 
 DAY = {"start": "2026-03-05 00:00", "end": "2026-03-06 00:00"}
 
 
-def plane_with(tmp_path, **values):
-    plane = Plane(tmp_path, **values)
+def plane_with(new_plane, **values):
+    plane = new_plane(**values)
     plane.add_host()
     plane.register()
     return plane
@@ -28,9 +26,10 @@ def make(plane, amount=1, *, status=201, **values):
     return answer["lease"] if status == 201 else answer["error_message"]
 
 
-def test_the_longest_lease(tmp_path):
+def test_the_longest_lease(new_plane):
     """As the peer's MaxLeaseDurationFilter."""
-    plane = plane_with(tmp_path, rules=Rules(max_duration_s=3600, exempt={"other"}))
+    longest = {"max_lease_duration": 3600, "max_lease_duration_exempt_project_ids": "other"}
+    plane = plane_with(new_plane, enforcement={"enabled_filters": "MaxLeaseDurationFilter", **longest})
     hour = {"start": "2026-03-05 00:00", "end": "2026-03-05 01:00"}
     made = make(plane, **hour)
     words = "Lease duration of 86400 seconds must be less than or equal to the maximum lease duration of 3600 seconds."
@@ -41,9 +40,9 @@ def test_the_longest_lease(tmp_path):
     ask(plane, "POST", "/v1/leases/dry-run", lease(instance(), **DAY), status=400)
 
 
-def test_a_series_is_held_against_limits_as_a_whole(tmp_path):
+def test_a_series_is_held_against_limits_as_a_whole(new_plane):
     """So is its dry run, whose leases are written nowhere; both name the first that is too much."""
-    plane = plane_with(tmp_path, rules=Rules(limits=Limits(hours={"VCPU": 40})))
+    plane = plane_with(new_plane, enforcement={"limit_hours": "VCPU=40"})
     before = everything(plane)
     series = {"every_days": 7, "count": 3}
     body = lease(instance(2), start="2026-03-05 10:00", end="2026-03-05 18:00") | series
@@ -55,8 +54,8 @@ def test_a_series_is_held_against_limits_as_a_whole(tmp_path):
     ask(plane, "POST", "/v1/leases/series/dry-run", body | {"count": 2})
 
 
-def test_limits_at_one_time(tmp_path):
-    plane = plane_with(tmp_path, rules=Rules(limits=Limits(now={"VCPU": 4})))
+def test_limits_at_one_time(new_plane):
+    plane = plane_with(new_plane, enforcement={"limits": "VCPU=4"})
     made = make(plane, 3)
     before = everything(plane)
     words = "Over the limits of the project: the project may reserve 4 VCPU at one time, this would make 5"
@@ -73,8 +72,8 @@ def test_limits_at_one_time(tmp_path):
     make(plane, 4)
 
 
-def test_limits_over_time_count_what_is_over_and_deleted(tmp_path):
-    plane = plane_with(tmp_path, rules=Rules(limits=Limits(hours={"VCPU": 48}), period=timedelta(days=7)))
+def test_limits_over_time_count_what_is_over_and_deleted(new_plane):
+    plane = plane_with(new_plane, enforcement={"limit_hours": "VCPU=48", "limit_period_days": 7})
     now = make(plane, 2, start="now", end="2026-03-02 09:30")
     plane.run_until(plane.clock.now() + timedelta(hours=12))
     ask(plane, "PUT", f"/v1/leases/{now['id']}", {"end_date": "now"})
@@ -85,8 +84,8 @@ def test_limits_over_time_count_what_is_over_and_deleted(tmp_path):
     make(plane, 2, start="2026-03-12 00:00", end="2026-03-13 00:00")
 
 
-def test_an_administrator_gives_a_project_limits_of_its_own(tmp_path):
-    plane = plane_with(tmp_path, rules=Rules(limits=Limits(now={"VCPU": 1})))
+def test_an_administrator_gives_a_project_limits_of_its_own(new_plane):
+    plane = plane_with(new_plane, enforcement={"limits": "VCPU=1"})
     assert ask(plane, "GET", "/v1/limits")["limits"] == {
         "project_id": "demo", "now": {"VCPU": 1}, "hours": {}, "period_days": 30,
     }  # fmt: skip
@@ -100,8 +99,8 @@ def test_an_administrator_gives_a_project_limits_of_its_own(tmp_path):
     ask(plane, "PUT", "/v1/limits/demo", more, status=403)
 
 
-def test_a_hold_that_becomes_a_lease_is_within_the_limits(tmp_path):
-    plane = plane_with(tmp_path, rules=Rules(limits=Limits(now={"VCPU": 1})))
+def test_a_hold_that_becomes_a_lease_is_within_the_limits(new_plane):
+    plane = plane_with(new_plane, enforcement={"limits": "VCPU=1"})
     held = ask(plane, "POST", "/v1/holds", search(instance(2)), status=201)["hold"]
     ask(plane, "POST", "/v1/leases", {"name": "x", "hold_id": held["id"]}, status=403)
 
@@ -137,9 +136,18 @@ class Theirs:
         self._server.shutdown()
         self._server.server_close()
 
-    def service(self, **values):
-        endpoints = {"check_create": "", "check_update": "", "on_end": ""} | values
-        return ExternalService(self.url, **endpoints, token="secret", region="R", auth_url="http://keystone/v3")
+    def sections(self, **values):
+        """Options of a plane that asks it; `values` are further ones of [enforcement]."""
+        return {
+            "enforcement": {
+                "enabled_filters": "ExternalServiceFilter",
+                "external_service_base_endpoint": self.url,
+                "external_service_token": "secret",
+                **values,
+            },
+            "plane": {"region": "R"},
+            "identity": {"keystone_url": "http://keystone/v3"},
+        }
 
 
 @pytest.fixture
@@ -149,8 +157,8 @@ def theirs():
     server.stop()
 
 
-def test_the_peers_service_is_asked_as_the_peer_asks_it(tmp_path, theirs):
-    plane = plane_with(tmp_path, external=theirs.service())
+def test_the_peers_service_is_asked_as_the_peer_asks_it(new_plane, theirs):
+    plane = plane_with(new_plane, **theirs.sections())
     made = make(plane, 2)
     path, token, body = theirs.seen.pop()
     assert (path, token) == ("/v1/check-create", "secret")
@@ -180,8 +188,8 @@ def test_the_peers_service_is_asked_as_the_peer_asks_it(tmp_path, theirs):
     assert (path, body["lease"]["id"]) == ("/v1/on-end", made["id"])
 
 
-def test_an_end_is_told_once(tmp_path, theirs):
-    plane = plane_with(tmp_path, external=theirs.service(check_create=theirs.url + "elsewhere"))
+def test_an_end_is_told_once(new_plane, theirs):
+    plane = plane_with(new_plane, **theirs.sections(external_service_check_create_endpoint=theirs.url + "elsewhere"))
     made = make(plane, start="now", end="2026-03-01 10:00")
     assert [path for path, _, _ in theirs.seen] == ["/v1/elsewhere"]
     plane.run_until(plane.clock.now() + timedelta(hours=1))
@@ -201,16 +209,16 @@ def test_an_end_is_told_once(tmp_path, theirs):
         ((302, b""), DENIED),
     ],
 )
-def test_what_it_refuses_is_refused_and_nothing_else_is_told(tmp_path, theirs, answer, words):
-    plane = plane_with(tmp_path, external=theirs.service())
+def test_what_it_refuses_is_refused_and_nothing_else_is_told(new_plane, theirs, answer, words):
+    plane = plane_with(new_plane, **theirs.sections())
     theirs.answer = answer
     before = everything(plane)
     assert make(plane, status=400) == words
     assert everything(plane) == before
 
 
-def test_nobody_reserves_while_it_is_away_but_leases_end(tmp_path, theirs):
-    plane = plane_with(tmp_path, external=theirs.service())
+def test_nobody_reserves_while_it_is_away_but_leases_end(new_plane, theirs):
+    plane = plane_with(new_plane, **theirs.sections())
     made = make(plane, start="now", end="2026-03-01 10:00")
     theirs.stop()
     said = make(plane, status=503)
@@ -220,6 +228,6 @@ def test_nobody_reserves_while_it_is_away_but_leases_end(tmp_path, theirs):
     assert plane.lease(made["id"])["status"] == "TERMINATED"
 
 
-def test_members_may_not_ask_for_others(tmp_path):
-    plane = plane_with(tmp_path)
+def test_members_may_not_ask_for_others(new_plane):
+    plane = plane_with(new_plane)
     ask(plane, "GET", "/v1/limits/other", status=403, **MEMBER)

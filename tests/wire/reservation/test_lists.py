@@ -8,15 +8,20 @@ from tests.wire.reservation.plane import instance, lease
 SMALL = {"memory_mb": 1, "disk_gb": 0}
 
 
-@pytest.fixture
-def leased(reserved):
-    """Five leases of `demo`, on one day each; the plane."""
+@pytest.fixture(scope="module")
+def leased(new_shared):
+    """Five leases of `demo`, on one day each; the plane, which no test changes."""
+    return new_shared(_leased)
+
+
+def _leased(plane):
+    plane.add_host()
+    plane.register()
     for day in range(5):
         body = lease(
             instance(**SMALL), name=f"l{day}", start=f"2026-03-0{day + 3} 10:00", end=f"2026-03-0{day + 4} 10:00"
         )
-        reserved.ask("POST", "/v1/leases", body, status=201)
-    return reserved
+        plane.ask("POST", "/v1/leases", body, status=201)
 
 
 def names(plane, query, *, status=200, **who):

@@ -26,32 +26,43 @@ def book(plane, amount, start, end, **who):
 
 
 @pytest.fixture
-def busy(reserved):
+def busy(new_plane):
     """6 of 8 CPUs are taken on the second of March, all on the third."""
-    book(reserved, 6, "02 00:00", "03 00:00", project="other")
-    book(reserved, 8, "03 00:00", "04 00:00", project="other")
-    return reserved
+    return new_plane(_busy)
+
+
+@pytest.fixture(scope="module")
+def shared_busy(new_shared):
+    """The same, for tests that change nothing: one that looks for offers."""
+    return new_shared(_busy)
+
+
+def _busy(plane):
+    plane.add_host()
+    plane.register()
+    book(plane, 6, "02 00:00", "03 00:00", project="other")
+    book(plane, 8, "03 00:00", "04 00:00", project="other")
 
 
 def period(offer):
     return offer["start_date"][:16], offer["end_date"][:16]
 
 
-def test_the_next_slot_is_offered(busy):
-    found = ask(busy, "POST", "/v1/offers", search(minutes=24 * 60))
+def test_the_next_slot_is_offered(shared_busy):
+    found = ask(shared_busy, "POST", "/v1/offers", search(minutes=24 * 60))
     assert [period(each) for each in found["offers"]] == [("2026-03-04T00:00", "2026-03-05T00:00")]
     assert found["earliest_start"]["free"] == 2
     assert "4 instances" in found["earliest_start"]["reason"]
 
 
-def test_an_offer_that_begins_at_once_has_no_reason(busy):
-    found = ask(busy, "POST", "/v1/offers", search())
+def test_an_offer_that_begins_at_once_has_no_reason(shared_busy):
+    found = ask(shared_busy, "POST", "/v1/offers", search())
     assert [period(each) for each in found["offers"]] == [("2026-03-01T09:30", "2026-03-01T11:30")]
     assert "earliest_start" not in found
 
 
-def test_several_offers_do_not_overlap(busy):
-    found = ask(busy, "POST", "/v1/offers", search(minutes=12 * 60, limit=3, earliest_start="2026-03-01 11:00"))
+def test_several_offers_do_not_overlap(shared_busy):
+    found = ask(shared_busy, "POST", "/v1/offers", search(minutes=12 * 60, limit=3, earliest_start="2026-03-01 11:00"))
     assert [period(each)[0] for each in found["offers"]] == ["2026-03-01T11:00", "2026-03-04T00:00", "2026-03-04T12:00"]
 
 
@@ -66,8 +77,8 @@ def test_several_offers_do_not_overlap(busy):
         (search(instance(1), instance(2), earliest_start="2026-03-02 00:00"), ["2026-03-04T00:00"]),
     ],
 )
-def test_offers_are_within_what_was_asked_for(busy, wanted, offers):
-    found = ask(busy, "POST", "/v1/offers", wanted)
+def test_offers_are_within_what_was_asked_for(shared_busy, wanted, offers):
+    found = ask(shared_busy, "POST", "/v1/offers", wanted)
     assert [period(each)[0] for each in found["offers"]] == offers
 
 
@@ -87,8 +98,8 @@ def test_offers_are_within_what_was_asked_for(busy, wanted, offers):
         search(colour="red"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused(busy, wanted):
-    assert ask(busy, "POST", "/v1/offers", wanted, status=400)["error_message"]
+def test_a_search_that_makes_no_sense_is_refused(shared_busy, wanted):
+    assert ask(shared_busy, "POST", "/v1/offers", wanted, status=400)["error_message"]
 
 
 def test_a_held_slot_is_taken_until_it_expires(busy):

@@ -5,39 +5,39 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.core.errors import StartError, Unavailable
+from moorage.core.errors import StartError
 from moorage.placement import routes
 from moorage.placement.client import PlacementClient
 from moorage.placement.handlers import root
+from moorage.placement.routes import API
 from moorage.wire.microversion import Version, VersionRange
 from tests.wire.reservation.plane import NOW, class_of, lease
-from tests.wire.reservation.wrapped import Wrapped
 
 
 @pytest.fixture
 def speak_up_to(plane, monkeypatch):
-    """From the call on Placement is one of that age."""
+    """From the call on Placement is one of that age; all services are started again."""
 
     def speak(minor):
         versions = VersionRange("placement", Version(1, 0), Version(1, minor), loose=True)
         monkeypatch.setattr(root, "VERSIONS", versions)
-        plane.serve_placement(replace(routes.API, versions=versions))
+        monkeypatch.setattr(routes, "API", replace(API, versions=versions))
+        plane.cloud.resting = (*plane.cloud.resting, "compute")  # it asks for more
+        plane.cloud.restart()
 
     return speak
 
 
-def test_a_start_with_a_placement_older_than_1_29_fails_clearly(plane, speak_up_to):
+def test_a_start_with_a_placement_older_than_1_29_fails_clearly(speak_up_to):
     """R36 (instance-reservation)."""
-    speak_up_to(28)
     with pytest.raises(StartError, match=r"Placement speaks 1\.28 at most, and reservations need 1\.29"):
-        plane.service.check_placement()
+        speak_up_to(28)
     speak_up_to(29)
-    plane.service.check_placement()
 
 
 def test_a_placement_that_does_not_answer_yet_does_not_keep_the_service_from_starting(plane):
     """R36 (instance-reservation): services start in any order."""
-    Wrapped(plane, {"newest_version": Unavailable("nobody there")}).service.check_placement()
+    plane.cloud.beside("early", "reservation", endpoints={"placement": "http://nowhere.example"})
 
 
 def test_nothing_newer_than_1_29_is_asked_of_placement(plane, speak_up_to):

@@ -11,8 +11,8 @@ from moorage.reservation import host_store, store
 from moorage.reservation.model import Allocation, Generation, LeaseStatus, ReservationStatus
 from moorage.reservation.requests import InstanceRequest, Size
 from tests.store.reservation.worlds import new_lease
-from tests.wire.reservation.plane import IMAGE, NOW, class_of, instance, lease
-from tests.wire.reservation.wrapped import Wrapped
+from tests.wire.reservation.plane import NOW, class_of, instance, lease
+from tests.wire.reservation.processes import READ_CLASS
 
 START, END = NOW + timedelta(hours=1), NOW + timedelta(hours=3)
 
@@ -115,8 +115,8 @@ def test_an_older_lease_waits_while_placement_does_not_say_what_it_is(reserved):
     reserved.stop_runner()
     made = older(reserved, has_class=True)
     reserved.run_until(START + timedelta(minutes=1))
-    broken = Wrapped(reserved, {"has_class": RemoteError("Placement is away", status=503)}, times=1)
-    runner = broken.service.runner()
+    away = {READ_CLASS: RemoteError("Placement is away", status=503)}
+    runner = reserved.new_process(fails=away, times=1).runner
     runner.tick()
     assert reserved.lease(made.id)["status"] == "STARTING"
     assert generation_in(reserved, made.id) is None
@@ -159,7 +159,7 @@ def test_new_leases_beside_older_ones_are_pure(reserved):
 
 def boot(plane, flavor_id, hints=None, *, project="demo"):
     """(the new server's status, why it is none)"""
-    body = {"server": {"name": "s", "flavorRef": flavor_id, "imageRef": IMAGE}, "os:scheduler_hints": hints or {}}
+    body = {"server": {"name": "s", "flavorRef": flavor_id, "imageRef": plane.image}, "os:scheduler_hints": hints or {}}
     who = {"user": "user", "project": project, "roles": ("member",)}
     server_id = plane.ask("POST", "/v2.1/servers", body, status=202, service="compute", **who)["server"]["id"]
     plane.settle()

@@ -87,7 +87,11 @@ def is_whole(text):
 @pytest.fixture(scope="module")
 def differences(tmp_path_factory):
     """{name: (recorded status and answer, ours)} of what is not the same."""
-    plane = Plane(tmp_path_factory.mktemp("recorded"), now=THEN)
+    with Plane(tmp_path_factory.mktemp("recorded"), now=THEN) as plane:
+        yield differences_of(plane)
+
+
+def differences_of(plane):
     plane.stop_runner()
     for number in (1, 2, 3):
         plane.add_host(f"compute-{number}")

@@ -2,13 +2,12 @@
 
 import pytest
 
-from moorage.core.errors import Unavailable
 from moorage.core.names import reservation_trait
-from moorage.reservation.service import ReservationSettings
-from tests.unit.accelerator.rig import AES, HOST, R2, R3, SHA, TYPE_R2, TYPE_R3, Rig
+from tests.unit.accelerator.rig import AES, HOST, R2, R3, SHA, TYPE_R2, TYPE_R3
 from tests.wire.reservation.accelerated import FPGA, Cloud
+from tests.wire.reservation.processes import TRIES
 from tests.wire.reservation.test_any_reservations import change, create, of_any
-from tests.wire.reservation.test_functions import AnswerLost, until
+from tests.wire.reservation.test_functions import until
 from tests.wire.reservation.test_healing import fail, flags, look, set_host
 from tests.wire.reservation.test_host_reservations import START
 
@@ -18,12 +17,11 @@ OTHER = "compute-2"
 @pytest.fixture
 def small(tmp_path):
     """`HOST` has two regions of one unit; there are images of two functions for each."""
-    cloud = Cloud(tmp_path, regions=(R2, R3))
-    for kind in (TYPE_R2, TYPE_R3):
-        for function in (AES, SHA):
-            cloud.rig.image(f"{kind} {function}", region_uuid=kind, function_uuid=function)
-    yield cloud
-    cloud.close()
+    with Cloud(tmp_path, regions=(R2, R3)) as cloud:
+        for kind in (TYPE_R2, TYPE_R3):
+            for function in (AES, SHA):
+                cloud.bitstream(f"{kind} {function}", region_uuid=kind, function_uuid=function)
+        yield cloud
 
 
 def one(function, amount=1):
@@ -36,7 +34,7 @@ def regions_of(cloud, server_id):
 
 def carrying(cloud, function):
     """The regions that carry it, as the cards say."""
-    properties = [(region, cloud.rig.images.get(cloud.rig.carries(region)).properties) for region in (R2, R3)]
+    properties = [(region, cloud.images.get(cloud.host.carries(region)).properties) for region in (R2, R3)]
     return [region for region, has in properties if has["function_uuid"] == function]
 
 
@@ -44,16 +42,16 @@ def test_a_server_gets_the_very_region_that_was_loaded(small):
     """Whichever other region of the kind its host has, and whoever comes first."""
     made = {function: create(small, one(function), end="2026-03-01 11:00") for function in (AES, SHA)}
     small.run_for(10)
-    loaded = small.rig.programs()
+    loaded = small.host.programs()
     assert sorted(loaded) == sorted([R2, R3])
     for function in (SHA, AES):
         (reservation,) = made[function]["reservations"]
         server_id = small.boot("s", reservation["id"])
         assert small.server(server_id)["status"] == "ACTIVE"
         assert regions_of(small, server_id) == carrying(small, function)
-    assert small.rig.programs() == loaded
+    assert small.host.programs() == loaded
     until(small, 11)
-    assert [small.rig.carries(region) for region in loaded] == ["", ""]
+    assert [small.host.carries(region) for region in loaded] == ["", ""]
     for lease in made.values():
         assert small.lease(lease["id"])["status"] == "TERMINATED"
         assert not small.placement.has_trait(reservation_trait(lease["reservations"][0]["id"]))
@@ -62,10 +60,10 @@ def test_a_server_gets_the_very_region_that_was_loaded(small):
 def test_all_regions_of_a_reservation_are_loaded_and_its_servers_have_one_each(small):
     made = create(small, one(AES, 2), end="2026-03-01 11:00")
     small.run_for(10)
-    loaded = small.rig.programs()
+    loaded = small.host.programs()
     servers = [small.boot(f"s{number}", made["reservations"][0]["id"]) for number in range(2)]
     assert sorted(region for each in servers for region in regions_of(small, each)) == sorted([R2, R3])
-    assert (sorted(loaded), small.rig.programs()) == (sorted([R2, R3]), loaded)
+    assert (sorted(loaded), small.host.programs()) == (sorted([R2, R3]), loaded)
 
 
 def test_a_slot_that_an_update_brings_is_loaded_before_its_server_comes(small):
@@ -73,30 +71,17 @@ def test_a_slot_that_an_update_brings_is_loaded_before_its_server_comes(small):
     made = create(small, one(AES), end="2026-03-01 11:00")
     small.run_for(10)
     (reservation,) = made["reservations"]
-    (first,) = small.rig.programs()
+    (first,) = small.host.programs()
     assert small.server(small.boot("first", reservation["id"]))["status"] == "ACTIVE"
     change(small, made, amount=2)
     assert small.lease(made["id"])["status"] == "ACTIVE"
-    assert small.rig.programs() == [first, *({R2, R3} - {first})]
+    assert small.host.programs() == [first, *({R2, R3} - {first})]
     server_id = small.boot("second", reservation["id"])
     assert (small.server(server_id)["status"], regions_of(small, server_id)) == ("ACTIVE", [*({R2, R3} - {first})])
-    assert len(small.rig.programs()) == 2
+    assert len(small.host.programs()) == 2
     until(small, 11)
     assert small.lease(made["id"])["status"] == "TERMINATED"
-    assert (small.rig.carries(R2), small.rig.carries(R3)) == ("", "")
-
-
-class Away:
-    """An accelerator service that can be asked, and programs nothing."""
-
-    def __init__(self, accelerators):
-        self._accelerators = accelerators
-
-    def __getattr__(self, name):
-        return getattr(self._accelerators, name)
-
-    def program(self, *order):
-        raise Unavailable("the host has not done it in time")
+    assert (small.host.carries(R2), small.host.carries(R3)) == ("", "")
 
 
 def test_until_it_is_loaded_no_server_comes_and_what_was_done_is_not_done_again(small):
@@ -105,27 +90,25 @@ def test_until_it_is_loaded_no_server_comes_and_what_was_done_is_not_done_again(
     small.run_for(10)
     (reservation,) = made["reservations"]
     small.boot("first", reservation["id"])
-    there, small.accelerators = small.accelerators, Away(small.accelerators)
+    small.program_nothing()
     change(small, made, amount=2)
     assert small.lease(made["id"])["status"] == "UPDATING"
     assert small.server(small.boot("early", reservation["id"]))["status"] == "ERROR"
-    assert len(small.rig.programs()) == 1
-    small.accelerators = lossy = AnswerLost(there)
+    assert len(small.host.programs()) == 1
+    lost = small.lose_answers()
     small.run_for(20)
-    assert (small.lease(made["id"])["status"], lossy.lost) == ("ACTIVE", ["program"])
+    assert (small.lease(made["id"])["status"], lost) == ("ACTIVE", {"replace": TRIES})
     assert small.server(small.boot("second", reservation["id"]))["status"] == "ACTIVE"
-    assert sorted(small.rig.programs()) == sorted([R2, R3])
+    assert sorted(small.host.programs()) == sorted([R2, R3])
 
 
 @pytest.fixture
 def two(tmp_path):
     """`HOST` and `OTHER` have a region of one kind each; nothing watches them but the tests."""
-    cloud = Cloud(tmp_path, regions=(R2,), settings=ReservationSettings(healing_interval_s=4 * 3600))
-    cloud.rig.image("aes", region_uuid=TYPE_R2, function_uuid=AES)
-    cloud.other = Rig(tmp_path / "other", clock=cloud.clock, host=OTHER, images=cloud.rig.images)
-    cloud.add_accelerated(OTHER, cloud.other, [R2])
-    yield cloud
-    cloud.close()
+    with Cloud(tmp_path, regions=(R2,), reservation={"healing_interval_s": 4 * 3600}) as cloud:
+        cloud.bitstream(region_uuid=TYPE_R2, function_uuid=AES)
+        cloud.other = cloud.add_accelerated(OTHER, (R2,))
+        yield cloud
 
 
 def traits(cloud, host):
@@ -138,7 +121,7 @@ def test_a_slot_that_moves_off_a_failed_host_is_loaded_where_it_comes(two):
     two.run_for(10)
     (reservation,) = made["reservations"]
     trait = reservation_trait(reservation["id"])
-    assert (two.rig.programs(), two.other.programs(), trait in traits(two, HOST)) == ([R2], [], True)
+    assert (two.host.programs(), two.other.cards.programmed, trait in traits(two, HOST)) == ([R2], [], True)
     fail(two, HOST)
     assert (two.lease(made["id"])["status"], flags(two, made)) == ("ACTIVE", (True, False, True))
     assert (two.other.programs(), trait in traits(two, HOST), trait in traits(two, OTHER)) == ([R2], False, True)
@@ -147,7 +130,7 @@ def test_a_slot_that_moves_off_a_failed_host_is_loaded_where_it_comes(two):
     assert two.allocated(server_id)[f"{OTHER}_{R2}"] == {FPGA: 1}
     until(two, 11)
     assert two.lease(made["id"])["status"] == "TERMINATED"
-    assert (two.rig.carries(R2), two.other.carries(R2)) == ("", "")
+    assert (two.host.carries(R2), two.other.carries(R2)) == ("", "")
     assert (two.other.programs(), two.placement.has_trait(trait)) == ([R2, R2], False)
 
 
@@ -162,7 +145,7 @@ def test_what_it_has_left_and_another_lease_has_now_is_not_emptied(two):
     assert two.lease(after["id"])["status"] == "ACTIVE"
     until(two, 11)
     assert two.lease(made["id"])["status"] == "TERMINATED"
-    assert (two.rig.carries(R2) != "", two.other.carries(R2)) == (True, "")
+    assert (two.host.carries(R2) != "", two.other.carries(R2)) == (True, "")
     assert two.server(two.boot("s", after["reservations"][0]["id"]))["status"] == "ACTIVE"
 
 
@@ -187,8 +170,8 @@ def test_a_host_that_is_away_at_the_end_keeps_no_lease_from_it_and_empties_when_
     """Before whatever is ordered for its region next."""
     made = create(two, one(AES), end="2026-03-01 11:00")
     two.run_for(10)
-    two.hints_to_hosts.heard = lambda: None
+    two.hosts_hear = False
     until(two, 11)
-    assert (two.lease(made["id"])["status"], two.rig.carries(R2) != "") == ("TERMINATED", True)
-    two.host_works()
-    assert (two.rig.carries(R2), two.rig.programs()) == ("", [R2, R2])
+    assert (two.lease(made["id"])["status"], two.host.carries(R2) != "") == ("TERMINATED", True)
+    two.hosts_work()
+    assert (two.host.carries(R2), two.host.programs()) == ("", [R2, R2])

@@ -6,8 +6,8 @@ import pytest
 
 from moorage.core.errors import RemoteError
 from tests.wire.reservation.plane import instance, lease
+from tests.wire.reservation.processes import CREATE_FLAVOR
 from tests.wire.reservation.test_offers import OTHER, ask, book, everything, period, search
-from tests.wire.reservation.wrapped import Recorded
 
 WEEKLY = {"every_days": 7, "count": 3}
 OPERATOR = {"user": "admin", "project": "ops", "roles": ("admin",)}
@@ -67,17 +67,15 @@ def test_a_dry_run_of_a_series_tells_what_each_would_get_and_writes_nothing(rese
 
 
 def test_a_series_that_fails_outside_leaves_nothing(reserved):
-    made = []
 
-    def before(client, name, arguments):
-        if name == "create_flavor":
-            made.append(arguments)
-            if len(made) == 2:
-                raise RemoteError("away", status=503)
+    def before(call):
+        if call.name == CREATE_FLAVOR and failing.asked.count(CREATE_FLAVOR) == 2:
+            raise RemoteError("away", status=503)
 
-    reserved.use(reserved.new_service(*Recorded.both(reserved, [], before=before)))
+    failing = reserved.new_process(before=before)
+    reserved.use(failing)
     ask(reserved, "POST", "/v1/leases/series", series(), status=503)
-    reserved.use(reserved.service)
+    reserved.use()
     reserved.run_for(90)
     assert ask(reserved, "GET", "/v1/leases") == {"leases": []}
     assert ask(reserved, "POST", "/v1/offers", search(instance(8)))["offers"][0]["start_date"].startswith("2026-03-01")
@@ -86,8 +84,8 @@ def test_a_series_that_fails_outside_leaves_nothing(reserved):
 @pytest.mark.parametrize(
     "more", [{"count": 0}, {"count": 101}, {"every_days": 0}, {"end_date": "2026-03-20 10:00"}, {"every_days": "7"}]
 )
-def test_a_series_that_makes_no_sense_is_refused(reserved, more):
-    ask(reserved, "POST", "/v1/leases/series", series(**more), status=400)
+def test_a_series_that_makes_no_sense_is_refused(shared, more):
+    ask(shared, "POST", "/v1/leases/series", series(**more), status=400)
 
 
 def test_a_series_begins_within_the_calendar(reserved):

@@ -6,21 +6,22 @@ import pytest
 
 from moorage.core.errors import RemoteError
 from moorage.db import migrations
-from moorage.reservation.service import ReservationSettings
-from tests.wire.reservation.plane import IMAGE, NOW, Plane, instance, lease
-from tests.wire.reservation.wrapped import Wrapped
+from tests.wire.reservation.plane import NOW, instance, lease
+from tests.wire.reservation.processes import CREATE_FLAVOR, CREATE_GROUP, ENSURE_CLASS
 
 SOON, END = {"start": "2026-03-01 10:00", "end": "2026-03-01 12:00"}, NOW.replace(hour=12, minute=1)
 
 
 @pytest.fixture
-def grouped(tmp_path):
+def grouped(new_plane):
     """Two hosts under reservation; groups are made."""
-    plane = Plane(tmp_path, settings=ReservationSettings(compat_server_groups=True))
+    return new_plane(_two, reservation={"compat_server_groups": True})
+
+
+def _two(plane):
     for name in ("compute-1", "compute-2"):
         plane.add_host(name)
         plane.register(name)
-    return plane
 
 
 def groups(plane):
@@ -36,7 +37,7 @@ def create(plane, affinity):
 
 def boot(plane, name, flavor, group, project="demo"):
     body = {
-        "server": {"name": name, "flavorRef": flavor, "imageRef": IMAGE, "networks": "none"},
+        "server": {"name": name, "flavorRef": flavor, "imageRef": plane.image, "networks": "none"},
         "os:scheduler_hints": {"group": group},
     }
     return plane.answer(
@@ -104,9 +105,9 @@ def test_the_group_follows_the_affinity_until_the_start(grouped):
     assert groups(grouped) == {}
 
 
-@pytest.mark.parametrize("method", ["create_server_group", "ensure_class", "create_flavor"])
-def test_a_creation_that_fails_leaves_no_group(grouped, method):
-    grouped.use(Wrapped(grouped, {method: RemoteError("no", status=500)}).service)
+@pytest.mark.parametrize("request_", [CREATE_GROUP, ENSURE_CLASS, CREATE_FLAVOR])
+def test_a_creation_that_fails_leaves_no_group(grouped, request_):
+    grouped.use(grouped.new_process(fails={request_: RemoteError("no", status=500)}))
     grouped.ask("POST", "/v1/leases", lease(instance(2, affinity="True"), **SOON), status=503)
     grouped.settle()
     assert groups(grouped) == {}

@@ -235,7 +235,9 @@ TENANTS, OPERATORS_OWN = {"secret-lease", DEMO}, {"secret-host", "secret_key", "
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return World(tmp_path_factory.mktemp("tenants"))
+    world = World(tmp_path_factory.mktemp("tenants"))
+    yield world
+    world.plane.close()
 
 
 def test_every_route_has_its_row():

@@ -9,15 +9,23 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import event
 
-from moorage.compute.client import ComputeClient
 from moorage.core.errors import RemoteError
 from moorage.db.transactions import write
-from moorage.placement.client import Inventory, PlacementClient
+from moorage.placement.client import Inventory
 from moorage.reservation.providers import SlotOffers
-from moorage.reservation.service import PLACEMENT_VERSION, ReservationSettings
 from moorage.reservation.tables import older_reservations
+from moorage.wiring import services
 from tests.wire.reservation.plane import class_of, instance, lease
-from tests.wire.reservation.wrapped import Recorded, Wrapped
+from tests.wire.reservation.processes import (
+    ADD_INVENTORY,
+    CREATE_FLAVOR,
+    ENSURE_CLASS,
+    GRANT,
+    READ_CLASS,
+    READ_INVENTORIES,
+    SET_EXTRA_SPECS,
+    WRITE_INVENTORIES,
+)
 
 LATER = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
 STARTS = datetime(2026, 3, 5, 10, tzinfo=UTC)
@@ -41,13 +49,18 @@ WHOLE_HOST = {
 
 
 @pytest.fixture
-def hosts(plane):
+def hosts(new_plane):
     """Three hosts with room for 60 small servers each."""
+    plane = new_plane(_hosts)
+    plane.stop_runner()
+    return plane
+
+
+def _hosts(plane):
+    plane.add_host()
     for name in ("compute-2", "compute-3", "compute-4"):
         plane.add_host(name, vcpus=60)
         plane.register(name)
-    plane.stop_runner()
-    return plane
 
 
 def create(plane, count, reservation=SPREAD):
@@ -67,33 +80,15 @@ def check_active(plane, made):
         assert plane.access(reservation["id"]) == ["demo"]
 
 
-class Counting:
-    """A transport that notes each request, without ids."""
-
-    def __init__(self, transport, counted):
-        self._transport, self._counted = transport, counted
-        self.base_url = transport.base_url
-
-    def send(self, method, path, headers, body=None):
-        service, what = self.base_url.rsplit("/", 1)[1], path.partition("?")[0].rsplit("/", 1)[1]
-        what = "a_class" if what.startswith("CUSTOM_") else what
-        self._counted[f"{method} {service} {what}"] += 1
-        return self._transport.send(method, path, headers, body)
-
-
 class Work:
     """What a reservation service asks of its database and of others, from now on."""
 
     def __init__(self, plane):
         self.counted = Counter()
-
-        def client(name):
-            return plane.client(name, through=lambda transport: Counting(transport, self.counted))
-
-        placement = PlacementClient(client("placement"), str(PLACEMENT_VERSION))
-        self.service = plane.new_service(placement, ComputeClient(client("compute")))
-        event.listen(plane.engine, "before_cursor_execute", lambda *_: self.counted.update(["statement"]))
-        event.listen(plane.engine, "commit", lambda *_: self.counted.update(["transaction"]))
+        self.process = plane.new_process(before=lambda call: self.counted.update([call.name]))
+        engine = self.process.plane.engine("reservation")
+        event.listen(engine, "before_cursor_execute", lambda *_: self.counted.update(["statement"]))
+        event.listen(engine, "commit", lambda *_: self.counted.update(["transaction"]))
 
     def of(self, doing):
         self.counted.clear()
@@ -105,7 +100,7 @@ def started(plane, count, reservation=SPREAD):
     """What it takes to start so many leases that are due at the same moment, by a runner that has been at work."""
     create(plane, 1, reservation)
     work = Work(plane)
-    runner = work.service.runner()
+    runner = work.process.runner
     plane.clock.advance_to(STARTS)
     runner.tick()
     plane.ask("GET", "/v1/leases")
@@ -124,8 +119,8 @@ def test_a_start_takes_a_request_for_each_host_and_one_for_the_access(hosts):
     """Of a lease that starts alone."""
     taken = started(hosts, 1)
     assert {name: taken[name] for name in taken if name not in ("statement", "transaction")} == {
-        "POST placement inventories": 2,
-        "POST compute action": 1,
+        ADD_INVENTORY: 2,
+        GRANT: 1,
     }
     assert (taken["transaction"], taken["statement"]) == (TRANSACTIONS, STATEMENTS)
 
@@ -134,9 +129,9 @@ def test_many_starts_take_as_many_statements_as_one_and_the_requests_of_a_host_a
     """Twenty leases: 40 inventories on 2 hosts are a look and a write each. Only the access is of each lease."""
     taken = started(hosts, 20)
     assert {name: taken[name] for name in taken if name not in ("statement", "transaction")} == {
-        "GET placement inventories": 2,
-        "PUT placement inventories": 2,
-        "POST compute action": 20,
+        READ_INVENTORIES: 2,
+        WRITE_INVENTORIES: 2,
+        GRANT: 20,
     }
     assert (taken["transaction"], taken["statement"]) == (TRANSACTIONS, STATEMENTS)
 
@@ -144,7 +139,7 @@ def test_many_starts_take_as_many_statements_as_one_and_the_requests_of_a_host_a
 def test_leases_that_start_together_have_what_they_reserved(hosts):
     made = create(hosts, 12)
     hosts.clock.advance_to(STARTS)
-    hosts.service.runner().tick()
+    hosts.runner.tick()
     check_active(hosts, made)
     server = hosts.server(hosts.boot("s", made[7]["reservations"][0]["id"]))
     assert server["status"] == "ACTIVE"
@@ -153,12 +148,12 @@ def test_leases_that_start_together_have_what_they_reserved(hosts):
 def test_every_inventory_comes_before_the_first_access(hosts):
     """R24 (instance-reservation), of all that start together."""
     create(hosts, 4)
-    calls = []
+    process = hosts.new_process()
     hosts.clock.advance_to(STARTS)
-    hosts.new_service(*Recorded.both(hosts, calls)).runner().tick()
-    effects = [name for name, _ in calls if name in ("add_inventory", "put_inventories", "add_flavor_access")]
-    assert effects[-4:] == ["add_flavor_access"] * 4
-    assert set(effects[:-4]) == {"put_inventories"}
+    process.runner.tick()
+    effects = [name for name in process.asked if name in (ADD_INVENTORY, WRITE_INVENTORIES, GRANT)]
+    assert effects[-4:] == [GRANT] * 4
+    assert set(effects[:-4]) == {WRITE_INVENTORIES}
 
 
 def test_one_that_fails_keeps_nobody_from_starting(hosts):
@@ -166,7 +161,7 @@ def test_one_that_fails_keeps_nobody_from_starting(hosts):
     made = create(hosts, 5)
     victim = made[2]["reservations"][0]
     hosts.placement.delete_class(class_of(victim))
-    runner = hosts.service.runner()
+    runner = hosts.runner
     hosts.clock.advance_to(STARTS)
     for _ in range(3):
         due = runner.tick()
@@ -182,8 +177,7 @@ def test_one_that_fails_keeps_nobody_from_starting(hosts):
 
 def test_an_access_that_fails_is_that_leases_matter(hosts):
     made = create(hosts, 3)
-    wrapped = Wrapped(hosts, {"add_flavor_access": RemoteError("no", status=500)}, times=1)
-    runner = wrapped.service.runner()
+    runner = hosts.new_process(fails={GRANT: RemoteError("no", status=500)}, times=1).runner
     hosts.clock.advance_to(STARTS)
     due = runner.tick()
     assert sorted(statuses(hosts, made)) == ["ACTIVE", "ACTIVE", "STARTING"]
@@ -197,18 +191,18 @@ def test_one_that_is_deleted_meanwhile_is_left_and_the_others_start(hosts):
     made = create(hosts, 4)
     gone, others = made[1], [made[0], *made[2:]]
 
-    def delete(name):
-        if name == "put_inventories" and gone["id"] in [
+    def delete(call):
+        if call.name == WRITE_INVENTORIES and gone["id"] in [
             each["id"] for each in hosts.ask("GET", "/v1/leases")["leases"]
         ]:
             hosts.ask("DELETE", f"/v1/leases/{gone['id']}", status=204)
 
-    calls = []
-    runner = hosts.new_service(*Recorded.both(hosts, calls, after=delete), worker="first").runner()
+    process = hosts.new_process(after=delete)
     hosts.clock.advance_to(STARTS)
-    runner.tick()
-    granted = {arguments[0] for name, arguments in calls if name == "add_flavor_access"}
-    assert gone["reservations"][0]["id"] not in granted
+    process.runner.tick()
+    granted = [call for call in process.calls if call.name == GRANT]
+    assert not any(call.is_about(gone["reservations"][0]["id"]) for call in granted)
+    assert len(granted) == len(others)
     check_active(hosts, others)
     assert hosts.answer("GET", f"/v1/leases/{gone['id']}")[0] == 404
     assert not hosts.has_class(class_of(gone["reservations"][0]))
@@ -217,25 +211,25 @@ def test_one_that_is_deleted_meanwhile_is_left_and_the_others_start(hosts):
 def test_a_slow_round_keeps_its_claims_and_does_everything_once(hosts):
     """A request takes 10 s here: the claims would be over long before the end. Another runner looks on after each."""
     made = create(hosts, 6)
-    other_calls, calls = [], []
-    other = hosts.new_service(*Recorded.both(hosts, other_calls), worker="other").runner()
+    other = hosts.new_process()
 
-    def slow(name):
+    def wait(_call):
         hosts.clock.sleep(10)
-        other.tick()
+        other.runner.tick()
 
     hosts.clock.advance_to(STARTS)
-    hosts.new_service(*Recorded.both(hosts, calls, after=slow), worker="slow").runner().tick()
+    slow = hosts.new_process(after=wait)
+    slow.runner.tick()
     check_active(hosts, made)
-    assert other_calls == []
-    assert [name for name, _ in calls].count("add_flavor_access") == 6
+    assert other.calls == []
+    assert slow.asked.count(GRANT) == 6
 
 
 def test_whole_hosts_are_lent_together(hosts):
     made = create(hosts, 3, WHOLE_HOST)
     hosts.clock.advance_to(STARTS)
     taken = Work(hosts)
-    found = taken.of(taken.service.runner().tick)
+    found = taken.of(taken.process.runner.tick)
     assert statuses(hosts, made) == ["ACTIVE"] * 3
     assert found["transaction"] == TRANSACTIONS
 
@@ -244,9 +238,9 @@ def test_whole_hosts_are_lent_together(hosts):
 def test_what_is_due_before_ends_and_asks_for_nothing_is_one_transaction(hosts, count):
     made = create(hosts, count)
     hosts.clock.advance_to(STARTS)
-    hosts.service.runner().tick()
+    hosts.runner.tick()
     work = Work(hosts)
-    runner = work.service.runner()
+    runner = work.process.runner
     runner.tick()
     hosts.clock.advance_to(ENDS - timedelta(minutes=60))
     assert work.of(runner.tick) == {"transaction": PASSED_BY[0], "statement": PASSED_BY[1]}
@@ -263,14 +257,14 @@ def test_what_is_due_before_ends_and_asks_for_nothing_is_one_transaction(hosts, 
 def test_a_new_lease_takes_two_writing_transactions(hosts):
     """One that decides it, with the journal of what is to be made, and one when that is made; of what is read, two."""
     work = Work(hosts)
-    hosts.use(work.service)
+    hosts.use(work.process)
     create(hosts, 1)
     assert work.of(lambda: create(hosts, 1)) == {
         "transaction": 4,
         "statement": 29,
-        "PUT placement a_class": 1,
-        "POST compute flavors": 1,
-        "POST compute os-extra_specs": 1,
+        ENSURE_CLASS: 1,
+        CREATE_FLAVOR: 1,
+        SET_EXTRA_SPECS: 1,
     }
 
 
@@ -278,7 +272,7 @@ def test_a_reservation_provider_that_was_made_anew_is_found(hosts):
     """It was remembered by its uuid."""
     create(hosts, 1)
     hosts.clock.advance_to(STARTS)
-    runner = hosts.service.runner()
+    runner = hosts.runner
     runner.tick()
     for number in (2, 3, 4):
         if provider := hosts.placement.provider_by_name(f"blazar_compute-{number}"):
@@ -293,40 +287,36 @@ def test_an_inventory_whose_answer_was_lost_is_taken_for_done(hosts):
     made = create(hosts, 1)
     (reservation,) = made[0]["reservations"]
     hosts.clock.advance_to(STARTS)
-    wrapped = Wrapped(hosts, {"add_flavor_access": RemoteError("no", status=500)}, times=1)
-    due = wrapped.service.runner().tick()  # by now both inventories are there
+    failing = hosts.new_process(fails={GRANT: RemoteError("no", status=500)}, times=1)
+    due = failing.runner.tick()  # by now both inventories are there
     hosts.placement.ensure_class("CUSTOM_OTHER")
     provider = hosts.placement.provider_by_name("blazar_compute-2")
     hosts.placement.put_inventory(provider.uuid, "CUSTOM_OTHER", Inventory(1))
     SlotOffers(hosts.placement).offer("compute-2", {class_of(reservation): 1})
     assert hosts.inventory("compute-2", "CUSTOM_OTHER").total == 1
     hosts.clock.advance_to(due)
-    hosts.service.runner().tick()
+    hosts.runner.tick()
     check_active(hosts, made)
 
 
-def test_requests_at_the_same_time_do_the_same(plane):
+def test_requests_at_the_same_time_do_the_same(hosts, monkeypatch):
     """As in operation: eight at once. What fails is still that lease's matter."""
-    plane.settings = ReservationSettings(requests_at_once=8)
-    for name in ("compute-2", "compute-3", "compute-4"):
-        plane.add_host(name, vcpus=60)
-        plane.register(name)
-    plane.stop_runner()
-    made = create(plane, 20)
+    monkeypatch.setattr(services, "requests_at_once", lambda _clock: 8)
+    made = create(hosts, 20)
     refused = {each["reservations"][0]["id"] for each in made[5:8]}
 
-    def refuse(client, name, arguments):
-        if name == "add_flavor_access" and arguments[0] in refused:
-            refused.remove(arguments[0])
+    def refuse(call):
+        if call.name == GRANT and call.is_about(*refused):
+            refused.remove(call.request.path.split("/")[3])
             raise RemoteError("no", status=500)
 
-    runner = plane.new_service(*Recorded.both(plane, [], before=refuse)).runner()
-    plane.clock.advance_to(STARTS)
+    runner = hosts.new_process(before=refuse).runner
+    hosts.clock.advance_to(STARTS)
     due = runner.tick()
-    assert [number for number, status in enumerate(statuses(plane, made)) if status != "ACTIVE"] == [5, 6, 7]
-    plane.clock.advance_to(due)
+    assert [number for number, status in enumerate(statuses(hosts, made)) if status != "ACTIVE"] == [5, 6, 7]
+    hosts.clock.advance_to(due)
     runner.tick()
-    check_active(plane, made)
+    check_active(hosts, made)
 
 
 def test_one_that_goes_its_own_way_starts_in_the_same_turn(hosts):
@@ -336,9 +326,9 @@ def test_one_that_goes_its_own_way_starts_in_the_same_turn(hosts):
     with write(hosts.engine) as connection:
         connection.execute(older_reservations.insert(), older)
     hosts.clock.advance_to(STARTS)
-    calls = []
-    hosts.new_service(*Recorded.both(hosts, calls)).runner().tick()
-    assert "has_class" in [name for name, _ in calls]
+    process = hosts.new_process()
+    process.runner.tick()
+    assert READ_CLASS in process.asked
     check_active(hosts, made)
 
 
@@ -346,11 +336,11 @@ def test_what_another_runner_took_is_left_to_it(hosts):
     """It has claimed them when ours comes to it: one look, no request."""
     made = create(hosts, 5)
     hosts.clock.advance_to(STARTS)
-    first, calls = hosts.service.runner(), []
-    second = hosts.new_service(*Recorded.both(hosts, calls), worker="second").runner()
+    process = hosts.new_process()
+    second = process.runner
     seen = second._turns(set())
     second._turns = lambda lost: [each for each in seen if each.event_id not in lost]
-    first.tick()
+    hosts.runner.tick()
     second.tick()
     check_active(hosts, made)
-    assert calls == []
+    assert process.calls == []

@@ -8,7 +8,7 @@ from moorage.core.errors import Unavailable
 from moorage.db.transactions import read
 from moorage.reservation import host_store
 from tests.wire.reservation.plane import class_of, instance, lease
-from tests.wire.reservation.wrapped import Recorded, Wrapped
+from tests.wire.reservation.processes import GRANT, TRIES, WRITE_INVENTORIES
 
 LATER = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
 STARTS, ENDS = datetime(2026, 3, 5, 10, tzinfo=UTC), datetime(2026, 3, 6, 10, tzinfo=UTC)
@@ -243,8 +243,7 @@ def test_an_ended_lease_can_only_be_renamed(reserved):
 def test_an_update_that_cannot_finish_now_goes_on_behind_the_answer(reserved):
     made, reservation = create(reserved, instance(2))
     reserved.settle()
-    wrapped = Wrapped(reserved, {"put_inventory": Unavailable("away")}, times=1)
-    reserved.use(wrapped.service)
+    reserved.use(reserved.new_process(fails={WRITE_INVENTORIES: Unavailable("away")}, times=TRIES))
     assert update(reserved, made, reservations=change(reservation, amount=4))["status"] == "UPDATING"
     assert "is UPDATING" in update(reserved, made, 409, name="x")
     reserved.run_for(10)
@@ -255,16 +254,16 @@ def test_an_update_that_cannot_finish_now_goes_on_behind_the_answer(reserved):
 def test_an_update_is_decided_anew_when_the_lease_starts_meanwhile(reserved):
     """The runner starts the lease between decision and commit: what was a change of a pending lease is refused."""
     made, reservation = create(reserved, instance(2), **LATER)
-    service = reserved.new_service()
-    calendar = service._admission._calendar
+    process = reserved.new_process()
+    calendar = process.service._admission._calendar
 
     def start_meanwhile(*args, **values):
         reserved.clock.advance_to(STARTS)
         reserved.settle()
         return calendar(*args, **values)
 
-    service._admission._calendar = start_meanwhile
-    reserved.use(service)
+    process.service._admission._calendar = start_meanwhile
+    reserved.use(process)
     message = update(reserved, made, 409, reservations=change(reservation, vcpus=2))
     assert message == "An active reservation only accepts to update amount."
     assert reserved.lease(made["id"])["status"] == "ACTIVE"
@@ -273,9 +272,8 @@ def test_an_update_is_decided_anew_when_the_lease_starts_meanwhile(reserved):
 def test_several_runners_start_a_lease_once(reserved):
     """D9: the peer starts it twice."""
     create(reserved, instance(2), **LATER)
-    calls = []
-    services = [reserved.new_service(*Recorded.both(reserved, calls), worker=f"w{number}") for number in range(3)]
+    processes = [reserved.new_process() for _ in range(3)]
     reserved.clock.advance_to(STARTS)
-    for service in services:
-        service.runner().tick()
-    assert [name for name, _ in calls].count("add_flavor_access") == 1
+    for process in processes:
+        process.runner.tick()
+    assert [name for process in processes for name in process.asked].count(GRANT) == 1

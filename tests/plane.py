@@ -1,0 +1,530 @@
+"""Planes for tests: services, duties and databases that `moorage.wiring` builds, in this process and under a virtual clock.
+
+    with InProcessPlane(tmp_path, "placement,image,compute", compute={"quota_cores": -1}) as plane:
+        plane.client("placement", version="1.39").request("POST", "/resource_providers", json={"name": "rp"})
+        status, headers, body = plane.send("GET", "/compute/v2.1/servers", who="alice:red", roles="member")
+        plane.duty("compute.build").tick()      # one duty
+        plane.run_for(60)                       # all of them
+        plane.service("compute").hosts          # the object behind the API
+        host = plane.beside("compute-1", "agent", agent={"host": "compute-1"})  # another process of the same cloud
+
+A plane is one process; several that are made by `beside` are one cloud. Nothing happens by itself: requests are sent by a
+test, and duties run in `settle`, `run_for` and `run_until`. Faults are put on a `Way`, which every request of a plane's
+parts to a service takes.
+
+Not here: planes in processes of their own, and planes that the stock clients drive (`tests.system.planes`).
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from moorage.config import ENDPOINT_PATHS, Config
+from moorage.core.clock import VirtualClock
+from moorage.core.errors import Unavailable
+from moorage.core.ids import Ids, SeededIds
+from moorage.identity.authenticators import TestTokens
+from moorage.identity.embedded import open_or_create
+from moorage.jobs.duties import DutiesInTurn, Duty, Wakeups
+from moorage.jobs.hints import Hints, InProcessHints
+from moorage.wire.auth import Authenticator
+from moorage.wire.client import ServiceClient, TokenSource
+from moorage.wire.transports import Answer, InProcessTransport, Transport
+from moorage.wiring import Plane, build_plane
+from tests.conftest import START
+from tests.migrated import copy_migrated
+
+#: Where every plane is reached.
+URL = "http://cloud.example:8778"
+
+_DAY_S = 24 * 3600.0
+
+#: Options that differ from the product's: nothing is polled, because hints arrive within one process; and the periods are
+#: longer, because each round costs time in tests that let days pass.
+SECTIONS: Mapping[str, Mapping[str, object]] = {
+    "plane": {"state_path": "."},
+    "agent": {
+        "workers": 1,
+        "heartbeat_period_s": 20.0,
+        "update_period_s": 3600.0,
+        "poll_period_s": 3600.0,
+    },
+    "compute": {
+        "poll_period_s": _DAY_S,
+        "provider_config_watch_s": 0.0,
+        "bare_metal_period_s": _DAY_S,
+    },
+    "accelerator": {"report_period_s": _DAY_S, "poll_period_s": _DAY_S},
+    "reservation": {"poll_period_s": _DAY_S, "watch_period_s": 0.0},
+    "placement": {"watchers": 0},
+    "audit": {"period_s": 0.0},
+}
+
+
+class _Statements(dict[Any, Any]):
+    """Compiled statements of one kind of database. SQLAlchemy's keys begin with the dialect, an object of each engine."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(key[1:], default)
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(key[1:])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key[1:], value)
+
+    def __contains__(self, key: Any) -> bool:
+        return super().__contains__(key[1:])
+
+
+_STATEMENTS = {name: _Statements() for name in ("sqlite", "postgresql", "mysql", "mariadb")}
+
+
+class Killed(BaseException):
+    """A process dies here: nothing catches it, nothing is undone."""
+
+
+class Bearer:
+    """Credentials by the convention of `TestTokens`: ``user:project`` and roles."""
+
+    def __init__(self, who: str = "moorage:service", roles: str = "admin,service") -> None:
+        self._headers = {"x-auth-token": who, "x-roles": roles}
+
+    def headers(self, *, renew: bool = False) -> Mapping[str, str]:
+        return self._headers
+
+
+#: Who calls is what `TestTokens` reads from the request; services call each other as `SERVICE`.
+TOKENS, SERVICE = TestTokens(), Bearer()
+
+
+class Request(NamedTuple):
+    method: str
+    path: str  #: below the service, with the query
+    body: bytes | Iterable[bytes] | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def resource(self) -> str:
+        """The path without its query."""
+        return self.path.partition("?")[0]
+
+
+class Seen(NamedTuple):
+    """An answer as a test reads it; `body` is decoded where it is JSON."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+Send = Callable[[], Answer]
+
+
+class Way:
+    """The way of a plane's parts to one service (or to ``os_acc``). It stays the same when the plane is started again.
+
+    `requests` are noted in the order in which they are sent. `around` stands around each of them: it may raise before or
+    after it calls `send`, answer by itself, or do something in between. Downloads (`stream`) go through untouched.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.around: Callable[[Request, Send], Answer] = _directly
+
+    def clear(self) -> None:
+        """Forget the requests, and let every one through."""
+        self.requests.clear()
+        self.around = _directly
+
+    def on(self, what: str, around: Callable[[Request, Send], Answer], *, times: float = math.inf) -> None:
+        """`around` stands around the next `times` requests that begin with `what`, ``PUT /allocations/``; what was around
+        requests before stays around the others.
+        """
+        before, left = self.around, times
+
+        def choose(request: Request, send: Send) -> Answer:
+            nonlocal left
+            if left <= 0 or not f"{request.method} {request.path}".startswith(what):
+                return before(request, send)
+            left -= 1
+            return around(request, send)
+
+        self.around = choose
+
+    @property
+    def writes(self) -> list[Request]:
+        return [request for request in self.requests if request.method != "GET"]
+
+    def die(self, index: int, when: str) -> None:
+        """Raise `Killed` ``before`` or ``after`` a request: the `index`-th from now on, counted from 0."""
+        die_at = len(self.requests) + index
+
+        def around(request: Request, send: Send) -> Answer:
+            is_here = len(self.requests) == die_at + 1
+            if is_here and when == "before":
+                raise Killed(request)
+            answer = send()
+            if is_here:
+                raise Killed(request)
+            return answer
+
+        self.around = around
+
+    def over(self, transport: Transport) -> Transport:
+        """`transport`, with this way before it."""
+        return _OnTheWay(self, transport)
+
+    def pass_on(self, request: Request, send: Send) -> Answer:
+        self.requests.append(request)
+        return self.around(request, send)
+
+
+def failing(error: BaseException) -> Callable[[Request, Send], Answer]:
+    """For `Way.on`: requests are not sent, and `error` is raised."""
+
+    def fail(_request: Request, _send: Send) -> Answer:
+        raise error
+
+    return fail
+
+
+def _directly(_request: Request, send: Send) -> Answer:
+    return send()
+
+
+class _OnTheWay:
+    """A transport whose requests take a `Way`."""
+
+    def __init__(self, way: Way, inner: Transport) -> None:
+        self._way, self._inner = way, inner
+
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
+    ) -> Answer:
+        request = Request(method, path, body, headers)
+        return self._way.pass_on(request, lambda: self._inner.send(method, path, headers, body))
+
+    def stream(self, method: str, path: str, headers: Mapping[str, str]) -> Any:
+        return self._inner.stream(method, path, headers)
+
+
+class _Cloud:
+    """What the planes of one cloud share."""
+
+    def __init__(self, clock: VirtualClock, ids: Ids, url: str) -> None:
+        self.clock = clock
+        self.ids = ids
+        self.url = url
+        self.wakeups = Wakeups()
+        self.planes: list[InProcessPlane] = []
+        self._duties: DutiesInTurn | None = None
+
+    def changed(self) -> None:
+        """A plane was started or stopped: who runs now, and nobody waits for anything."""
+        self._duties = None
+
+    @property
+    def duties(self) -> DutiesInTurn:
+        if self._duties is None:
+            every = [duty for plane in self.planes if plane.is_running for duty in plane.in_turn()]
+            self._duties = DutiesInTurn(self.clock, self.wakeups, every)
+        return self._duties
+
+    def reach(self, url: str) -> Transport:
+        """To the plane that runs the service by the time of a request."""
+        service = urlsplit(url).path.strip("/")
+
+        def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            for plane in self.planes:
+                if plane.is_running and service in plane.config.runs:
+                    return plane.plane.app(environ, start_response)
+            raise Unavailable(f"{url} does not answer", url=url)
+
+        return InProcessTransport(serve, url)
+
+
+class InProcessPlane:
+    """One process of a cloud. Making it starts it, unless `starts` is false: then `start` does. Duties wait for their turn."""
+
+    def __init__(
+        self,
+        directory: Path,
+        services: str,
+        *,
+        clock: VirtualClock | None = None,
+        ids: Ids | None = None,
+        url: str = URL,
+        authenticator: Authenticator | None = TOKENS,
+        credentials: TokenSource | None = SERVICE,
+        hints: Callable[[Wakeups], Hints] = InProcessHints,
+        reach: Callable[[str], Transport] | None = None,
+        resting: tuple[str, ...] = (),
+        built: Callable[[Plane], object] = lambda _plane: None,
+        has_sockets: bool = False,
+        starts: bool = True,
+        cloud: _Cloud | None = None,
+        **sections: Mapping[str, object],
+    ) -> None:
+        """`services` as in [plane] services; `sections` are options by section, ``compute={"quota_cores": -1}``.
+
+        `authenticator` and `credentials`: None is what [identity] says, which is users of the plane's own. `built` is called
+        with each plane between its building and its start. `reach` leads to URLs of [endpoints] outside the cloud; without
+        it nobody answers there, ``endpoints={"image": "http://nowhere"}``. `resting` are duties, by the beginning of
+        their names, that have no turn: only a test calls them. Databases are SQLite files in `directory` unless ``database=``
+        says otherwise.
+        """
+        self.directory = directory
+        self.cloud = cloud or _Cloud(clock or VirtualClock(START), ids or SeededIds(1), url)
+        self.ways = {name: Way() for name in (*ENDPOINT_PATHS, "network", "os_acc")}
+        self.config = _config(directory, services, self._elsewhere(services), sections)
+        self._authenticator, self._credentials = authenticator, credentials
+        self._hints, self._reach, self._built = hints, reach, built
+        self.resting, self._has_sockets = resting, has_sockets
+        self._plane: Plane | None = None
+        self.cloud.planes.append(self)
+        if starts:
+            self.start()
+
+    def beside(self, name: str, services: str, **options: Any) -> "InProcessPlane":
+        """Another process of the same cloud, with `name` for its directory below this one's. `options` as above.
+
+        It shares clock, ids and hints. What it does not run itself it reaches at the planes that do, and where it runs a
+        service that this one runs, both use the same database.
+        """
+        databases: dict[str, object] = {}
+        for plane in reversed(self.cloud.planes):  # the first that runs a service made its database
+            databases |= plane.config.database_urls()
+        options["database"] = databases | dict(options.get("database", {}))
+        shared = {
+            "authenticator": self._authenticator,
+            "credentials": self._credentials,
+            "hints": self._hints,
+            "reach": self._reach,
+            "resting": self.resting,
+        }
+        return InProcessPlane(self.directory / name, services, cloud=self.cloud, **(shared | options))
+
+    def _elsewhere(self, services: str) -> dict[str, str]:
+        """{service: URL} of those that another plane of the cloud runs."""
+        others = {name for plane in self.cloud.planes for name in plane.config.runs} - set(services.split(","))
+        return {name: f"{self.cloud.url}/{name}" for name in ENDPOINT_PATHS if name in others}
+
+    def _way_to(self, url: str) -> Transport:
+        is_inside = self._reach is None or url.startswith(f"{self.cloud.url}/")
+        return self.cloud.reach(url) if is_inside else self._reach(url)
+
+    # ------------------------------------------------------------------------------------ life and death
+
+    def start(self, **sections: Mapping[str, object]) -> Self:
+        """As the first time: what is in memory is new, what is on disk is found. Raises `StartError`.
+
+        `sections` are options that changed.
+        """
+        self.config = _with_options(self.config, sections)
+        if self.cloud.planes == [self]:
+            self.cloud.wakeups = Wakeups()  # those of before had waiters who are no more
+        for service in self.config.database_urls():
+            _lay(service, self.config)
+        if self._authenticator is None and self.config.has_users and not self.config.identity.users_file:
+            # Their passwords take 4 ms to make, and 1 ms to check, where the service takes 0.3 s and 70 ms.
+            open_or_create(self.config.state, clock=self.clock, ids=self.ids, bcrypt_rounds=4)
+        self._plane = build_plane(
+            self.config,
+            clock=self.cloud.clock,
+            ids=self.cloud.ids,
+            reach=self._way_to,
+            hints=self._hints,
+            wakeups=self.cloud.wakeups,
+            authenticator=self._authenticator,
+            credentials=self._credentials,
+            through=lambda service, transport: self.ways[service].over(transport),
+            has_sockets=self._has_sockets,
+        )
+        for engine in self._plane.engines.values():
+            # What SQLAlchemy makes of a statement is of use to every plane that a process of tests has.
+            engine.update_execution_options(compiled_cache=_STATEMENTS[engine.dialect.name])
+        try:
+            self._built(self._plane)
+            self._plane.prepare()
+        except BaseException:
+            self.kill()
+            raise
+        self.cloud.changed()
+        return self
+
+    def stop(self) -> None:
+        """In order, as Ctrl-C does it."""
+        if self._plane is not None:
+            plane, self._plane = self._plane, None
+            self.cloud.changed()
+            plane.stop()
+
+    def kill(self) -> None:
+        """At once: of what ends a process in order only that is done which the system does for a dead one."""
+        if self._plane is not None:
+            plane, self._plane = self._plane, None
+            self.cloud.changed()
+            accelerators: Any = plane.built.get("accelerators")
+            if accelerators is not None:
+                accelerators.close()  # its lock
+            for engine in plane.engines.values():
+                engine.dispose()
+
+    def restart(self, **sections: Mapping[str, object]) -> Self:
+        """As after a death; `sections` are options that changed."""
+        self.kill()
+        return self.start(**sections)
+
+    @property
+    def is_running(self) -> bool:
+        return self._plane is not None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Ends every plane of the cloud."""
+        for plane in reversed(self.cloud.planes):
+            plane.stop()
+
+    # ------------------------------------------------------------------------------------ its parts
+
+    @property
+    def plane(self) -> Plane:
+        if self._plane is None:
+            raise Unavailable(f"the plane in {self.directory} does not run")
+        return self._plane
+
+    @property
+    def clock(self) -> VirtualClock:
+        return self.cloud.clock
+
+    @property
+    def ids(self) -> Ids:
+        return self.cloud.ids
+
+    @property
+    def wakeups(self) -> Wakeups:
+        return self.cloud.wakeups
+
+    def service(self, name: str) -> Any:
+        """The object behind an API, ``compute``, or a part of a host, ``hypervisor``: see `Plane.built`."""
+        return self.plane.built[name]
+
+    def duty(self, name: str) -> Any:
+        """By its whole name, or by the beginning of it that no other duty has."""
+        every = {duty.name: duty for duty in (*self.plane.duties, *self.plane.crowd)}
+        found = [name] if name in every else [each for each in every if each.startswith(name)]
+        if len(found) != 1:
+            raise LookupError(f"{len(found)} duties are called {name}; there are {', '.join(every)}")
+        return every[found[0]]
+
+    def in_turn(self) -> list[Duty]:
+        """The duties that `settle`, `run_for` and `run_until` run."""
+        return [duty for duty in (*self.plane.duties, *self.plane.crowd) if not duty.name.startswith(self.resting)]
+
+    def engine(self, service: str) -> Any:
+        """The database of a service that this plane runs."""
+        return self.plane.engines[service]
+
+    # ------------------------------------------------------------------------------------ those who call it
+
+    def transport(self, path: str = "") -> InProcessTransport:
+        """The plane's address; a `path` below it. It leads to what runs at each request."""
+        return InProcessTransport(self._serve, f"{self.cloud.url}{path}")
+
+    def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        return self.plane.app(environ, start_response)
+
+    def client(
+        self, service: str, who: str = "moorage:service", roles: str = "admin,service", *, version: str | None = None
+    ) -> ServiceClient:
+        """As another service uses it, or as `who` does: ``user:project``. No `Way` notes it."""
+        return ServiceClient(
+            self.transport(f"/{service}"),
+            service_type=service,
+            version=version,
+            credentials=Bearer(who, roles),
+            clock=self.clock,
+        )
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        who: str | None = "root:admin",
+        roles: str | None = "admin",
+        version: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Seen:
+        """A request to `path` below the plane's address. `version` is the microversion, ``2.96``.
+
+        `body` is sent as it is where it is bytes, and as JSON otherwise. Without `who`, or without `roles`, those headers
+        are left out.
+        """
+        sent = dict(headers or {})
+        for name, value in (("x-auth-token", who), ("x-roles", roles)):
+            if value is not None:
+                sent.setdefault(name, value)
+        if version is not None:
+            sent["openstack-api-version"] = f"{path.split('/')[1]} {version}"
+        if body is not None and not isinstance(body, bytes):
+            sent.setdefault("content-type", "application/json")
+            body = json.dumps(body).encode()
+        answer = self.transport().send(method, path, sent, body)
+        is_json = answer.headers.get("content-type", "").startswith("application/json")
+        return Seen(answer.status, answer.headers, json.loads(answer.body) if is_json else answer.body)
+
+    # ------------------------------------------------------------------------------------ time
+
+    def settle(self) -> None:
+        """What the duties of the whole cloud have to do now, until nothing is left."""
+        self.cloud.duties.settle()
+
+    def run_until(self, moment: datetime) -> None:
+        self.cloud.duties.run_until(moment)
+
+    def run_for(self, seconds: float) -> None:
+        self.run_until(self.clock.now() + timedelta(seconds=seconds))
+
+    def forget_waits(self) -> None:
+        """Every duty of the cloud is due again, as after its start."""
+        self.cloud.changed()
+
+
+def _config(
+    directory: Path, services: str, endpoints: Mapping[str, str], sections: Mapping[str, Mapping[str, object]]
+) -> Config:
+    directory.mkdir(parents=True, exist_ok=True)
+    config = Config(source=directory / "moorage.conf")
+    given: dict[str, Mapping[str, object]] = {
+        "compute": {"provider_config_location": str(directory / "provider_config")},
+        "endpoints": endpoints,
+    }
+    if "agent" in services:
+        (directory / "provider_config").mkdir(mode=0o700, exist_ok=True)
+    for options in (SECTIONS, given, {"plane": {"services": services}}, sections):
+        config = _with_options(config, options)
+    return config
+
+
+def _with_options(config: Config, sections: Mapping[str, Mapping[str, object]]) -> Config:
+    changed = {name: dataclasses.replace(getattr(config, name), **values) for name, values in sections.items()}
+    return dataclasses.replace(config, **changed)
+
+
+def _lay(service: str, config: Config) -> None:
+    """Lay the tables of `service` where its database is to be; not where there is one, or where a server has it."""
+    url = config.database_url(service)
+    path = Path(url.removeprefix("sqlite:///"))
+    if url.startswith("sqlite:///") and not path.exists():
+        copy_migrated(service, path)
