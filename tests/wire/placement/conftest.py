@@ -1,25 +1,18 @@
+"""A plane that serves Placement alone, and its routes as clients see them."""
+
 import json
 
 import pytest
 
-from moorage.core.ids import SeededIds
-from moorage.db.migrations import upgrade
-from moorage.identity.authenticators import TestTokens
 from moorage.placement.client import PlacementClient
-from moorage.placement.routes import API, RULES
-from moorage.placement.service import PlacementService
-from moorage.wire.app import Surroundings, build, mount
-from moorage.wire.client import ServiceClient
-from moorage.wire.transports import InProcessTransport
-
-BASE = "http://cloud.example:8778"
+from tests.plane import InProcessPlane
 
 
 class Wire:
     """The routes as clients see them: (status, headers, document or text)."""
 
-    def __init__(self, app):
-        self.transport = InProcessTransport(app, BASE)
+    def __init__(self, transport):
+        self.transport = transport
 
     def send(self, method, path, body=None, *, version="1.39", who="admin", roles=None, **headers):
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -51,33 +44,22 @@ class Wire:
         return document
 
 
-class Admin:
-    def headers(self, *, renew=False):
-        return {"x-auth-token": "admin"}
+@pytest.fixture
+def plane(tmp_path, clock, ids):
+    with InProcessPlane(tmp_path, "placement", clock=clock, ids=ids) as plane:
+        yield plane
 
 
 @pytest.fixture
-def service(sqlite_engine, clock, ids):
-    upgrade(sqlite_engine, "placement")
-    # No watch is held open: whoever asks for events gets what there is.
-    service = PlacementService(sqlite_engine, clock, ids, watchers=0)
-    service.start()
-    return service
+def service(plane):
+    return plane.service("placement")
 
 
 @pytest.fixture
-def app(service):
-    return mount({"/placement": build(API, service, Surroundings(TestTokens(), RULES, SeededIds(2)))})
+def wire(plane):
+    return Wire(plane.transport())
 
 
 @pytest.fixture
-def wire(app):
-    return Wire(app)
-
-
-@pytest.fixture
-def client(app):
-    http = ServiceClient(
-        InProcessTransport(app, f"{BASE}/placement"), service_type="placement", version="1.39", credentials=Admin()
-    )
-    return PlacementClient(http)
+def client(plane):
+    return PlacementClient(plane.client("placement", version="1.39"))

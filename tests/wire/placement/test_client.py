@@ -7,8 +7,7 @@ import pytest
 from moorage.core.errors import ConcurrentUpdate, Conflict, RemoteError
 from moorage.placement.client import Candidate, Claim, Inventory, PlacementClient
 from moorage.wire.client import ServiceClient
-from moorage.wire.transports import InProcessTransport
-from tests.wire.placement.conftest import BASE, Admin
+from tests.plane import SERVICE
 
 SERVERS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(9)]
 
@@ -190,14 +189,14 @@ class Kept:
 
 
 @pytest.fixture
-def kept(app):
-    return Kept(InProcessTransport(app, f"{BASE}/placement"))
+def kept(plane):
+    return Kept(plane.transport("/placement"))
 
 
 @pytest.fixture
 def other(kept):
     """A client whose writes come again when it has given them up."""
-    return PlacementClient(ServiceClient(kept, service_type="placement", version="1.39", credentials=Admin()))
+    return PlacementClient(ServiceClient(kept, service_type="placement", version="1.39", credentials=SERVICE))
 
 
 @pytest.mark.parametrize("generation", [1, 2])

@@ -10,7 +10,6 @@ from moorage.core.errors import Unavailable
 from moorage.placement import service_events
 from moorage.placement.events import Cursor, Filter
 from moorage.placement.retention import PAUSE, RetentionDuty
-from moorage.placement.service import PlacementService
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 
@@ -208,9 +207,9 @@ def test_services_and_admins_see_changes(wire):
 
 
 @pytest.fixture
-def holding(sqlite_engine, clock, ids, service):
-    """A service with two places for watches, on the same database."""
-    return PlacementService(sqlite_engine, clock, ids, watchers=2)
+def holding(plane):
+    """The service of another process, with two places for watches, on the same database."""
+    return plane.beside("holding", "placement", placement={"watchers": 2}).service("placement")
 
 
 def test_an_answer_says_when_to_come_again(holding, quick):
@@ -309,12 +308,12 @@ def trim(engine, clock, **history):
         pass
 
 
-def test_a_place_before_what_is_kept_is_gone_and_the_answer_says_what_is_there(wire, sqlite_engine, clock):
+def test_a_place_before_what_is_kept_is_gone_and_the_answer_says_what_is_there(wire, plane, clock):
     first = host(wire)
     before = wire.does("GET", "/moorage/v1/changes?limit=1000")["last"]
     clock.advance_to(clock.now() + timedelta(hours=2))
     host(wire, "later")
-    trim(sqlite_engine, clock, hours=1)
+    trim(plane.engine("placement"), clock, hours=1)
     for path in ("events", "changes"):
         status, _, detail = wire.fails("GET", f"/moorage/v1/{path}?since={before - 1}")
         assert status == 410

@@ -145,13 +145,13 @@ def test_a_zone_is_understood_also_with_a_plus_that_is_not_escaped(wire, clock):
         assert found["at"] == written(clock.now())
 
 
-def test_a_time_before_what_is_kept_is_gone_and_the_answer_says_since_when(wire, sqlite_engine, clock):
+def test_a_time_before_what_is_kept_is_gone_and_the_answer_says_since_when(wire, plane, clock):
     uuid = host(wire)
     first = later(clock)
     claim(wire, uuid, 3)
     claimed = later(clock)
     later(clock)
-    trim(sqlite_engine, clock, hours=1)
+    trim(plane.engine("placement"), clock, hours=1)
     status, _, detail = wire.fails("GET", f"/moorage/v1/history/providers/{uuid}?at={first}")
     assert status == 410
     assert f"history begins at {claimed}" in detail
@@ -159,13 +159,13 @@ def test_a_time_before_what_is_kept_is_gone_and_the_answer_says_since_when(wire,
     assert provider_at(wire, uuid, claimed)["state"]["usages"] == {"VCPU": 3}
 
 
-def test_what_has_not_changed_for_longer_than_is_kept_still_has_its_state(wire, sqlite_engine, clock):
+def test_what_has_not_changed_for_longer_than_is_kept_still_has_its_state(wire, plane, clock):
     uuid, quiet = host(wire), host(wire, "quiet")
     claim(wire, uuid, 3)
     claim(wire, uuid, 2, consumer=NOBODY)
     for _ in range(100):
         later(clock)
-    trim(sqlite_engine, clock, hours=1)
+    trim(plane.engine("placement"), clock, hours=1)
     now = written(clock.now())
     assert provider_at(wire, uuid, now)["state"]["usages"] == {"VCPU": 5}
     assert provider_at(wire, uuid, now)["state"]["inventories"]["VCPU"]["total"] == 8

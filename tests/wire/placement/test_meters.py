@@ -5,38 +5,25 @@ from prometheus_client import CollectorRegistry
 
 from moorage.core.errors import Unavailable
 from moorage.core.ids import SeededIds
-from moorage.db.migrations import upgrade
-from moorage.identity.authenticators import TestTokens
 from moorage.placement import service as service_module
 from moorage.placement.events import Filter
-from moorage.placement.routes import API, RULES
 from moorage.placement.service import PlacementService
-from moorage.telemetry.metrics import Metrics
-from moorage.wire.app import Surroundings, build, mount
-from tests.wire.placement.conftest import Wire
+from tests.plane import InProcessPlane
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 OTHER = "00000000-0000-4000-8000-00000000000b"
 
 
 @pytest.fixture
-def metrics():
-    return Metrics()
+def plane(tmp_path, clock, ids):
+    """Of watches it holds one open."""
+    with InProcessPlane(tmp_path, "placement", clock=clock, ids=ids, placement={"watchers": 1}) as plane:
+        yield plane
 
 
 @pytest.fixture
-def service(sqlite_engine, clock, ids, metrics):
-    upgrade(sqlite_engine, "placement")
-    metrics.watch_engine("placement", sqlite_engine)
-    service = PlacementService(sqlite_engine, clock, ids, watchers=1, registry=metrics.registry)
-    service.start()
-    return service
-
-
-@pytest.fixture
-def wire(service, metrics):
-    around = Surroundings(TestTokens(), RULES, SeededIds(2), requests=metrics.requests_of("placement"))
-    return Wire(mount({"/placement": build(API, service, around)}))
+def metrics(plane):
+    return plane.plane.metrics
 
 
 @pytest.fixture
@@ -140,11 +127,11 @@ def test_commits_and_their_groups_are_measured(wire, value):
     assert value("moorage_placement_group_size_sum") == value("moorage_placement_group_size_count") == before + 1
 
 
-def test_the_picture_is_built_once_and_catches_up_with_other_processes(wire, sqlite_engine, clock, service, value):
+def test_the_picture_is_built_once_and_catches_up_with_other_processes(wire, plane, value):
     uuid = host(wire)
     assert value("moorage_placement_build_duration_seconds_count") == 1
-    other = PlacementService(sqlite_engine, clock, SeededIds(3), watchers=0)
-    other.providers.create("elsewhere", None, None)
+    other = plane.beside("other", "placement")
+    other.service("placement").providers.create("elsewhere", None, None)
     assert value("moorage_placement_sequence_lag") == 1
     assert value("moorage_placement_providers") == 1
     old, caught = (
@@ -169,21 +156,21 @@ def test_watches_are_counted_and_shown_while_they_are_open(wire, service, value)
     assert value("moorage_placement_watches_total", answer="come_later") == 1
 
 
-def test_what_the_database_refuses_is_counted(sqlite_engine, service, value):
+def test_what_the_database_refuses_is_counted(plane, value):
     assert value("moorage_database_errors_total", service="placement", kind="other") == 0
-    with pytest.raises(Exception, match="no such table"), sqlite_engine.connect() as connection:
+    with pytest.raises(Exception, match="no such table"), plane.engine("placement").connect() as connection:
         connection.exec_driver_sql("SELECT * FROM nowhere")
     assert value("moorage_database_errors_total", service="placement", kind="other") == 1
 
 
-def test_connections_in_use_are_shown(sqlite_engine, service, value):
-    with sqlite_engine.connect():
+def test_connections_in_use_are_shown(plane, value):
+    with plane.engine("placement").connect():
         assert value("moorage_database_connections_in_use", service="placement") == 1
     assert value("moorage_database_connections_in_use", service="placement") == 0
     assert value("moorage_database_connections_max", service="placement") == 20
 
 
-def test_a_scrape_is_answered_while_the_database_is_away(service, metrics, monkeypatch):
+def test_a_scrape_is_answered_while_the_database_is_away(metrics, monkeypatch):
     def away(_connection):
         raise Unavailable("the database does not answer")
 
@@ -193,7 +180,7 @@ def test_a_scrape_is_answered_while_the_database_is_away(service, metrics, monke
     assert "moorage_placement_sequence " not in text
 
 
-def test_each_service_object_can_count_for_itself(sqlite_engine, clock, service):
+def test_each_service_object_can_count_for_itself(plane, clock):
     """Two in one process, as tests have them, do not meet in a registry."""
-    PlacementService(sqlite_engine, clock, SeededIds(3))
-    PlacementService(sqlite_engine, clock, SeededIds(4), registry=CollectorRegistry())
+    PlacementService(plane.engine("placement"), clock, SeededIds(3))
+    PlacementService(plane.engine("placement"), clock, SeededIds(4), registry=CollectorRegistry())

@@ -54,14 +54,14 @@ def host(wire):
 
 
 @pytest.fixture
-def waits(sqlite_engine, monkeypatch):
+def waits(plane, monkeypatch):
     """Whatever the database was asked, one way or the other."""
     asked = []
     ask = Asker.ask
     monkeypatch.setattr(
         Asker, "ask", lambda self, sql, parameters: asked.append(sql.text) or ask(self, sql, parameters)
     )
-    event.listen(sqlite_engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
+    event.listen(plane.engine("placement"), "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
     return asked
 
 

@@ -124,13 +124,13 @@ def test_a_tree_that_is_gone_is_shown_as_far_as_it_is_known(wire, clock):
     assert wire.fails("GET", f"/moorage/v1/trees/{one}?at={before}")[0] == 404
 
 
-def test_before_what_is_kept_a_tree_is_gone(wire, clock, sqlite_engine):
+def test_before_what_is_kept_a_tree_is_gone(wire, clock, plane):
     one = host(wire, "host-1", 8)
     then = later(clock)
     later(clock)
     offer(wire, one, 1, 16)
     later(clock)
-    trim(sqlite_engine, clock, minutes=1)
+    trim(plane.engine("placement"), clock, minutes=1)
     assert wire.fails("GET", f"/moorage/v1/trees/{one}?at={then}")[0] == 410
 
 

@@ -6,7 +6,7 @@ The peer's own suite (1316 requests) runs in tests/conformance; here is what it 
 import pytest
 
 from moorage.placement.routes import ROUTES
-from tests.wire.placement.conftest import BASE
+from tests.plane import URL
 
 UUID = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 
@@ -128,7 +128,7 @@ def test_a_missing_provider_comes_before_a_bad_body(wire):
 def test_locations_are_absolute_and_links_are_not(wire):
     status, headers, document = wire.send("POST", "/resource_providers", {"name": "host", "uuid": UUID})
     assert status == 200
-    assert headers["location"] == f"{BASE}/placement/resource_providers/{UUID}"
+    assert headers["location"] == f"{URL}/placement/resource_providers/{UUID}"
     assert {"rel": "self", "href": f"/placement/resource_providers/{UUID}"} in document["links"]
 
 
