@@ -9,7 +9,7 @@ import orjson
 
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import Unavailable
-from moorage.telemetry.logs import request_context
+from moorage.telemetry.logs import passed_on
 from moorage.wire.transports import Answer, SocketTransport, Transport
 from os_acc.exception import BY_CODE, BadRequest, CyborgAgentUnavailable, OsAccException, Timeout
 
@@ -79,7 +79,7 @@ class Client:
     def _ask(self, method: str, path: str, body: object, instance_uuid: str) -> Any:
         """The decoded body of a 200; anything else is raised."""
         headers = {"accept": "application/json", "content-type": "application/json"}
-        if request_id := request_context.get()[1]:
+        if request_id := passed_on():
             headers["x-openstack-request-id"] = request_id
         try:
             raw = None if body is None else orjson.dumps(_plain(body))

@@ -1,4 +1,4 @@
-"""One JSON object per line: time, level, service, request id, project, user, trace, event, and the fields of ``extra``."""
+"""One JSON object per line: time, level, service, request ids, project, user, trace, event, and the fields of ``extra``."""
 
 import logging
 import sys
@@ -13,8 +13,18 @@ from moorage.telemetry import tracing
 #: (service, request id) of the request or job that this thread works for.
 request_context: ContextVar[tuple[str, str]] = ContextVar("request_context", default=("", ""))
 
+#: The request id that a client sent with the request of `request_context`: another service's, or one that the client made
+#: for several requests. Our own id never depends on it. Empty: none was sent.
+global_request: ContextVar[str] = ContextVar("global_request", default="")
+
 #: (project id, user id) of who called, where that is known; empty in background work.
 caller_context: ContextVar[tuple[str, str]] = ContextVar("caller_context", default=("", ""))
+
+
+def passed_on() -> str:
+    """The id that requests to other services carry: the one that came from outside, else our own; empty outside requests."""
+    return global_request.get() or request_context.get()[1]
+
 
 _STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -32,6 +42,8 @@ class JsonLines(logging.Formatter):
             line["service"] = service
         if request_id:
             line["request_id"] = request_id
+        if given := global_request.get():
+            line["global_request_id"] = given
         project, user = caller_context.get()
         if project:
             line["project"] = project

@@ -18,7 +18,7 @@ import falcon
 from moorage.core import errors as e
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.ids import Ids
-from moorage.telemetry.logs import caller_context, request_context
+from moorage.telemetry.logs import caller_context, global_request, request_context
 from moorage.telemetry.requests import NO_ROUTE, RequestMeter
 from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
@@ -149,9 +149,11 @@ class _Prepare(Generic[S]):
         around = _around(req)
         context.began = around.requests.begin()
         context.headers = headers = Headers(req.env)
-        given = headers.get("x-openstack-request-id", "")
-        context.request_id = given if _REQUEST_ID.match(given) else around.ids.request_id()
+        context.request_id = around.ids.request_id()
         request_context.set((self._api.name, context.request_id))
+        # Two requests of one id could not be told apart, and a client could write its own lines into another one's story.
+        given = headers.get("x-openstack-request-id")
+        global_request.set(given if given and _REQUEST_ID.match(given) else "")
         caller_context.set(("", ""))  # a thread of the server still has the last one's
         resp.set_header("x-openstack-request-id", context.request_id)
         context.caller = ANONYMOUS

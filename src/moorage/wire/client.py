@@ -1,7 +1,7 @@
 """The client side: what the `client.py` of every service is built on.
 
 Follows the peers' rules: a token from identity that is fetched anew once when refused, the microversion on each
-request, the request id passed on, and repeats only where a repeat is harmless.
+request, a request id passed on, and repeats only where a repeat is harmless.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ import orjson
 
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import NotFound, RemoteError, Unavailable
-from moorage.telemetry.logs import request_context
+from moorage.telemetry.logs import passed_on
 from moorage.wire.microversion import HEADER
 from moorage.wire.transports import Answer, Transport
 
@@ -174,7 +174,7 @@ class ServiceClient:
             headers["content-type"] = "application/json"
         if wanted := version or self._version:
             headers[HEADER] = f"{self._service_type} {wanted}"
-        if request_id := request_context.get()[1]:
+        if request_id := passed_on():
             headers["x-openstack-request-id"] = request_id
         return headers | dict(extra or {})
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from moorage.core import waiting
 from moorage.core.errors import Unavailable
-from moorage.telemetry.logs import caller_context, request_context
+from moorage.telemetry.logs import caller_context, global_request, request_context
 from moorage.wire.app import WsgiApp
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class InProcessTransport:
         def start_response(status: str, answer_headers: list[tuple[str, str]], _exc_info: object = None) -> None:
             started.append((int(status[:3]), {name.lower(): value for name, value in answer_headers}))
 
-        # The callee works in this thread: its request id must not stay behind in our log lines.
-        context, caller = request_context.get(), caller_context.get()
+        # The callee works in this thread: its request ids must not stay behind in our log lines.
+        context, given, caller = request_context.get(), global_request.get(), caller_context.get()
         chunks = self._app(self._request(method, path, headers, body), start_response)
         try:
             iterator = iter(chunks)
@@ -133,6 +133,7 @@ class InProcessTransport:
             if close is not None:
                 close()
             request_context.set(context)
+            global_request.set(given)
             caller_context.set(caller)
 
     def _request(

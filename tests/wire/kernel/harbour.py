@@ -4,6 +4,7 @@ Served over a socket too: ``python -m tests.served tests.wire.kernel.harbour:app
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from moorage.core import errors as e
 from moorage.core.caller import Caller
@@ -139,6 +140,11 @@ API: ServiceApi[None] = ServiceApi(
 RULES = RuleTable({"boat:show": anyone, "boat:create": anyone, "boat:sink": admin})
 
 troubles: dict[str, str] = {}
+
+
+def application_of(*routes: Route[None]) -> WsgiApp:
+    """The harbour with these routes alone."""
+    return mount({"/harbour": build(replace(API, routes=routes), None, Surroundings(Tokens(), RULES, RandomIds()))})
 
 
 def application() -> WsgiApp:

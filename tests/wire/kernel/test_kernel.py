@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
-from moorage.telemetry.logs import request_context
+from moorage.telemetry.logs import global_request, passed_on, request_context
+from moorage.wire.call import Reply, Route
 from moorage.wire.transports import InProcessTransport
-from tests.wire.kernel.harbour import MAX_JSON_BYTES, application
+from tests.wire.kernel.harbour import MAX_JSON_BYTES, application, application_of
 
 TOKEN = {"x-auth-token": "ada/member"}
 ADMIN = {"x-auth-token": "eve/admin"}
@@ -312,26 +313,44 @@ def test_a_request_id_is_made_and_the_handler_knows_it(send):
     assert body["request_id"] == headers["x-openstack-request-id"]
 
 
-def test_a_request_id_is_passed_on(send):
-    given = "req-4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
-    assert send("GET", "/boats/ada", TOKEN | {"x-openstack-request-id": given})[2]["x-openstack-request-id"] == given
-    assert send("GET", "/nowhere", {"x-openstack-request-id": given})[2]["x-openstack-request-id"] == given
+GIVEN = "req-4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 
 
-@pytest.mark.parametrize("given", ["7", "req-x", "req-4d17d41a-830d-47b2-91c7-4f9fc0ae611e; more", "x" * 500])
-def test_a_request_id_that_is_none_is_replaced(send, given):
-    _, _, headers = send("GET", "/boats/ada", TOKEN | {"x-openstack-request-id": given})
-    assert headers["x-openstack-request-id"] != given
+@pytest.mark.parametrize("path", ["/boats/ada", "/nowhere", "/fail/bug"])
+def test_a_request_id_of_the_client_is_never_ours(send, path):
+    seen = [send("GET", path, TOKEN | {"x-openstack-request-id": GIVEN})[2]["x-openstack-request-id"] for _ in range(2)]
+    assert len({*seen, GIVEN}) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(GIVEN, GIVEN), ("7", ""), ("req-x", ""), (f"{GIVEN}; more", ""), (f"{GIVEN}\n", ""), ("x" * 500, ""), (None, "")],
+)
+def test_a_request_id_of_the_client_is_logged_and_passed_on_beside_ours(given, kept):
+    """In process: the log of the other process is not ours to read."""
+    seen = []
+
+    def note(call):
+        seen.append((request_context.get()[1] == call.request_id, global_request.get(), passed_on()))
+        return Reply(204)
+
+    app = application_of(Route("GET", "/", note, None))
+    headers = {} if given is None else {"x-openstack-request-id": given}
+    answer = InProcessTransport(app).send("GET", "/harbour/", headers)
+    assert seen == [(True, kept, kept or answer.headers["x-openstack-request-id"])]
 
 
 def test_a_call_in_this_process_leaves_the_request_id_of_its_caller(send):
     before = request_context.set(("compute", "req-outer"))
+    given = global_request.set("req-of-a-client")
     try:
         send("GET", "/boats/ada")
         send("GET", "/fail/bug")
         assert request_context.get() == ("compute", "req-outer")
+        assert global_request.get() == "req-of-a-client"
     finally:
         request_context.reset(before)
+        global_request.reset(given)
 
 
 # ------------------------------------------------------------------------------------------------------- bodies
@@ -398,10 +417,8 @@ def test_many_requests_at_once_do_not_mix(send):
 
     def ask(number):
         for _ in range(20):
-            request_id = f"req-00000000-0000-0000-0000-{number:012d}"
-            _, body, _ = send(
-                "GET", f"/boats/{number}", {"x-auth-token": f"u{number}/", "x-openstack-request-id": request_id}
-            )
+            _, body, headers = send("GET", f"/boats/{number}", {"x-auth-token": f"u{number}/"})
+            request_id = headers["x-openstack-request-id"]
             if (body["name"], body["caller"], body["request_id"]) != (str(number), f"u{number}", request_id):
                 mixed.append(body)
 
