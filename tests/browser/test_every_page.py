@@ -9,9 +9,8 @@ from playwright.sync_api import expect
 from moorage.dashboard.routes import ROUTES
 from moorage.identity.embedded import credentials
 from moorage.wire.server import Server
-from moorage.wiring import build_plane
 from tests.conftest import START
-from tests.system.planes import write_config
+from tests.plane import InProcessPlane
 
 pytestmark = [pytest.mark.core, pytest.mark.slow]
 
@@ -65,24 +64,21 @@ def test_the_map_leads_to_the_lease_that_has_slots_of_a_host(ids, tab):
 
 
 def test_the_first_page_where_there_is_no_service_says_what_is_missing(browser, look, tmp_path):
-    config = write_config(tmp_path, plane={"services": "identity,dashboard"})
-    plane = build_plane(config)
-    plane.prepare()
-    server = Server(plane.app, create_server(("127.0.0.1", 0)), threads=2)
-    server.start()
-    context = browser.new_context(
-        base_url=f"http://127.0.0.1:{server.address[1]}", viewport={"width": 1280, "height": 900}
-    )
-    try:
-        tab = context.new_page()
-        tab.troubles = []
-        tab.goto("/ui/")
-        tab.get_by_label("Name").fill("demo")
-        tab.get_by_label("Password").fill(credentials(config.state, "demo")[0])
-        tab.get_by_role("button", name="Sign in").click()
-        expect(tab.get_by_role("row", name="reservation")).to_contain_text("no: name it in [plane] services")
-        look(tab, "overview")
-    finally:
-        context.close()
-        server.stop(5.0)
-        plane.stop()
+    with InProcessPlane(tmp_path, "identity,dashboard", authenticator=None, credentials=None) as plane:
+        server = Server(plane.plane.app, create_server(("127.0.0.1", 0)), threads=2)
+        server.start()
+        context = browser.new_context(
+            base_url=f"http://127.0.0.1:{server.address[1]}", viewport={"width": 1280, "height": 900}
+        )
+        try:
+            tab = context.new_page()
+            tab.troubles = []
+            tab.goto("/ui/")
+            tab.get_by_label("Name").fill("demo")
+            tab.get_by_label("Password").fill(credentials(plane.config.state, "demo")[0])
+            tab.get_by_role("button", name="Sign in").click()
+            expect(tab.get_by_role("row", name="reservation")).to_contain_text("no: name it in [plane] services")
+            look(tab, "overview")
+        finally:
+            context.close()
+            server.stop(5.0)

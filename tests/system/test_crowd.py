@@ -2,14 +2,10 @@
 
 import pytest
 
-from moorage.core.clock import VirtualClock
-from moorage.core.ids import SeededIds
-from moorage.jobs.duties import DutiesInTurn
-from moorage.wiring import build_plane
 from moorage.wiring.crowd import names_of
 from tests.conftest import START
 from tests.processes import free_port
-from tests.system.planes import PlaneProcess, write_config
+from tests.system.planes import PlaneProcess, VirtualPlane, write_config
 
 
 @pytest.mark.parametrize(
@@ -33,59 +29,41 @@ providers:
 
 
 def test_each_host_has_providers_and_a_service_of_its_own_and_the_files_count_for_all(tmp_path):
-    config = write_config(tmp_path, agent={"simulated_hosts": 5}, compute={"provider_config_watch_s": 0.0})
-    path = tmp_path / "provider_config" / "a.yaml"
+    folder = tmp_path / "provider_config"
+    folder.mkdir(mode=0o700)
+    path = folder / "a.yaml"
     path.write_text(LLC)
     path.chmod(0o644)
-    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
-    plane.prepare()
-    duties = DutiesInTurn(plane.clock, plane.wakeups, plane.duties + plane.crowd)
-    duties.settle()
-    clients = clients_of(plane, config)
-    services = clients.compute.get("/os-services")["services"]
-    assert [(row["host"], row["state"]) for row in services] == [(f"compute-{number}", "up") for number in range(1, 6)]
-    found = clients.placement.get("/allocation_candidates?resources=VCPU:1,CUSTOM_LLC:22")
-    assert len(found["allocation_requests"]) == 5
-    path.unlink()
-    plane.reload()
-    duties.settle()
-    for number in range(1, 6):
-        plane.wakeups.wake(f"resources of compute-{number}")
-    duties.settle()
-    found = clients.placement.get("/allocation_candidates?resources=CUSTOM_LLC:1")
-    assert found["allocation_requests"] == []
-    plane.stop()
+    with VirtualPlane(tmp_path, START, agent={"simulated_hosts": 5}) as plane:
+        services = plane.compute.get("/os-services")["services"]
+        assert [(row["host"], row["state"]) for row in services] == [
+            (f"compute-{number}", "up") for number in range(1, 6)
+        ]
+        found = plane.placement.get("/allocation_candidates?resources=VCPU:1,CUSTOM_LLC:22")
+        assert len(found["allocation_requests"]) == 5
+        path.unlink()
+        plane.plane.reload()
+        plane.settle()
+        for number in range(1, 6):
+            plane.wakeups.wake(f"resources of compute-{number}")
+        plane.settle()
+        found = plane.placement.get("/allocation_candidates?resources=CUSTOM_LLC:1")
+        assert found["allocation_requests"] == []
 
 
 def test_servers_of_a_crowd_move_between_its_hosts_with_their_disks(tmp_path):
-    config = write_config(tmp_path, agent={"simulated_hosts": 2})
-    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
-    plane.prepare()
-    duties = DutiesInTurn(plane.clock, plane.wakeups, plane.duties + plane.crowd)
-    duties.settle()
-    clients = clients_of(plane, config)
-    server = clients.create_server(flavor=clients.create_flavor("small"))
-    duties.settle()
-    seen = [clients.server(server)["OS-EXT-SRV-ATTR:host"]]
-    for _ in range(2):
-        for action, status in (("migrate", "VERIFY_RESIZE"), ("confirmResize", "ACTIVE")):
-            clients.compute.request("POST", f"/servers/{server}/action", json={action: None})
-            duties.settle()
-            assert clients.server(server)["status"] == status
-        seen.append(clients.server(server)["OS-EXT-SRV-ATTR:host"])
-    assert sorted(seen[:2]) == ["compute-1", "compute-2"]
-    assert seen[2] == seen[0]
-    plane.stop()
-
-
-def clients_of(plane, config):
-    from moorage.wire.transports import InProcessTransport
-    from tests.system.planes import PlaneClients, embedded_credentials
-
-    def transport(path):
-        return InProcessTransport(plane.app, f"http://127.0.0.1{path}")
-
-    return PlaneClients(transport, embedded_credentials(transport("/identity"), config.state, plane.clock), plane.clock)
+    with VirtualPlane(tmp_path, START, agent={"simulated_hosts": 2}) as plane:
+        server = plane.create_server(flavor=plane.create_flavor("small"))
+        plane.settle()
+        seen = [plane.server(server)["OS-EXT-SRV-ATTR:host"]]
+        for _ in range(2):
+            for action, status in (("migrate", "VERIFY_RESIZE"), ("confirmResize", "ACTIVE")):
+                plane.compute.request("POST", f"/servers/{server}/action", json={action: None})
+                plane.settle()
+                assert plane.server(server)["status"] == status
+            seen.append(plane.server(server)["OS-EXT-SRV-ATTR:host"])
+        assert sorted(seen[:2]) == ["compute-1", "compute-2"]
+        assert seen[2] == seen[0]
 
 
 @pytest.mark.slow

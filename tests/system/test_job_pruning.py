@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.core.errors import StartError
-from moorage.wiring import build_plane
-from tests.system.planes import VirtualPlane, write_config
+from tests.plane import InProcessPlane
+from tests.system.planes import VirtualPlane
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +50,5 @@ def test_jobs_of_hosts_are_forgotten_and_what_was_done_to_a_server_is_not(tmp_pa
 
 @pytest.mark.parametrize("service", ["compute", "accelerator"])
 def test_an_age_that_is_none_is_refused(tmp_path, service):
-    config = write_config(tmp_path, **{service: {"finished_jobs_days": -1}})
     with pytest.raises(StartError, match=rf"\[{service}\] finished_jobs_days is -1; it takes 0 to"):
-        build_plane(config)
+        InProcessPlane(tmp_path, "placement,image,compute,accelerator", **{service: {"finished_jobs_days": -1}})

@@ -1,10 +1,10 @@
 import pytest
 
-from moorage.core.ids import SeededIds
-from moorage.wiring import build_plane
+from moorage.identity.embedded import credentials
 from tests.conftest import START
-from tests.system.planes import VirtualPlane, write_config
-from tests.wire.dashboard.site import Site, password_of
+from tests.plane import InProcessPlane
+from tests.system.planes import VirtualPlane
+from tests.wire.dashboard.site import Site
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +34,15 @@ def sign_in(plane):
 
 @pytest.fixture
 def open_site(tmp_path):
-    """The dashboard of a plane with `sections` for a configuration, which runs no duties."""
+    """The dashboard of a plane that runs `services`, with `sections` for a configuration; it runs no duties."""
     planes = []
 
-    def opened(url: str = "http://127.0.0.1:8778", **sections) -> Site:
-        config = write_config(tmp_path / f"state{len(planes)}", **sections)
-        plane = build_plane(config, ids=SeededIds(1))
+    def opened(services: str, url: str = "http://127.0.0.1:8778", **sections) -> Site:
+        directory = tmp_path / f"state{len(planes)}"
+        plane = InProcessPlane(directory, services, authenticator=None, credentials=None, **sections)
         planes.append(plane)
-        plane.prepare()
-        site = Site(plane.app, url)
-        site.password = lambda name: password_of(config.state, name)
+        site = Site(plane.plane.app, url)
+        site.password = lambda name: credentials(plane.config.state, name)[0]
         return site
 
     yield opened

@@ -1,6 +1,5 @@
 """The dashboard as a browser without scripts sees it: cookies kept, forms sent with what is hidden in them."""
 
-import json
 import re
 from html import unescape
 
@@ -33,7 +32,3 @@ class Site:
 
     def sign_in(self, name: str, password: str, **fields) -> httpx.Response:
         return self.post("/sign-in", name=name, password=password, **fields)
-
-
-def password_of(state, name: str) -> str:
-    return json.loads((state / "credentials.json").read_text())[name]["password"]

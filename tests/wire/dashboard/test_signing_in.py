@@ -1,18 +1,15 @@
 """Who may look, and what a browser is told to keep and to refuse."""
 
 import re
-from socket import create_server
 
 import httpx
 import pytest
 
 from moorage.dashboard.cookies import SEED, SESSION, form_token
-from moorage.wire.server import Server
-from moorage.wiring import build_plane
-from tests.system.planes import write_config
 from tests.wire.dashboard.site import Site
 
-IDENTITY_ONLY = {"services": "identity,dashboard"}
+IDENTITY_ONLY = "identity,dashboard"
+WITHOUT_USERS = {"identity": {"mode": "none"}}
 
 
 def test_who_is_not_signed_in_is_asked_to_and_comes_back_to_where_they_wanted(site, plane):
@@ -39,7 +36,7 @@ def test_the_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(site, p
 
 
 def test_behind_https_cookies_are_secure(open_site):
-    site = open_site("https://cloud.test", plane=IDENTITY_ONLY, server={"public_url": "https://cloud.test"})
+    site = open_site(IDENTITY_ONLY, "https://cloud.test", server={"public_url": "https://cloud.test"})
     given = site.sign_in("admin", site.password("admin")).headers.get_list("set-cookie")
     assert given
     assert all("Secure" in text for text in given)
@@ -158,7 +155,7 @@ def test_how_pages_look_is_kept(site):
 
 
 def test_without_users_nobody_signs_in_and_this_machine_is_admin(open_site):
-    site = open_site(identity={"mode": "none"}, plane={"services": "placement,dashboard"})
+    site = open_site("placement,dashboard", **WITHOUT_USERS)
     page = site.get("/", follow_redirects=True)
     assert page.status_code == 200
     assert "no sign-in" in page.text
@@ -168,13 +165,13 @@ def test_without_users_nobody_signs_in_and_this_machine_is_admin(open_site):
 
 def test_without_users_a_page_from_elsewhere_reaches_nothing_under_a_name_of_its_own(open_site):
     """DNS rebinding: the browser is here, and what it sends is of one origin with the page that leads it here."""
-    options = {"identity": {"mode": "none"}, "plane": {"services": "placement,dashboard"}}
-    evil = open_site("http://evil.test:8778", **options)
+    services = "placement,dashboard"
+    evil = open_site(services, "http://evil.test:8778", **WITHOUT_USERS)
     assert evil.get("/map").status_code == 401
     assert evil.http.get("/placement/resource_providers").status_code == 401
-    assert open_site("http://localhost:8778", **options).get("/map").status_code == 200
+    assert open_site(services, "http://localhost:8778", **WITHOUT_USERS).get("/map").status_code == 200
     named = {"server": {"public_url": "http://cloud.test"}}
-    assert open_site("http://cloud.test", **options, **named).get("/map").status_code == 200
+    assert open_site(services, "http://cloud.test", **WITHOUT_USERS, **named).get("/map").status_code == 200
 
 
 def _from(site, address):
@@ -183,27 +180,18 @@ def _from(site, address):
 
 
 def test_with_http_basic_for_the_apis_people_sign_in_by_the_form(open_site):
-    site = open_site(identity={"mode": "http_basic"}, plane=IDENTITY_ONLY)
+    site = open_site(IDENTITY_ONLY, identity={"mode": "http_basic"})
     assert site.sign_in("demo", site.password("demo")).status_code == 303
     assert site.get("/", follow_redirects=True).status_code == 200
 
 
-def test_a_dashboard_alone_asks_the_identity_service_of_another_process(plane, tmp_path):
+def test_a_dashboard_alone_asks_the_identity_service_of_another_process(plane):
     """And needs no password of its own: each request is its user's."""
-    server = Server(plane.plane.app, create_server(("127.0.0.1", 0)), threads=2)
-    server.start()
-    elsewhere = f"http://127.0.0.1:{server.address[1]}"
-    config = write_config(
-        tmp_path / "alone",
-        plane={"services": "dashboard"},
-        endpoints={"identity": f"{elsewhere}/identity", "placement": f"{elsewhere}/placement"},
-    )
-    alone = build_plane(config, clock=plane.clock)
+    alone = plane.beside("alone", "dashboard")
     try:
-        site = Site(alone.app)
+        site = Site(alone.plane.app)
         assert site.sign_in("demo", plane.password("demo")).status_code == 303
         assert site.get("/", follow_redirects=True).status_code == 200
-        assert not (config.state / "credentials.json").exists()
+        assert not (alone.config.state / "credentials.json").exists()
     finally:
         alone.stop()
-        server.stop(5.0)

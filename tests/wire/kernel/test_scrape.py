@@ -3,15 +3,12 @@
 import pytest
 
 from moorage.core.clock import VirtualClock
-from moorage.core.ids import SeededIds
 from moorage.jobs.duties import DutyThreads, Wakeups
 from moorage.telemetry.metrics import Metrics
 from moorage.wire.app import mount
 from moorage.wire.scrape import scrape_app
-from moorage.wire.transports import InProcessTransport
-from moorage.wiring import build_plane
 from tests.conftest import START
-from tests.system.planes import write_config
+from tests.plane import InProcessPlane
 
 
 def asked(app, path="/metrics", method="GET", address="127.0.0.1", **more):
@@ -57,33 +54,20 @@ def test_there_is_nothing_below_it_and_nothing_to_write(app):
     assert asked(app, method="POST")[0] == 405
 
 
-def plane(directory, **server):
-    config = write_config(directory, plane={"services": "image,placement"}, server=server, identity={"mode": "none"})
-    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
-    plane.prepare()
-    return plane
-
-
 def test_a_plane_has_one_page_with_all_its_services(tmp_path):
-    plane_ = plane(tmp_path)
-    try:
-        InProcessTransport(plane_.app).send("GET", "/placement/resource_providers", {})
-        text = asked(plane_.app)[2]
+    with InProcessPlane(tmp_path, "image,placement") as plane:
+        plane.send("GET", "/placement/resource_providers")
+        text = asked(plane.plane.app)[2]
         labels = {"service": "placement", "method": "GET", "route": "/resource_providers", "status": "200"}
         name = "moorage_http_request_duration_seconds_count"
-        assert plane_.metrics.registry.get_sample_value(name, labels) == 1
+        assert plane.plane.metrics.registry.get_sample_value(name, labels) == 1
         assert 'moorage_http_requests_in_flight{service="image"} 0.0' in text
         assert 'moorage_database_connections_max{service="placement"} 20.0' in text
-    finally:
-        plane_.stop()
 
 
 def test_a_plane_can_be_without_it(tmp_path):
-    plane_ = plane(tmp_path, metrics="off")
-    try:
-        assert asked(plane_.app)[0] == 404
-    finally:
-        plane_.stop()
+    with InProcessPlane(tmp_path, "image,placement", server={"metrics": "off"}) as plane:
+        assert asked(plane.plane.app)[0] == 404
 
 
 class Restless:
