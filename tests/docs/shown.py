@@ -6,8 +6,8 @@ from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from moorage.wiring import build_plane
-from tests.system.planes import write_config
+from moorage.config import Config
+from tests.plane import InProcessPlane
 
 #: What Prometheus adds to each series by itself.
 ADDED = frozenset({"instance", "job"})
@@ -21,17 +21,12 @@ class Metric:
 
 def metrics(directory: Path) -> dict[str, Metric]:
     """{name as a person writes it: the metric}; of a process' own (`process_*`, `python_*`) too."""
-    plane = build_plane(write_config(directory))
-    plane.prepare()
-    try:
-        registry = plane.metrics.registry
-        found = {}
-        for collector in registry._collector_to_names:
+    found = {}
+    with InProcessPlane(directory, Config().plane.services, authenticator=None) as plane:
+        for collector in plane.plane.metrics.registry._collector_to_names:
             for one in [collector] if isinstance(collector, MetricWrapperBase) else collector.collect():
                 name, kind = (one._name, one._type) if isinstance(one, MetricWrapperBase) else (one.name, one.type)
                 found[f"{name}_total" if kind == "counter" else name] = Metric(kind, frozenset(one._labelnames))
-    finally:
-        plane.stop()
     return found
 
 

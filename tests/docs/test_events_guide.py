@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 
 from moorage.cli.main import cli
-from moorage.core.ids import SeededIds
-from moorage.db.migrations import upgrade
-from moorage.identity.authenticators import TestTokens
 from moorage.placement.claiming import Wish
 from moorage.placement.documents import Kind
 from moorage.placement.model import Inventory
-from moorage.placement.routes import API, RULES
-from moorage.placement.service import PlacementService
-from moorage.wire.app import Surroundings, build
-from moorage.wire.transports import InProcessTransport
+from tests.plane import InProcessPlane
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "events.md").read_text()
 COMMANDS = [line[2:].partition("  #")[0] for line in PAGE.splitlines() if line.startswith("$ ")]
@@ -26,23 +20,23 @@ CONSUMER = "00000000-0000-4000-8000-00000000000a"
 
 
 @pytest.fixture
-def get(sqlite_engine, clock):
+def get(tmp_path):
     """The body of a GET as an admin; a host has been claimed of often enough that there is a change 7."""
-    upgrade(sqlite_engine, "placement")
-    service = PlacementService(sqlite_engine, clock, SeededIds(1), watchers=0)
-    service.start()
+    plane = InProcessPlane(tmp_path, "placement")
+    service = plane.service("placement")
     service.providers.create("host", HOST, None)
     service.providers.set_inventories(HOST, 0, {"VCPU": Inventory(total=100)})
     for generation in (None, 1, 2, 3, 4):
         service.allocations.claim([Wish(CONSUMER, {HOST: {"VCPU": 3}}, "red", "alice", "INSTANCE", generation)])
-    transport = InProcessTransport(build(API, service, Surroundings(TestTokens(), RULES, SeededIds(2))))
+    transport = plane.transport("/placement")
 
     def send(path):
         answer = transport.send("GET", path, {"x-auth-token": "admin"})
         assert answer.status == 200, answer.body
         return answer.body
 
-    return send
+    with plane:
+        yield send
 
 
 def test_the_example_is_an_entry_as_there_are(get):

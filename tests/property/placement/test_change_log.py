@@ -1,25 +1,18 @@
 """Whoever replays the change log has what the API shows, and history has what it showed: after any writes."""
 
+import contextlib
 import json
 import tempfile
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event
 
-from moorage.core.clock import VirtualClock
-from moorage.core.ids import SeededIds
-from moorage.db.engine import open_engine
-from moorage.db.migrations import upgrade
-from moorage.identity.authenticators import TestTokens
 from moorage.placement.events import written
 from moorage.placement.retention import PAUSE, RetentionDuty
-from moorage.placement.routes import API, RULES
-from moorage.placement.service import PlacementService
-from moorage.wire.app import Surroundings, build
-from moorage.wire.transports import InProcessTransport
+from tests.plane import InProcessPlane
 
 #: Longer than clocks may differ, so that times decide.
 STEP = timedelta(seconds=100)
@@ -51,14 +44,10 @@ WRITES = st.one_of(
 class World:
     """Placement behind its API. A write that is refused is one that did not happen."""
 
-    def __init__(self, engine):
-        upgrade(engine, "placement")
-        self.engine = engine
-        self.clock = VirtualClock(datetime(2026, 3, 1, 9, 30, tzinfo=UTC))
-        self.service = PlacementService(engine, self.clock, SeededIds(1), watchers=0)
-        self.service.start()
-        around = Surroundings(TestTokens(), RULES, SeededIds(2))
-        self.transport = InProcessTransport(build(API, self.service, around))
+    def __init__(self, plane):
+        self.engine = plane.engine("placement")
+        self.clock = plane.clock
+        self.transport = plane.transport("/placement")
         self.send("POST", "/resource_classes", {"name": "CUSTOM_A"})
 
     def send(self, method, path, body=None, version="1.39", accept=(200, 201, 204, 400, 404, 409)):
@@ -207,23 +196,17 @@ class Replica:
             self.states[subject] = document
 
 
-def world_in(directory):
-    engine = open_engine(f"sqlite:///{directory}/moorage.sqlite")
-
-    @event.listens_for(engine, "connect")
-    def forget(connection, _record):
-        """Thousands of writes, none of which must survive anything."""
-        connection.execute("PRAGMA synchronous=OFF")
-
-    return World(engine)
+@contextlib.contextmanager
+def a_world():
+    with tempfile.TemporaryDirectory() as directory, InProcessPlane(Path(directory), "placement") as plane:
+        yield World(plane)
 
 
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(WRITES, min_size=1, max_size=25))
 def test_who_replays_the_log_has_what_the_api_shows(writes):
-    with tempfile.TemporaryDirectory() as directory:
-        world = world_in(directory)
+    with a_world() as world:
         replica = Replica()
         for write in writes:
             world.write(*write)
@@ -232,15 +215,13 @@ def test_who_replays_the_log_has_what_the_api_shows(writes):
         late = Replica()
         late.follow(world)
         assert late.states == replica.states
-        world.engine.dispose()
 
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(WRITES, min_size=1, max_size=20), st.data())
 def test_history_has_what_the_api_showed_also_after_old_entries_were_taken_away(writes, data):
-    with tempfile.TemporaryDirectory() as directory:
-        world = world_in(directory)
+    with a_world() as world:
         recorded = []
         for write in writes:
             at = world.clock.now()
@@ -253,4 +234,3 @@ def test_history_has_what_the_api_showed_also_after_old_entries_were_taken_away(
         for at, states in recorded:
             if at >= oldest:
                 assert world.as_of(at) == states
-        world.engine.dispose()

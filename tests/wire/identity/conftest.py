@@ -1,46 +1,30 @@
+"""A plane that serves identity alone, with users of its own, and its routes as a client sees them."""
+
 import json
-from datetime import timedelta
 
 import pytest
 
-from moorage.identity.authenticators import EmbeddedTokens
-from moorage.identity.embedded import open_or_create
-from moorage.identity.routes import API, RULES
-from moorage.identity.service import IdentityService
-from moorage.wire.app import Surroundings, build, mount
-from moorage.wire.transports import InProcessTransport
-
-BASE = "http://cloud.example:8778"
-ENDPOINTS = {
-    "identity": "/identity/v3",
-    "placement": "/placement",
-    "compute": "/compute/v2.1",
-    "image": "http://glance.example:9292",
-}
+from moorage.identity.embedded import FIRST_USERS, credentials
+from tests.plane import InProcessPlane
 
 
 @pytest.fixture
-def identity(tmp_path, clock, ids):
-    return open_or_create(tmp_path / "state", clock=clock, ids=ids, token_lifetime=timedelta(hours=1), bcrypt_rounds=4)
+def plane(tmp_path, clock, ids):
+    elsewhere = {"image": "http://glance.example:9292"}
+    with InProcessPlane(tmp_path, "identity", clock=clock, ids=ids, authenticator=None, endpoints=elsewhere) as plane:
+        yield plane
 
 
 @pytest.fixture
-def passwords(identity, tmp_path):
-    notes = json.loads((tmp_path / "state" / "credentials.json").read_text())
-    return {name: note["password"] for name, note in notes.items()}
-
-
-@pytest.fixture
-def app(identity, ids):
-    around = Surroundings(EmbeddedTokens(identity), RULES, ids)
-    return mount({"/identity": build(API, IdentityService(identity, ENDPOINTS), around)})
+def passwords(plane):
+    return {name: credentials(plane.config.state, name)[0] for name in FIRST_USERS}
 
 
 class Wire:
     """The routes as a client sees them: (status, headers, document)."""
 
-    def __init__(self, app, passwords):
-        self._transport = InProcessTransport(app, BASE)
+    def __init__(self, transport, passwords):
+        self._transport = transport
         self._passwords = passwords
 
     def send(self, method, path, body=None, token=None, **headers):
@@ -71,5 +55,5 @@ class Wire:
 
 
 @pytest.fixture
-def wire(app, passwords):
-    return Wire(app, passwords)
+def wire(plane, passwords):
+    return Wire(plane.transport(), passwords)

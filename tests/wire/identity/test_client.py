@@ -6,15 +6,15 @@ import pytest
 from moorage.core.errors import NotFound, Unauthorized, Unavailable
 from moorage.identity.client import PasswordTokens
 from moorage.wire.client import ServiceClient
-from moorage.wire.transports import Answer, InProcessTransport
-from tests.wire.identity.conftest import BASE
+from moorage.wire.transports import Answer
+from tests.plane import URL
 
 
 class Counting:
-    """The transport of `app`, which remembers the paths asked for."""
+    """The transport to identity, which counts the logins."""
 
-    def __init__(self, app):
-        self._inner = InProcessTransport(app, f"{BASE}/identity")
+    def __init__(self, plane):
+        self._inner = plane.transport("/identity")
         self.logins = 0
         self._lock = threading.Lock()
 
@@ -29,8 +29,8 @@ class Counting:
 
 
 @pytest.fixture
-def transport(app):
-    return Counting(app)
+def transport(plane):
+    return Counting(plane)
 
 
 @pytest.fixture
@@ -76,12 +76,13 @@ def test_threads_that_are_refused_together_log_in_once(tokens, transport):
     assert transport.logins == 2
 
 
-def test_a_service_client_goes_on_when_its_token_ends_early(tokens, transport, clock, identity, tmp_path):
+def test_a_service_client_goes_on_when_its_token_ends_early(tokens, transport, clock, plane):
     """The key is lost and made anew while a client holds a token."""
     source = tokens("admin", "admin")
     http = ServiceClient(transport, service_type="identity", credentials=source, clock=clock)
     assert http.get("/v3/projects")
-    identity._signer = type(identity._signer)(b"n" * 32)
+    (plane.config.state / "token.key").unlink()
+    plane.restart()
     assert http.get("/v3/projects")
     assert transport.logins == 2
 
@@ -95,9 +96,10 @@ def test_the_token_says_who_and_what(tokens):
 
 def test_endpoints_come_from_the_catalogue(tokens):
     source = tokens()
-    assert source.endpoint("placement") == f"{BASE}/placement"
-    assert source.endpoint("compute", "internal", "RegionOne") == f"{BASE}/compute/v2.1"
-    with pytest.raises(NotFound, match="no public endpoint of volume; it has compute, identity, image, placement"):
+    assert source.endpoint("placement") == f"{URL}/placement"
+    assert source.endpoint("compute", "internal", "RegionOne") == f"{URL}/compute/v2.1"
+    served = "accelerator, compute, identity, image, placement, reservation"
+    with pytest.raises(NotFound, match=f"no public endpoint of volume; it has {served}"):
         source.endpoint("volume")
     with pytest.raises(NotFound, match="in RegionTwo"):
         source.endpoint("placement", region="RegionTwo")

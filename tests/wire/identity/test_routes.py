@@ -2,7 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.wire.identity.conftest import BASE
+from moorage.wire.transports import InProcessTransport
+from tests.plane import URL
 
 
 def test_the_root_offers_v3_to_everybody(wire):
@@ -12,15 +13,15 @@ def test_the_root_offers_v3_to_everybody(wire):
         (version,) = document["versions"]["values"]
         assert version["id"].startswith("v3.")
         assert version["status"] == "stable"
-        assert version["links"] == [{"rel": "self", "href": f"{BASE}/identity/v3/"}]
-        assert headers["location"] == f"{BASE}/identity/v3/"
+        assert version["links"] == [{"rel": "self", "href": f"{URL}/identity/v3/"}]
+        assert headers["location"] == f"{URL}/identity/v3/"
 
 
 @pytest.mark.parametrize("path", ["/v3", "/v3/"])
 def test_v3_describes_itself_to_everybody(wire, path):
     status, _, document = wire.send("GET", path)
     assert status == 200
-    assert document["version"]["links"][0]["href"] == f"{BASE}/identity/v3/"
+    assert document["version"]["links"][0]["href"] == f"{URL}/identity/v3/"
 
 
 def test_a_password_gives_a_token_of_the_project_with_roles_and_catalogue(wire):
@@ -35,16 +36,14 @@ def test_a_password_gives_a_token_of_the_project_with_roles_and_catalogue(wire):
     assert token["issued_at"] == "2026-03-01T09:30:00.000000Z"
     assert token["expires_at"] == "2026-03-01T10:30:00.000000Z"
     urls = {row["type"]: {point["interface"]: point["url"] for point in row["endpoints"]} for row in token["catalog"]}
-    assert urls["compute"] == dict.fromkeys(("public", "internal", "admin"), f"{BASE}/compute/v2.1")
-    assert urls["identity"]["public"] == f"{BASE}/identity/v3"
+    assert urls["compute"] == dict.fromkeys(("public", "internal", "admin"), f"{URL}/compute/v2.1")
+    assert urls["identity"]["public"] == f"{URL}/identity/v3"
     assert urls["image"]["public"] == "http://glance.example:9292"
     assert {point["region_id"] for row in token["catalog"] for point in row["endpoints"]} == {"RegionOne"}
 
 
-def test_the_catalogue_follows_the_host_that_the_client_used(app):
-    from moorage.wire.transports import InProcessTransport
-
-    other = InProcessTransport(app, "https://other.example")
+def test_the_catalogue_follows_the_host_that_the_client_used(plane):
+    other = InProcessTransport(plane.plane.app, "https://other.example")
     assert b"https://other.example/identity/v3/" in other.send("GET", "/identity/v3", {}).body
 
 
@@ -229,6 +228,8 @@ def test_catalogue_route(wire):
         "identity": "keystone",
         "placement": "placement",
         "compute": "nova",
+        "accelerator": "cyborg",
+        "reservation": "blazar",
         "image": "glance",
     }
 

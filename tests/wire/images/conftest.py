@@ -1,24 +1,19 @@
+"""A plane that serves images alone, and its routes as clients see them."""
+
 import json
 
 import pytest
 
-from moorage.core.ids import SeededIds
-from moorage.identity.authenticators import TestTokens
-from moorage.images.directory import ImageDirectory
-from moorage.images.routes import API, RULES
-from moorage.images.service import ImageService
-from moorage.wire.app import Surroundings, build, mount
-from moorage.wire.transports import InProcessTransport
+from tests.plane import InProcessPlane
 
-BASE = "http://cloud.example:8778"
 PATCH = "application/openstack-images-v2.1-json-patch"
 
 
 class Wire:
     """The routes as clients of several projects see them: (status, headers, document or bytes)."""
 
-    def __init__(self, app):
-        self._transport = InProcessTransport(app, BASE)
+    def __init__(self, transport):
+        self._transport = transport
 
     def send(
         self,
@@ -65,16 +60,11 @@ class Wire:
 
 
 @pytest.fixture
-def directory(tmp_path, clock, ids):
-    return ImageDirectory(tmp_path / "images", clock=clock, ids=ids)
+def plane(tmp_path, clock, ids):
+    with InProcessPlane(tmp_path, "image", clock=clock, ids=ids) as plane:
+        yield plane
 
 
 @pytest.fixture
-def app(directory, clock):
-    around = Surroundings(TestTokens(), RULES, SeededIds(2))
-    return mount({"/image": build(API, ImageService(directory, clock=clock, ids=SeededIds(3)), around)})
-
-
-@pytest.fixture
-def wire(app):
-    return Wire(app)
+def wire(plane):
+    return Wire(plane.transport())

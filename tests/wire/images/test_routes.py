@@ -8,7 +8,8 @@ import os
 import pytest
 
 from moorage import durable
-from tests.wire.images.conftest import BASE, PATCH
+from tests.plane import URL
+from tests.wire.images.conftest import PATCH
 
 ADMIN = {"who": "root:ops", "roles": "admin,member"}
 OTHER = {"who": "bob:blue", "roles": "member"}
@@ -47,7 +48,7 @@ def test_versions_are_for_everybody(wire, path, status):
     assert document["versions"][0] == {
         "id": "v2.17",
         "status": "CURRENT",
-        "links": [{"rel": "self", "href": f"{BASE}/image/v2/"}],
+        "links": [{"rel": "self", "href": f"{URL}/image/v2/"}],
     }
 
 
@@ -61,7 +62,7 @@ def test_a_created_image_is_queued_private_to_the_project_and_found_again(wire):
         "POST", "/v2/images", {"name": "gzip", "accel:function_id": "f1", "tags": ["FPGA", "FPGA"], "min_ram": 1}
     )
     assert status == 201
-    assert headers["location"] == f"{BASE}/image/v2/images/{image['id']}"
+    assert headers["location"] == f"{URL}/image/v2/images/{image['id']}"
     assert image["status"] == "queued"
     assert image["visibility"] == "shared"
     assert image["owner"] == "red"
