@@ -4,6 +4,7 @@ Nothing is kept but what the identity service said about a token, for `REMEMBERE
 """
 
 import hashlib
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, MoorageError, RemoteError, Unauthorized, Unavailable
 from moorage.wire.client import decode, refusal_of
 from moorage.wire.transports import Answer, Transport
+
+log = logging.getLogger(__name__)
 
 #: A role that was taken away still shows its buttons for so long; the services refuse what they do at once.
 REMEMBERED = timedelta(seconds=30)
@@ -67,8 +70,11 @@ class SigningIn:
         return self.switch(token, projects[0].id)
 
     def switch(self, token: str, project_id: str) -> Person:
-        """The same user in another project, with a token of its own. Raises `Unauthorized`."""
-        return self._remember(*self._issue({"methods": ["token"], "token": {"id": token}}, project_id))
+        """The same user in another project, with a token of its own; the one before ends. Raises `Unauthorized`."""
+        person = self._remember(*self._issue({"methods": ["token"], "token": {"id": token}}, project_id))
+        # Without its descendants, of which the new one is the first.
+        self._end(token, "?cascade=false")
+        return person
 
     def whose(self, token: str) -> Person:
         """Raises `Unauthorized` for a token that is not in force."""
@@ -85,13 +91,19 @@ class SigningIn:
         return self._remember(token, said)
 
     def forget(self, token: str) -> None:
-        """Signed out: the token ends where the identity service can end it, and with its time where it cannot."""
+        """Signed out: the token is revoked, or ends with its time where the identity service does not answer."""
+        self._end(token, "")
+
+    def _end(self, token: str, query: str) -> None:
         with self._lock:
             self._known.pop(_mark(token), None)
         try:
-            self._send("DELETE", "/v3/auth/tokens", token, {"x-subject-token": token})
-        except MoorageError:
+            answer = self._send("DELETE", f"/v3/auth/tokens{query}", token, {"x-subject-token": token})
+        except MoorageError as error:
+            log.warning("a session's token was not revoked", extra={"reason": error.message})
             return  # the cookie is gone either way
+        if answer.status not in (204, 401, 404):
+            log.warning("a session's token was not revoked", extra={"reason": refusal_of(answer)[0]})
 
     def _issue(self, identity: Mapping[str, Any], project_id: str | None) -> tuple[str, Mapping[str, Any]]:
         auth: dict[str, Any] = {"identity": identity}

@@ -2,7 +2,7 @@
 
 In the state directory, made at the first start: ``users.yaml`` (or wherever the file was put), ``token.key`` and
 ``credentials.json``, the passwords of the first users in plain text for `moorage env` and for the services among
-themselves. All three are 0600; whoever can read them is admin.
+themselves. All three are 0600; whoever can read them is admin. Beside them is ``revoked_tokens`` (`revocations`).
 """
 
 import base64
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -23,6 +24,7 @@ from moorage.core.errors import StartError, Unauthorized
 from moorage.core.ids import Ids
 from moorage.durable import write_durably
 from moorage.identity.model import Accounts, Project, User, caller_for
+from moorage.identity.revocations import Revocations
 from moorage.identity.tokens import Claims, TokenSigner
 from moorage.identity.users import UsersFile, hash_password, password_fits
 
@@ -68,6 +70,7 @@ class EmbeddedIdentity:
         self,
         users: UsersFile,
         signer: TokenSigner,
+        revocations: Revocations,
         clock: Clock,
         *,
         token_lifetime: timedelta = timedelta(hours=1),
@@ -75,6 +78,7 @@ class EmbeddedIdentity:
     ) -> None:
         self._users = users
         self._signer = signer
+        self._revocations = revocations
         self._clock = clock
         self._lifetime = token_lifetime
         self._random_bytes = random_bytes
@@ -96,11 +100,21 @@ class EmbeddedIdentity:
     def rescope(self, held: Identified, project: Project | None) -> tuple[str, Identified]:
         """A token for another project; it ends when the one it came from ends."""
         methods = tuple(sorted({*held.claims.methods, "token"}))
-        return self._sign(held.user, project, methods, expires_at=held.claims.expires_at)
+        first = held.claims.chain_id or held.claims.audit_id
+        return self._sign(held.user, project, methods, expires_at=held.claims.expires_at, chain_id=first)
+
+    def revoke(self, held: Identified, *, with_descendants: bool) -> None:
+        """The token ends now: here at once, in other processes within `RELOAD_PERIOD`. Durable when this returns.
+
+        With it end those that were got for it, unless it was got for another token itself.
+        """
+        self._revocations.add(held.claims, with_descendants=with_descendants)
 
     def identify(self, token: str, *, grace: timedelta = timedelta(0)) -> Identified:
         """Whose token it is, with the roles as of now. Raises `Unauthorized` saying why not."""
         claims = self._signer.read(token, self._clock.now(), grace=grace)
+        if self._revocations.cover(claims):
+            raise Unauthorized("the token was revoked", code="identity.token_revoked")
         accounts = self._users.accounts()
         user = accounts.users.get(claims.user_id)
         if user is None or not user.enabled or user.fingerprint != claims.fingerprint:
@@ -113,7 +127,13 @@ class EmbeddedIdentity:
         return Identified(claims, user, project)
 
     def _sign(
-        self, user: User, project: Project | None, methods: tuple[str, ...], *, expires_at: datetime
+        self,
+        user: User,
+        project: Project | None,
+        methods: tuple[str, ...],
+        *,
+        expires_at: datetime,
+        chain_id: str | None = None,
     ) -> tuple[str, Identified]:
         if project is not None and not (project.enabled and user.roles_in(project)):
             raise Unauthorized(f"{user.name} has no role in this project", code="identity.no_role")
@@ -125,6 +145,7 @@ class EmbeddedIdentity:
             expires_at=expires_at,
             methods=methods,
             audit_id=_text(self._random_bytes(16)),
+            chain_id=chain_id,
         )
         return self._signer.sign(claims), Identified(claims, user, project)
 
@@ -147,7 +168,14 @@ def open_or_create(
             _make_first_accounts(state / "credentials.json", users_file, ids, random_bytes, bcrypt_rounds)
         key = _key(state / "token.key", random_bytes)
     users = UsersFile(users_file, clock)
-    return EmbeddedIdentity(users, TokenSigner(key), clock, token_lifetime=token_lifetime, random_bytes=random_bytes)
+    return EmbeddedIdentity(
+        users,
+        TokenSigner(key),
+        Revocations(state / "revoked_tokens", clock, partial(_alone, state)),
+        clock,
+        token_lifetime=token_lifetime,
+        random_bytes=random_bytes,
+    )
 
 
 def credentials(state: Path, user: str) -> tuple[str, str]:
@@ -211,7 +239,7 @@ def _text(raw: bytes) -> str:
 
 @contextmanager
 def _alone(state: Path) -> Iterator[None]:
-    """Of several processes that start at once, one makes the files and the others find them."""
+    """One process writes at a time. Of several that start at once, one makes the files and the others find them."""
     with (state / ".identity.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,12 +1,12 @@
 """The part of the Identity API v3 that clients and other services need of us, and who may use it.
 
-Not here: everything that writes. Users and projects are edited in the users file.
+Not here: what writes users and projects. They are edited in the users file.
 """
 
 from typing import Any
 
 from moorage.identity.handlers import accounts, tokens, versions
-from moorage.identity.policy import RuleTable, admin_or_service, anyone
+from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone
 from moorage.identity.schemas.tokens import LOGIN
 from moorage.identity.service import IdentityService
 from moorage.wire.app import ServiceApi
@@ -62,6 +62,7 @@ RULES = RuleTable(
         "identity:check_token": anyone,
         "identity:revoke_token": anyone,
         "identity:validate_any_token": admin_or_service,
+        "identity:revoke_any_token": admin,
         "identity:get_auth_catalog": anyone,
         "identity:get_auth_projects": anyone,
         "identity:get_auth_domains": anyone,

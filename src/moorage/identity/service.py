@@ -104,13 +104,17 @@ class IdentityService:
         """What a token says, to its owner and to services. Raises `NotFound` for one that is not in force."""
         is_own = own_token is not None and hmac.compare_digest(subject.encode(), own_token.encode())
         grace = SERVICE_GRACE if allow_expired and privileged else timedelta(0)
-        try:
-            held = self._identity.identify(subject, grace=grace)
-        except Unauthorized as error:
-            raise NotFound(f"This is not a recognized token: {error.message}.", code=error.error_code) from error
+        held = self._in_force(subject, grace)
         if not (is_own or privileged or held.user.id == caller.user_id):
             raise Forbidden("You are not authorized to perform the requested action: identity:validate_token.")
         return held
+
+    def revoke(self, caller: Caller, subject: str, *, is_admin: bool, with_descendants: bool) -> None:
+        """Ends a token of the caller, or any for an admin. Raises `NotFound` for one that is not in force."""
+        held = self._in_force(subject)
+        if not (is_admin or held.user.id == caller.user_id):
+            raise Forbidden("You are not authorized to perform the requested action: identity:revoke_token.")
+        self._identity.revoke(held, with_descendants=with_descendants)
 
     def catalog(self, base_url: str) -> list[Endpoint]:
         """`base_url`: of the request, with our own mount."""
@@ -155,6 +159,12 @@ class IdentityService:
         return [
             role for role in sorted(held | {"admin", "manager", "member", "reader", "service"}) if name in (None, role)
         ]
+
+    def _in_force(self, subject: str, grace: timedelta = timedelta(0)) -> Identified:
+        try:
+            return self._identity.identify(subject, grace=grace)
+        except Unauthorized as error:
+            raise NotFound(f"This is not a recognized token: {error.message}.", code=error.error_code) from error
 
     def _find_user(self, wanted: Named) -> User | None:
         accounts = self._identity.accounts()

@@ -4,8 +4,9 @@
 
     moor1.<base64url of {"a":audit id,"e":expires,"i":issued,"k":fingerprint,"m":[methods],"p":project,"u":user}>.<mac>
 
-The roles are not in it: they are looked up at each use, so that taking one away takes effect at once. A token
-cannot be revoked by itself; it ends with its time, its user, its user's password, or the key.
+A token that was got for another one has ``"c"``, too: the audit id of the first of them. The roles are not in it: they are
+looked up at each use, so that taking one away takes effect at once. A token ends with its time, its user, its user's
+password, or the key; before that, where it is among those that were revoked (`revocations`).
 """
 
 import base64
@@ -38,6 +39,7 @@ class Claims:
     expires_at: datetime
     methods: tuple[str, ...]
     audit_id: str
+    chain_id: str | None = None  #: the audit id of the first token, where this one was got for a token
 
 
 class TokenSigner:
@@ -49,7 +51,7 @@ class TokenSigner:
         self._key = key
 
     def sign(self, claims: Claims) -> str:
-        body = {
+        body: dict[str, object] = {
             "a": claims.audit_id,
             "e": int(claims.expires_at.timestamp()),
             "i": int(claims.issued_at.timestamp()),
@@ -58,6 +60,8 @@ class TokenSigner:
             "p": claims.project_id,
             "u": claims.user_id,
         }
+        if claims.chain_id is not None:
+            body["c"] = claims.chain_id
         signed = f"{PREFIX}.{_encode(orjson.dumps(body))}"
         return f"{signed}.{_encode(self._mac(signed))}"
 
@@ -77,6 +81,7 @@ class TokenSigner:
             expires_at=datetime.fromtimestamp(body["e"], UTC),
             methods=tuple(body["m"]),
             audit_id=body["a"],
+            chain_id=body.get("c"),
         )
         if now >= claims.expires_at + grace:
             raise Unauthorized(f"the token ended at {claims.expires_at:%Y-%m-%dT%H:%M:%SZ}", code="identity.token_over")

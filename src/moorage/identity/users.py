@@ -15,13 +15,10 @@
 An error names the file, the line and the remedy. A file that others may write is refused: it decides who is admin.
 """
 
-import logging
 import os
 import stat
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,11 +30,7 @@ import yaml
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.identity.model import Accounts, Project, User
-
-log = logging.getLogger(__name__)
-
-#: The file is looked at once in this time at most.
-RELOAD_PERIOD = timedelta(seconds=1)
+from moorage.identity.watched import Watched
 
 #: Bytes of a password that bcrypt can tell apart; longer ones are refused instead of cut.
 MAX_PASSWORD_BYTES = 72
@@ -94,33 +87,10 @@ class UsersFile:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._path = path
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._mark = _mark(path)
-        self._accounts = load(path)
-        self._next_look = clock.now() + RELOAD_PERIOD
+        self._watched = Watched("users file", [path], lambda: load(path), clock)
 
     def accounts(self) -> Accounts:
-        now = self._clock.now()
-        if now >= self._next_look:
-            with self._lock:
-                self._look(now)
-        return self._accounts
-
-    def _look(self, now: datetime) -> None:
-        if now < self._next_look:  # another thread was quicker
-            return
-        self._next_look = now + RELOAD_PERIOD
-        mark = _mark(self._path)
-        if mark == self._mark:
-            return
-        self._mark = mark
-        try:
-            self._accounts = load(self._path)
-            log.info("users file read again", extra={"file": str(self._path), "users": len(self._accounts.users)})
-        except StartError as error:
-            log.error("changed users file ignored", extra={"file": str(self._path), "reason": error.message})
+        return self._watched.value()
 
 
 def load(path: Path) -> Accounts:
@@ -166,15 +136,6 @@ def _nobodys_hash() -> bytes:
 @cache
 def _validator() -> Any:
     return jsonschema_rs.Draft202012Validator(_SCHEMA)
-
-
-def _mark(path: Path) -> tuple[int, int, int] | None:
-    """What changes when the file does; None while it is not there."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _read(path: Path) -> str:

@@ -22,6 +22,7 @@ claims = st.builds(
     expires_at=st.integers(1, 86400 * 365).map(lambda later: NOW + timedelta(seconds=later)),
     methods=st.sampled_from([("password",), ("password", "token")]),
     audit_id=st.text("abcXYZ-_", min_size=22, max_size=22),
+    chain_id=st.none() | st.text("abcXYZ-_", min_size=22, max_size=22),
 )
 
 

@@ -57,6 +57,31 @@ def test_signing_out_takes_the_cookie_away(sign_in):
     assert site.get("/").headers["location"].startswith("/ui/sign-in")
 
 
+def _is_good(plane, token):
+    answer = Site(plane.plane.app).http.get("/identity/v3/auth/projects", headers={"x-auth-token": token})
+    return answer.status_code == 200
+
+
+def test_signing_out_ends_the_token_itself(sign_in, plane):
+    """Whoever copied the cookie has nothing of it."""
+    site = sign_in("demo")
+    token = site.http.cookies[SESSION]
+    assert _is_good(plane, token)
+    site.post("/sign-out")
+    assert not _is_good(plane, token)
+
+
+def test_switching_the_project_ends_the_token_before(sign_in, plane):
+    site = sign_in("admin")
+    before = site.http.cookies[SESSION]
+    projects = dict(reversed(pair) for pair in _projects(site.get("/", follow_redirects=True).text))
+    site.post("/project", project_id=projects["demo"])
+    after = site.http.cookies[SESSION]
+    assert (_is_good(plane, before), _is_good(plane, after)) == (False, True)
+    site.post("/sign-out")
+    assert not _is_good(plane, after)
+
+
 def test_a_token_that_is_over_leads_back_to_the_sign_in_with_a_reason(sign_in):
     site = sign_in("demo")
     site.http.cookies.set(SESSION, "moor1.nonsense.nonsense", domain="127.0.0.1", path="/ui")

@@ -195,11 +195,71 @@ def test_an_expired_token_is_shown_to_services_only(wire, clock):
     assert wire.send("GET", "/v3/auth/tokens?allow_expired=1", token=own, x_subject_token=subject)[0] == 404
 
 
-def test_revoking_is_honestly_not_built(wire):
+def exchanged(wire, token, project="demo"):
+    """Another token, got for `token`."""
+    auth = {
+        "identity": {"methods": ["token"], "token": {"id": token}},
+        "scope": {"project": {"name": project, "domain": {"id": "default"}}},
+    }
+    status, headers, document = wire.send("POST", "/v3/auth/tokens", {"auth": auth})
+    assert status == 201, document
+    return headers["x-subject-token"]
+
+
+def is_good(wire, token):
+    return wire.send("GET", "/v3/auth/projects", token=token)[0] == 200
+
+
+def test_a_revoked_token_is_refused_everywhere_at_once(wire):
+    token, other = wire.token("demo", "demo"), wire.token("demo", "demo")
+    assert wire.send("DELETE", "/v3/auth/tokens", token=token, x_subject_token=token)[0] == 204
+    status, _, document = wire.send("GET", "/v3/auth/projects", token=token)
+    assert (status, document["error"]["message"]) == (401, "the token was revoked")
+    assert wire.send("GET", "/v3/auth/tokens", token=other, x_subject_token=token)[0] == 404
+    assert wire.send("DELETE", "/v3/auth/tokens", token=other, x_subject_token=token)[0] == 404
+    auth = {"auth": {"identity": {"methods": ["token"], "token": {"id": token}}}}
+    assert wire.send("POST", "/v3/auth/tokens", auth)[0] == 401
+    assert is_good(wire, other)
+
+
+def test_a_revoked_token_does_not_come_back_beside_a_service_token(wire, clock):
+    """Which makes an expired token good for another 48 hours."""
     token = wire.token("demo", "demo")
-    status, _, document = wire.send("DELETE", "/v3/auth/tokens", token=token, x_subject_token=token)
-    assert status == 501
-    assert "new password" in document["error"]["message"]
+    wire.send("DELETE", "/v3/auth/tokens", token=token, x_subject_token=token)
+    clock.sleep(47 * 3600)
+    judge = wire.token("moorage", "service")
+    answer = wire.send("GET", "/v3/auth/tokens?allow_expired=1", token=judge, x_subject_token=token)
+    assert answer[0] == 404
+    assert wire.send("GET", "/v3/auth/projects", token=token, x_service_token=judge)[0] == 401
+
+
+def test_with_a_token_end_those_that_were_got_for_it(wire):
+    first = wire.token("admin", scope="unscoped")
+    second = exchanged(wire, first)
+    third = exchanged(wire, second, "admin")
+    _, _, document = wire.send("GET", "/v3/auth/tokens", token=third, x_subject_token=third)
+    assert len(document["token"]["audit_ids"]) == 2
+    wire.send("DELETE", "/v3/auth/tokens", token=first, x_subject_token=first)
+    assert not any(is_good(wire, token) for token in (first, second, third))
+
+
+def test_without_cascade_the_others_stay(wire):
+    first = wire.token("admin", scope="unscoped")
+    second = exchanged(wire, first)
+    third = exchanged(wire, second, "admin")
+    wire.send("DELETE", "/v3/auth/tokens?cascade=false", token=first, x_subject_token=first)
+    # Keystone, too, ends no others with one in the middle.
+    wire.send("DELETE", "/v3/auth/tokens", token=second, x_subject_token=second)
+    assert [is_good(wire, token) for token in (first, second, third)] == [False, False, True]
+
+
+def test_admins_revoke_foreign_tokens_and_members_do_not(wire):
+    mine, foreign = wire.token("demo", "demo"), wire.token("admin", "admin")
+    assert wire.send("DELETE", "/v3/auth/tokens", token=mine, x_subject_token=foreign)[0] == 403
+    assert wire.send("DELETE", "/v3/auth/tokens", token=mine)[0] == 400
+    assert is_good(wire, foreign)
+    assert wire.send("DELETE", "/v3/auth/tokens", token=foreign, x_subject_token=mine)[0] == 204
+    assert not is_good(wire, mine)
 
 
 @pytest.mark.parametrize(

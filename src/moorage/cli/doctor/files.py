@@ -10,8 +10,8 @@ from sqlalchemy import make_url
 from moorage.cli.doctor.finding import Finding, broken, fine, warning
 from moorage.config import Config
 
-#: Whoever can read one of these is admin, or sees everybody's data.
-SECRETS = ("credentials.json", "token.key", "users.yaml")
+#: Whoever can read or write one of these is admin, sees everybody's data, or makes revoked tokens good again.
+SECRETS = ("credentials.json", "revoked_tokens", "token.key", "users.yaml")
 
 #: Below either a disk is nearly full (free bytes, free share); below the second pair writes are about to fail.
 LOW = (1 << 30, 0.05)

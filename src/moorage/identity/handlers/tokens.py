@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from moorage.core.errors import Forbidden, Invalid, NotBuilt, Unauthorized
+from moorage.core.errors import Forbidden, Invalid, Unauthorized
 from moorage.identity.embedded import Identified
 from moorage.identity.handlers.accounts import project_document
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME
@@ -13,6 +13,7 @@ from moorage.wire.call import Call, Reply
 
 _SUBJECT = "x-subject-token"
 _METHODS = {"password", "token"}
+_NO = {"false", "0", "no", "off", "f", "n"}
 
 
 def create(call: Call[IdentityService]) -> Reply:
@@ -31,11 +32,13 @@ def check(call: Call[IdentityService]) -> Reply:
 
 
 def revoke(call: Call[IdentityService]) -> Reply:
-    raise NotBuilt(
-        "Tokens are signed and stored nowhere, so a single one cannot be revoked: it ends with its time, or at once "
-        "with a new password of its user.",
-        code="identity.revoke",
+    call.service.revoke(
+        call.caller,
+        _subject(call),
+        is_admin=call.allowed("identity:revoke_any_token"),
+        with_descendants=(call.query.first("cascade") or "true").lower() not in _NO,
     )
+    return Reply(204)
 
 
 def catalog(call: Call[IdentityService]) -> Reply:
@@ -113,7 +116,7 @@ def _document(call: Call[IdentityService], held: Identified) -> dict[str, object
             "domain": {"id": DOMAIN_ID, "name": DOMAIN_NAME},
             "password_expires_at": None,
         },
-        "audit_ids": [held.claims.audit_id],
+        "audit_ids": [one for one in (held.claims.audit_id, held.claims.chain_id) if one],
         "issued_at": _time(held.claims.issued_at),
         "expires_at": _time(held.claims.expires_at),
     }

@@ -1,0 +1,161 @@
+"""Which tokens were revoked before their end: a file that all processes with the same state directory read.
+
+One line for each revocation, appended and on the disk before the answer; times are whole seconds since 1970::
+
+    token <until> <audit id> <user id> <issued>     this token
+    chain <until> <audit id> <user id> <issued>     this token, and those it was exchanged for
+    user <until> <user id> <before>                 every token of the user that was issued before `before`
+
+A line counts until nobody would take the token any more, by itself or beside a service token. Lines whose time is over are
+dropped when they are half of the file. Of one user there are `MOST_OF_A_USER` at most: the next revocation makes them one
+line of the kind ``user``, which ends the user's other old tokens, too.
+
+Not here: what a token says (`tokens`), and tokens that end with their user, password or key.
+"""
+
+import errno
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from moorage.core.clock import Clock
+from moorage.core.errors import StartError
+from moorage.durable import write_durably
+from moorage.identity.model import SERVICE_GRACE
+from moorage.identity.tokens import LEEWAY, Claims
+from moorage.identity.watched import Watched
+
+log = logging.getLogger(__name__)
+
+#: Somebody who makes and revokes tokens in a loop fills no disk: 10,000 lines are 1.2 MB.
+MOST_OF_A_USER = 10_000
+
+#: A file with fewer lines is not made shorter.
+_FEW = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    kind: str  #: ``token``, ``chain`` or ``user``
+    until: int
+    name: str  #: audit id, or user id where all tokens of a user are meant
+    user_id: str
+    moment: int  #: when the token was issued; of a user, before when the tokens were
+
+    def __str__(self) -> str:
+        names = self.name if self.kind == "user" else f"{self.name} {self.user_id}"
+        return f"{self.kind} {self.until} {names} {self.moment}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Revoked:
+    """All of a file, by what is asked for at each request."""
+
+    lines: tuple[_Line, ...] = ()
+    tokens: Mapping[str, int] = field(default_factory=dict)  #: audit id -> until
+    chains: Mapping[str, int] = field(default_factory=dict)  #: audit id of the first -> until
+    users: Mapping[str, int] = field(default_factory=dict)  #: user id -> tokens issued before this moment
+
+
+class Revocations:
+    """`alone` keeps other processes from writing while it is entered."""
+
+    def __init__(self, path: Path, clock: Clock, alone: Callable[[], AbstractContextManager[None]]) -> None:
+        self._path = path
+        self._clock = clock
+        self._alone = alone
+        self._watched = Watched("revoked tokens", [path], lambda: _read(path), clock)
+
+    def cover(self, claims: Claims) -> bool:
+        """Whether the token is revoked; in every process within `RELOAD_PERIOD`, in the one that revoked it at once."""
+        revoked = self._watched.value()
+        return (
+            claims.audit_id in revoked.tokens
+            or claims.chain_id in revoked.chains
+            or int(claims.issued_at.timestamp()) < revoked.users.get(claims.user_id, 0)
+        )
+
+    def add(self, claims: Claims, *, with_descendants: bool) -> None:
+        """Durable, and known to this process, when this returns. Doing it twice is harmless."""
+        until = claims.expires_at + SERVICE_GRACE + LEEWAY
+        kind = "chain" if with_descendants else "token"
+        line = _Line(kind, _s(until), claims.audit_id, claims.user_id, _s(claims.issued_at))
+        with self._alone():
+            self._write(line, self._clock.now())
+        self._watched.look_now()
+
+    def _write(self, line: _Line, now: datetime) -> None:
+        there = _read(self._path).lines
+        kept = [one for one in there if one.until > _s(now)]
+        if Counter(one.user_id for one in kept)[line.user_id] >= MOST_OF_A_USER:
+            kept = _made_one(kept, line.user_id, _s(now))
+        elif len(there) < _FEW or len(kept) * 2 > len(there):
+            _append(self._path, str(line))
+            return
+        write_durably(self._path, "".join(map(str, (*kept, line))).encode())
+
+
+def _made_one(lines: Iterable[_Line], user_id: str, now: int) -> list[_Line]:
+    """`lines` with one for all tokens of the user that were issued before this second."""
+    old = {line for line in lines if line.user_id == user_id and (line.kind == "user" or line.moment < now)}
+    log.warning(
+        "many tokens were revoked; all older ones of the user are revoked with them",
+        extra={"user": user_id, "revoked": len(old)},
+    )
+    longest = max((line.until - line.moment for line in old), default=0)
+    return [line for line in lines if line not in old] + [_Line("user", now + longest, user_id, user_id, now)]
+
+
+def _append(path: Path, text: str) -> None:
+    """At the end of the file; what a crash left there half written gets a line of its own."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        content = (("\n" if is_torn else "") + text).encode()
+        if os.write(descriptor, content) != len(content):
+            raise OSError(errno.ENOSPC, "the file could not be written to its end", str(path))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> _Revoked:
+    """Empty where there is no file. Raises `StartError` where it cannot be read."""
+    try:
+        text = path.read_text(encoding="ascii", errors="replace")
+    except FileNotFoundError:
+        return _Revoked()
+    except OSError as error:
+        raise StartError(f"the revoked tokens in {path} cannot be read: {error.strerror}") from error
+    lines = []
+    for row in text.splitlines():
+        if line := _line(row):
+            lines.append(line)
+        elif row:
+            log.error("a line of the revoked tokens cannot be read", extra={"file": str(path), "bytes": len(row)})
+    return _Revoked(
+        tuple(lines),
+        {line.name: line.until for line in lines if line.kind != "user"},
+        {line.name: line.until for line in lines if line.kind == "chain"},
+        {line.name: line.moment for line in lines if line.kind == "user"},
+    )
+
+
+def _line(row: str) -> _Line | None:
+    match row.split(" "):
+        case ["token" | "chain" as kind, until, audit_id, user_id, issued] if until.isdecimal() and issued.isdecimal():
+            return _Line(kind, int(until), audit_id, user_id, int(issued))
+        case ["user", until, user_id, before] if until.isdecimal() and before.isdecimal():
+            return _Line("user", int(until), user_id, user_id, int(before))
+        case _:
+            return None
+
+
+def _s(moment: datetime) -> int:
+    return int(moment.timestamp())

@@ -1,0 +1,124 @@
+"""What is known of revoked tokens by which process, and for how long."""
+
+import os
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.errors import Unauthorized
+from moorage.core.ids import SeededIds
+from moorage.identity import revocations
+from moorage.identity.embedded import credentials, open_or_create
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def start(state, clock):
+    """Another process with the same state directory."""
+    return lambda: open_or_create(state, clock=clock, ids=SeededIds(1), bcrypt_rounds=4)
+
+
+def log_in(identity, state, name="demo"):
+    accounts = identity.accounts()
+    user = identity.check_password(accounts.user(name), credentials(state, name)[0])
+    return identity.issue(user, accounts.default_project(user), ("password",))
+
+
+def is_good(identity, token):
+    try:
+        identity.identify(token)
+    except Unauthorized as error:
+        if error.error_code != "identity.token_revoked":
+            raise
+        return False
+    return True
+
+
+def lines(state):
+    return (state / "revoked_tokens").read_text().splitlines()
+
+
+def test_a_restart_forgets_no_revocation(start, state):
+    identity = start()
+    token, held = log_in(identity, state)
+    identity.revoke(held, with_descendants=True)
+    assert not is_good(identity, token)
+    assert not is_good(start(), token)
+    assert (state / "revoked_tokens").stat().st_mode & 0o777 == 0o600
+
+
+def test_another_process_knows_within_a_second_and_looks_at_no_file_in_between(start, state, clock, monkeypatch):
+    here, there = start(), start()
+    token, held = log_in(here, state)
+    looks = []
+    real = os.stat
+    monkeypatch.setattr(os, "stat", lambda path, *a, **k: looks.append(path) or real(path, *a, **k))
+    here.revoke(held, with_descendants=True)
+    looks.clear()
+    for _ in range(100):
+        assert is_good(there, token)
+    assert looks == []
+    clock.sleep(1)
+    assert not is_good(there, token)
+    assert len(looks) <= 4
+
+
+def test_a_clock_that_is_set_back_delays_no_revocation(start, state, clock):
+    here, there = start(), start()
+    token, held = log_in(here, state)
+    here.revoke(held, with_descendants=True)
+    clock._now -= timedelta(seconds=50)
+    assert not is_good(there, token)
+
+
+def test_revocations_go_when_nobody_would_take_the_token_any_more(start, state, clock):
+    identity = start()
+    for _ in range(120):
+        identity.revoke(log_in(identity, state)[1], with_descendants=False)
+    clock.sleep(50 * 3600)
+    identity.revoke(log_in(identity, state)[1], with_descendants=False)
+    assert len(lines(state)) == 1
+
+
+def test_somebody_who_revokes_in_a_loop_does_not_fill_the_disk(start, state, clock, monkeypatch):
+    monkeypatch.setattr(revocations, "MOST_OF_A_USER", 20)
+    identity = start()
+    others, _ = log_in(identity, state, "admin")
+    old, first = log_in(identity, state)
+    identity.revoke(first, with_descendants=False)
+    kept, _ = log_in(identity, state)
+    for _ in range(50):
+        clock.sleep(1)
+        identity.revoke(log_in(identity, state)[1], with_descendants=False)
+        assert len(lines(state)) <= 21
+    assert not is_good(identity, old)
+    assert not is_good(identity, kept)
+    assert is_good(identity, others)
+    assert is_good(identity, log_in(identity, state)[0])
+
+
+def test_a_line_that_a_crash_left_half_written_hides_no_other(start, state, caplog):
+    identity = start()
+    (first, one), (second, two) = log_in(identity, state), log_in(identity, state)
+    identity.revoke(one, with_descendants=False)
+    with (state / "revoked_tokens").open("a") as file:
+        file.write("token 17")
+    identity.revoke(two, with_descendants=False)
+    again = start()
+    assert not is_good(again, first)
+    assert not is_good(again, second)
+    assert "a line of the revoked tokens cannot be read" in caplog.messages
+
+
+def test_a_file_that_cannot_be_read_any_more_leaves_what_is_known(start, state, clock):
+    identity = start()
+    token, held = log_in(identity, state)
+    identity.revoke(held, with_descendants=True)
+    (state / "revoked_tokens").unlink()
+    (state / "revoked_tokens").mkdir()
+    clock.sleep(1)
+    assert not is_good(identity, token)
