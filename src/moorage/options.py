@@ -35,6 +35,11 @@ class ServerOptions:
     address: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(8778, "Port to listen on; all services share it, each below its prefix.")
     public_url: str = option("", "URL that clients reach this server by, if not what their Host header says.")
+    proxies: str = option(
+        "",
+        "Proxies in front whose Forwarded, X-Forwarded-Proto and X-Forwarded-Host headers are believed: addresses and "
+        "networks, comma separated (10.1.2.3, fd00::/8). Empty: nobody's. Not needed where public_url is set.",
+    )
     threads: int = option(32, "Requests served at the same time; writes that wait together share a commit.")
     drain_s: float = option(
         0.0,

@@ -20,10 +20,12 @@ from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.ids import Ids
 from moorage.telemetry.logs import caller_context, global_request, request_context
 from moorage.telemetry.requests import NO_ROUTE, RequestMeter
+from moorage.wire import forwarded
 from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
 from moorage.wire.call import Call, Headers, Query, Reply, Route
 from moorage.wire.errors import ErrorShape, of_the_disk, problem_of
+from moorage.wire.forwarded import Proxies
 from moorage.wire.microversion import HEADER, Version, VersionRange
 
 log = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ class Surroundings:
     policy: Policy
     ids: Ids
     public_url: str | None = None  #: overrides what the request's Host header says
+    proxies: Proxies = field(default_factory=Proxies)  #: whose word counts before the Host header's
     health: Callable[[], Mapping[str, str]] = dict  #: {what: trouble}; empty when all is well
     requests: RequestMeter = field(default_factory=RequestMeter)
 
@@ -317,13 +320,8 @@ def _base_url(around: Surroundings, req: falcon.Request) -> str:
     prefix = req.root_path.rstrip("/")
     if around.public_url:
         return around.public_url.rstrip("/") + prefix
-    if req.env.keys().isdisjoint(_FORWARDED):
-        return f"{req.scheme}://{req.netloc}{prefix}"
-    return f"{req.forwarded_scheme}://{req.forwarded_host}{prefix}"
-
-
-#: What Falcon looks for, one raised `KeyError` after the other.
-_FORWARDED = frozenset({"HTTP_FORWARDED", "HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_HOST"})
+    scheme, host = forwarded.scheme_and_host(req.env) if around.proxies.believes(req.env) else (None, None)
+    return f"{scheme or req.scheme}://{host or req.netloc}{prefix}"
 
 
 def _send(resp: falcon.Response, reply: Reply) -> None:

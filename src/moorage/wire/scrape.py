@@ -5,10 +5,8 @@ from ipaddress import ip_address
 from typing import Any
 
 from moorage.telemetry.metrics import CONTENT_TYPE, Metrics
+from moorage.wire import forwarded
 from moorage.wire.app import WsgiApp
-
-#: What a proxy adds: whoever comes through one is somewhere else, whatever address the proxy has.
-_THROUGH_PROXY = ("HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR")
 
 
 def scrape_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
@@ -31,7 +29,8 @@ def scrape_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
 
 
 def _is_local(environ: dict[str, Any]) -> bool:
-    if any(name in environ for name in _THROUGH_PROXY):
+    # Whoever comes through a proxy is somewhere else, whatever address the proxy has.
+    if not environ.keys().isdisjoint(forwarded.HEADERS):
         return False
     try:
         return ip_address(environ.get("REMOTE_ADDR", "").partition("%")[0]).is_loopback

@@ -26,6 +26,7 @@ from moorage.telemetry.tracing import Tracer
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
+from moorage.wire.forwarded import Proxies
 from moorage.wire.traced import TracedTransport, traced_app
 from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
 from moorage.wiring.tracing import trace_statements
@@ -157,6 +158,8 @@ class Parts:
     through: Callable[[str, Transport], Transport] = lambda _service, transport: transport
     #: whether a host serves its local commands on Unix sockets
     has_sockets: bool = True
+    #: in front of this process
+    proxies: Proxies = field(default_factory=Proxies)
     #: None: no traces
     tracer: Tracer | None = None
 
@@ -168,6 +171,7 @@ class Parts:
             policy=rules,
             ids=self.ids,
             public_url=self.config.server.public_url or None,
+            proxies=self.proxies,
             health=lambda: self._troubles(engine),
             requests=self.plane.metrics.requests_of(prefix),
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from moorage.config import Config
 from moorage.core.clock import AdjustableClock, Clock, SystemClock
+from moorage.core.errors import StartError
 from moorage.core.ids import Ids, RandomIds
 from moorage.identity.keystone import KeystoneTokens
 from moorage.jobs.duties import Wakeups
@@ -15,6 +16,7 @@ from moorage.wire.app import WsgiApp, mount
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import TokenSource
 from moorage.wire.cors import CrossOrigin
+from moorage.wire.forwarded import Proxies
 from moorage.wire.scrape import scrape_app
 from moorage.wire.transports import SocketTransport, Transport
 from moorage.wiring.callers import authenticator_of, credentials_of, open_identity
@@ -119,7 +121,18 @@ def _parts(
     if tracer is not None:
         tracing.switch(tracer)
         plane.stops += [tracer.close, lambda: tracing.switch(None)]
-    return Parts(config, clock, ids, wakeups, carrier, apps, plane, authenticator, own, tracer=tracer)
+    return Parts(
+        config, clock, ids, wakeups, carrier, apps, plane, authenticator, own, proxies=_proxies(config), tracer=tracer
+    )
+
+
+def _proxies(config: Config) -> Proxies:
+    try:
+        return Proxies(word.strip() for word in config.server.proxies.split(",") if word.strip())
+    except ValueError as error:
+        raise StartError(
+            f"{config.source}: [server] proxies: {error}; write addresses or networks, 10.0.0.0/8"
+        ) from error
 
 
 def _clock(config: Config) -> Clock:

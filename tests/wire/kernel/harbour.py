@@ -14,6 +14,7 @@ from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build, mount
 from moorage.wire.body import Schema, Versioned
 from moorage.wire.call import Call, Reply, Route
 from moorage.wire.errors import Problem
+from moorage.wire.forwarded import Proxies
 from moorage.wire.microversion import Version, VersionRange
 
 MAX_JSON_BYTES = 4096
@@ -148,5 +149,9 @@ def application_of(*routes: Route[None]) -> WsgiApp:
 
 
 def application() -> WsgiApp:
+    """``/behind`` believes the proxies of this machine."""
     around = Surroundings(Tokens(), RULES, RandomIds(), health=lambda: troubles)
-    return mount({"/harbour": build(API, None, around), "/other": build(API, None, around)})
+    behind = replace(around, proxies=Proxies(["127.0.0.0/8"]))
+    return mount(
+        {"/harbour": build(API, None, around), "/other": build(API, None, around), "/behind": build(API, None, behind)}
+    )

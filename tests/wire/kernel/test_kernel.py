@@ -8,6 +8,7 @@ import pytest
 
 from moorage.telemetry.logs import global_request, passed_on, request_context
 from moorage.wire.call import Reply, Route
+from moorage.wire.forwarded import Proxies
 from moorage.wire.transports import InProcessTransport
 from tests.wire.kernel.harbour import MAX_JSON_BYTES, application, application_of
 
@@ -66,17 +67,53 @@ def test_the_root_answers_with_and_without_a_slash_and_without_credentials(send)
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/harbour", body["base_url"])
 
 
+FORWARDED = [
+    ({"x-forwarded-proto": "https", "x-forwarded-host": "cloud.example"}, r"https://cloud\.example"),
+    ({"forwarded": "proto=https;host=cloud.example"}, r"https://cloud\.example"),
+    ({"forwarded": 'For="[::1]";Proto=HTTPS; Host="cloud.example:8443"'}, r"https://cloud\.example:8443"),
+    ({"x-forwarded-proto": "https"}, r"https://127\.0\.0\.1:\d+"),
+    ({"x-forwarded-host": "cloud.example"}, r"http://cloud\.example"),
+    # What a client sent stands before what the proxy added.
+    ({"x-forwarded-proto": "http, https", "x-forwarded-host": "evil.example,cloud.example"}, r"https://cloud\.example"),
+    ({"forwarded": "host=evil.example;proto=http, host=cloud.example;proto=https"}, r"https://cloud\.example"),
+    ({"forwarded": 'host="a,host=evil.example", host=cloud.example'}, r"http://cloud\.example"),
+    # What can be no scheme and no host is nobody's.
+    ({"x-forwarded-proto": "javascript", "x-forwarded-host": "a/b"}, r"http://127\.0\.0\.1:\d+"),
+    ({"forwarded": 'host="cloud.example'}, r"http://127\.0\.0\.1:\d+"),
+    ({"forwarded": "host"}, r"http://127\.0\.0\.1:\d+"),
+]
+
+
+@pytest.mark.parametrize(("headers", "base_url"), FORWARDED)
+def test_a_base_url_is_what_a_believed_proxy_says(transport, headers, base_url):
+    answer = json.loads(transport.send("GET", "/behind/", headers).body)
+    assert re.fullmatch(f"{base_url}/behind", answer["base_url"])
+
+
+@pytest.mark.parametrize("headers", [headers for headers, _ in FORWARDED])
+def test_nobody_else_can_say_what_the_base_url_is(send, headers):
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/harbour", send("GET", "/", headers)[1]["base_url"])
+
+
 @pytest.mark.parametrize(
-    ("headers", "base_url"),
+    ("address", "is_believed"),
     [
-        ({"x-forwarded-proto": "https", "x-forwarded-host": "cloud.example"}, r"https://cloud\.example/harbour"),
-        ({"forwarded": "proto=https;host=cloud.example"}, r"https://cloud\.example/harbour"),
-        ({"x-forwarded-proto": "https"}, r"https://127\.0\.0\.1:\d+/harbour"),
-        ({"x-forwarded-host": "cloud.example"}, r"http://cloud\.example/harbour"),
+        ("10.1.2.3", True),
+        ("10.2.0.0", False),
+        ("::ffff:10.1.2.3", True),
+        ("fd00::1", True),
+        ("fe80::1%eth0", False),
+        ("", False),
     ],
 )
-def test_a_base_url_is_what_the_caller_s_proxy_says(send, headers, base_url):
-    assert re.fullmatch(base_url, send("GET", "/", headers)[1]["base_url"])
+def test_a_proxy_is_known_by_its_address(address, is_believed):
+    assert Proxies(["10.1.0.0/16", "fd00::/8"]).believes({"REMOTE_ADDR": address}) is is_believed
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1/8", "proxy.example", "10.0.0.0/33"])
+def test_what_is_no_network_is_refused(text):
+    with pytest.raises(ValueError):
+        Proxies([text])
 
 
 def test_an_answer_without_a_body_has_no_content_type(send):
@@ -403,7 +440,7 @@ def test_each_service_is_below_its_prefix(transport):
 def test_outside_of_all_services_the_answer_names_them(transport, path):
     answer = transport.send("GET", path, TOKEN)
     assert answer.status == 404
-    assert json.loads(answer.body)["message"] == f"nothing is served at {path}; there is /harbour, /other"
+    assert json.loads(answer.body)["message"] == f"nothing is served at {path}; there is /behind, /harbour, /other"
 
 
 def test_the_healthcheck_is_public(send):

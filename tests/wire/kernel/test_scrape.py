@@ -39,7 +39,7 @@ def test_other_machines_are_told_which_option_lets_them(app, address):
     assert "[server] metrics = everywhere" in text
 
 
-@pytest.mark.parametrize("header", ["HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED"])
+@pytest.mark.parametrize("header", ["HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_FORWARDED_PROTO"])
 def test_who_comes_through_a_proxy_of_this_machine_is_not_this_machine(app, header):
     assert asked(app, **{header: "192.0.2.7"})[0] == 403
 

@@ -1,0 +1,85 @@
+"""What a proxy says of the request that it passes on: by which scheme and host the client asked.
+
+Only proxies that the operator names are believed (`Proxies`); anybody else could have written the same headers, and links,
+cookies and the origin that a form must come from would follow them. Of several values the last one counts: the proxy in
+front wrote it, what stands before it may be the client's.
+
+Source: RFC 7239 (``Forwarded``); ``X-Forwarded-Proto`` and ``X-Forwarded-Host`` have none.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any
+
+#: What tells that a request came through a proxy, whichever. Nobody else has a reason to send them.
+HEADERS = frozenset({"HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_HOST"})
+
+_HOST = re.compile(r"(?:[0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?\Z")
+_PAIR = re.compile(r'\s*([!#$%&\'*+\-.^_`|~0-9A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^\s";,]*)\s*\Z')
+_SCHEMES = ("http", "https")
+
+
+class Proxies:
+    """The proxies that are believed, by their addresses."""
+
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        """`networks`: ``10.0.0.0/8``, ``::1``. Raises `ValueError`."""
+        self._networks: list[IPv4Network | IPv6Network] = [ip_network(text) for text in networks]
+        self._believed = lru_cache(maxsize=256)(self._looked_up)
+
+    def believes(self, environ: Mapping[str, Any]) -> bool:
+        """Whether the request's other end is one of them."""
+        return bool(self._networks) and self._believed(str(environ.get("REMOTE_ADDR") or ""))
+
+    def _looked_up(self, address: str) -> bool:
+        try:
+            found = ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        mapped = getattr(found, "ipv4_mapped", None)
+        return any((mapped or found) in network for network in self._networks)
+
+
+def scheme_and_host(environ: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """As the last proxy has them; None where it says nothing, or nothing that can be one."""
+    scheme, host = _last(environ, "HTTP_X_FORWARDED_PROTO"), _last(environ, "HTTP_X_FORWARDED_HOST")
+    if "HTTP_FORWARDED" in environ:
+        said = _forwarded(environ["HTTP_FORWARDED"])
+        scheme, host = said.get("proto", scheme), said.get("host", host)
+    scheme = scheme.lower() if scheme else None
+    return scheme if scheme in _SCHEMES else None, host if host and _HOST.match(host) else None
+
+
+def _last(environ: Mapping[str, Any], name: str) -> str | None:
+    value: str | None = environ.get(name)
+    return None if value is None else value.rpartition(",")[2].strip()
+
+
+def _forwarded(value: str) -> dict[str, str]:
+    """The parameters of the last element of a ``Forwarded`` header, by lower-case name; none where it cannot be read."""
+    pairs = {}
+    for part in _split(_split(value, ",")[-1], ";"):
+        found = _PAIR.match(part)
+        if found is None:
+            return {}
+        name, text = found.groups()
+        pairs[name.lower()] = re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text
+    return pairs
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """At the separators outside of quotes; one part at least."""
+    parts, is_quoted, is_escaped, begin = [], False, False, 0
+    for at, character in enumerate(text):
+        if is_escaped:
+            is_escaped = False
+        elif character == '"':
+            is_quoted = not is_quoted
+        elif is_quoted:
+            is_escaped = character == "\\"
+        elif character == separator:
+            parts.append(text[begin:at])
+            begin = at + 1
+    return [*parts, text[begin:]]
