@@ -22,7 +22,10 @@ class Metric:
 def metrics(directory: Path) -> dict[str, Metric]:
     """{name as a person writes it: the metric}; of a process' own (`process_*`, `python_*`) too."""
     found = {}
-    with InProcessPlane(directory, Config().plane.services, authenticator=None) as plane:
+    options = Config()
+    audit = {"period_s": options.audit.period_s}  # without a round of its own it shows nothing
+    services = options.plane.services
+    with InProcessPlane(directory, services, authenticator=None, credentials=None, audit=audit) as plane:
         for collector in plane.plane.metrics.registry._collector_to_names:
             for one in [collector] if isinstance(collector, MetricWrapperBase) else collector.collect():
                 name, kind = (one._name, one._type) if isinstance(one, MetricWrapperBase) else (one.name, one.type)
