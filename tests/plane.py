@@ -482,7 +482,7 @@ class InProcessPlane:
             body = json.dumps(body).encode()
         answer = self.transport().send(method, path, sent, body)
         is_json = answer.headers.get("content-type", "").startswith("application/json")
-        return Seen(answer.status, answer.headers, json.loads(answer.body) if is_json else answer.body)
+        return Seen(answer.status, answer.headers, json.loads(answer.body) if is_json and answer.body else answer.body)
 
     # ------------------------------------------------------------------------------------ time
 
