@@ -15,6 +15,7 @@ _COMMANDS = {
     "status": ("moorage.cli.status", "status", "What runs, and what is late or away, in one screen."),
     "doctor": ("moorage.cli.doctor.command", "doctor", "What is wrong with this installation, and what to do."),
     "env": ("moorage.cli.env", "env", "Print the OS_* variables for the openstack clients."),
+    "identity": ("moorage.cli.identity", "identity", "The key that signs tokens: change it."),
     "clock": ("moorage.cli.clock", "clock", "Show the plane's clock, or move a rehearsal's forwards."),
     "audit": ("moorage.cli.audit", "audit", "Find what Placement and the other services disagree on; --fix mends it."),
     "explain": ("moorage.cli.explain", "explain", "Why hosts fit or do not fit a request, constraint by constraint."),

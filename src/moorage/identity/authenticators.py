@@ -31,7 +31,8 @@ from moorage.identity.model import SERVICE_GRACE, caller_for
 from moorage.wire.auth import Authenticator
 
 if TYPE_CHECKING:
-    from moorage.identity.embedded import EmbeddedIdentity, RandomBytes
+    from moorage.identity.embedded import EmbeddedIdentity
+    from moorage.identity.keys import RandomBytes
 
 #: The peers' sentence, which clients print.
 REQUIRED = "The request you have made requires authentication."

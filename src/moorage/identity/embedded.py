@@ -2,13 +2,14 @@
 
 In the state directory, made at the first start: ``users.yaml`` (or wherever the file was put), ``token.key`` and
 ``credentials.json``, the passwords of the first users in plain text for `moorage env` and for the services among
-themselves. All three are 0600; whoever can read them is admin. Beside them is ``revoked_tokens`` (`revocations`).
+themselves. All three are 0600; whoever can read them is admin. Beside them are ``token.key.others`` (`keys`) and
+``revoked_tokens`` (`revocations`).
 """
 
 import base64
 import fcntl
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,10 +24,12 @@ from moorage.core.clock import Clock
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.ids import Ids
 from moorage.durable import write_durably
+from moorage.identity.keys import RandomBytes, make_first, watched
 from moorage.identity.model import Accounts, Project, User, caller_for
 from moorage.identity.revocations import Revocations
 from moorage.identity.tokens import Claims, TokenSigner
 from moorage.identity.users import UsersFile, hash_password, password_fits
+from moorage.identity.watched import Watched
 
 BCRYPT_ROUNDS = 10
 
@@ -42,8 +45,6 @@ _HEADER = """\
 # Who may use this plane. It is read again within a second after a change; a faulty change is logged and ignored.
 # A password is a bcrypt hash: `htpasswd -nBC 10 NAME` prints one. The user moorage is the services among themselves.
 """
-
-RandomBytes = Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class EmbeddedIdentity:
     def __init__(
         self,
         users: UsersFile,
-        signer: TokenSigner,
+        keys: Watched[TokenSigner],
         revocations: Revocations,
         clock: Clock,
         *,
@@ -77,7 +78,7 @@ class EmbeddedIdentity:
         random_bytes: RandomBytes = secrets.token_bytes,
     ) -> None:
         self._users = users
-        self._signer = signer
+        self._keys = keys
         self._revocations = revocations
         self._clock = clock
         self._lifetime = token_lifetime
@@ -112,7 +113,7 @@ class EmbeddedIdentity:
 
     def identify(self, token: str, *, grace: timedelta = timedelta(0)) -> Identified:
         """Whose token it is, with the roles as of now. Raises `Unauthorized` saying why not."""
-        claims = self._signer.read(token, self._clock.now(), grace=grace)
+        claims = self._keys.value().read(token, self._clock.now(), grace=grace)
         if self._revocations.cover(claims):
             raise Unauthorized("the token was revoked", code="identity.token_revoked")
         accounts = self._users.accounts()
@@ -147,7 +148,7 @@ class EmbeddedIdentity:
             audit_id=_text(self._random_bytes(16)),
             chain_id=chain_id,
         )
-        return self._signer.sign(claims), Identified(claims, user, project)
+        return self._keys.value().sign(claims), Identified(claims, user, project)
 
 
 def open_or_create(
@@ -166,11 +167,11 @@ def open_or_create(
     with _alone(state):
         if not users_file.exists():
             _make_first_accounts(state / "credentials.json", users_file, ids, random_bytes, bcrypt_rounds)
-        key = _key(state / "token.key", random_bytes)
+        make_first(state, random_bytes)
     users = UsersFile(users_file, clock)
     return EmbeddedIdentity(
         users,
-        TokenSigner(key),
+        watched(state, clock),
         Revocations(state / "revoked_tokens", clock, partial(_alone, state)),
         clock,
         token_lifetime=token_lifetime,
@@ -211,21 +212,6 @@ def _make_first_accounts(
     }
     write_durably(credentials_file, orjson.dumps(notes, option=orjson.OPT_INDENT_2))
     write_durably(users_file, (_HEADER + yaml.safe_dump(document, sort_keys=False)).encode())
-
-
-def _key(path: Path, random_bytes: RandomBytes) -> bytes:
-    if not path.exists():
-        write_durably(path, random_bytes(32))
-    try:
-        status = path.stat()
-        if status.st_mode & 0o077:
-            raise StartError(f"{path} can be read by others, who could then be anybody here; chmod 0600 {path}")
-        key = path.read_bytes()
-    except OSError as error:
-        raise StartError(f"the key of the tokens {path} cannot be read: {error}") from error
-    if len(key) < 32:
-        raise StartError(f"{path} holds {len(key)} bytes instead of 32; remove it, and users log in again")
-    return key
 
 
 def _plain(ids: Ids) -> str:

@@ -12,6 +12,7 @@ password, or the key; before that, where it is among those that were revoked (`r
 import base64
 import binascii
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -43,12 +44,16 @@ class Claims:
 
 
 class TokenSigner:
-    """`key`: at least 32 random bytes, the same in every process that shall accept the tokens."""
+    """`key`: at least 32 random bytes, the same in every process that shall accept the tokens.
 
-    def __init__(self, key: bytes) -> None:
-        if len(key) < 32:
+    `others` are keys that signed before: their tokens are read, each until the moment beside it.
+    """
+
+    def __init__(self, key: bytes, others: Sequence[tuple[bytes, datetime]] = ()) -> None:
+        if any(len(one) < 32 for one in (key, *(other for other, _ in others))):
             raise ValueError("a key of less than 32 bytes does not protect anything")
         self._key = key
+        self._others = tuple(others)
 
     def sign(self, claims: Claims) -> str:
         body: dict[str, object] = {
@@ -63,14 +68,14 @@ class TokenSigner:
         if claims.chain_id is not None:
             body["c"] = claims.chain_id
         signed = f"{PREFIX}.{_encode(orjson.dumps(body))}"
-        return f"{signed}.{_encode(self._mac(signed))}"
+        return f"{signed}.{_encode(_mac(self._key, signed))}"
 
     def read(self, token: str, now: datetime, *, grace: timedelta = timedelta(0)) -> Claims:
         """The claims of a token we signed that is not over (for longer than `grace`). Raises `Unauthorized`."""
         if len(token) > MAX_TOKEN_LENGTH or token.count(".") != 2 or not token.startswith(f"{PREFIX}."):
             raise Unauthorized("this is no token of ours", code="identity.token_unknown")
         signed, _, mac = token.rpartition(".")
-        if not hmac.compare_digest(_decode(mac), self._mac(signed)):
+        if not self._is_signature(_decode(mac), signed, now):
             raise Unauthorized("the token's signature is wrong", code="identity.token_forged")
         body = orjson.loads(_decode(signed.partition(".")[2]))
         claims = Claims(
@@ -89,8 +94,14 @@ class TokenSigner:
             raise Unauthorized("the token is from the future; compare the clocks", code="identity.token_early")
         return claims
 
-    def _mac(self, signed: str) -> bytes:
-        return hmac.digest(self._key, signed.encode("ascii", "replace"), "sha256")
+    def _is_signature(self, mac: bytes, signed: str, now: datetime) -> bool:
+        if hmac.compare_digest(mac, _mac(self._key, signed)):
+            return True
+        return any(hmac.compare_digest(mac, _mac(key, signed)) for key, until in self._others if now < until)
+
+
+def _mac(key: bytes, signed: str) -> bytes:
+    return hmac.digest(key, signed.encode("ascii", "replace"), "sha256")
 
 
 def _encode(raw: bytes) -> str:

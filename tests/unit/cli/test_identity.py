@@ -1,0 +1,45 @@
+"""`moorage identity`, as the guide to users and tokens shows it."""
+
+import json
+import shlex
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from moorage.core.clock import SystemClock
+from moorage.core.ids import SeededIds
+from moorage.identity.embedded import open_or_create
+from tests.system.planes import moorage, write_config
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "identity.md"
+
+
+def commands():
+    return [shlex.split(line[2:]) for line in GUIDE.read_text().splitlines() if line.startswith("$ moorage")]
+
+
+def test_the_page_shows_the_commands(tmp_path):
+    config = write_config(tmp_path / "state")
+    open_or_create(config.state, clock=SystemClock(), ids=SeededIds(1), bcrypt_rounds=4)
+    key = config.state / "token.key"
+    seen = {key.read_bytes()}
+    for _, *words in commands():
+        done = moorage(*words, MOORAGE_CONFIG=str(config.source))
+        assert (done.returncode, done.stderr) == (0, "")
+        seen.add(key.read_bytes())
+    assert len(seen) == 1 + len(commands())
+
+
+def test_how_long_the_key_before_is_kept_is_for_programs_too(tmp_path):
+    config = write_config(tmp_path / "state", identity={"token_lifetime_s": 60})
+    open_or_create(config.state, clock=SystemClock(), ids=SeededIds(1), bcrypt_rounds=4)
+    done = moorage("identity", "rotate-key", "--json", MOORAGE_CONFIG=str(config.source))
+    until = datetime.fromisoformat(json.loads(done.stdout)["previous_key_until"])
+    assert timedelta(hours=48) < until - SystemClock().now() < timedelta(hours=48, minutes=3)
+
+
+def test_with_keystone_there_is_no_key_of_ours(tmp_path):
+    options = {"mode": "keystone", "keystone_url": "http://k/v3", "password": "x"}
+    config = write_config(tmp_path / "state", identity=options)
+    done = moorage("identity", "rotate-key", MOORAGE_CONFIG=str(config.source))
+    assert done.returncode == 1
+    assert "no tokens of our own" in done.stderr
