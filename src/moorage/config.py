@@ -6,6 +6,8 @@ needs is passed to it.
 
 import configparser
 import dataclasses
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -48,6 +50,11 @@ SERVICES = (*ENDPOINT_PATHS, "agent", "accelerator-agent", "dashboard")
 
 #: In `state_path`, unless [agent] socket says otherwise.
 AGENT_SOCKET = "agent.sock"
+
+#: In the directory of a host.
+CREDENTIAL = "credential.json"
+
+_NUMBERED = re.compile(r"(.*?)(\d+)\Z")
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,16 @@ class Config:
     def agent_socket(self) -> Path:
         """Where commands of this machine find the agent."""
         return Path(self.agent.socket) if self.agent.socket else self.state / AGENT_SOCKET
+
+    @property
+    def hosts(self) -> list[str]:
+        """Those whose agents this process runs: one, or many simulated ones."""
+        return list(names_of(self.agent.host, self.agent.simulated_hosts))
+
+    def credential_of(self, host: str) -> Path:
+        """Where the agent of `host` keeps its credential."""
+        directory = self.state / "host" if host == self.agent.host else self.state / "hosts" / host
+        return directory / CREDENTIAL
 
     @property
     def has_users(self) -> bool:
@@ -189,3 +206,16 @@ def render(config: Config) -> str:
             lines.append(f"{item.name} = {str(value).lower() if isinstance(value, bool) else value}")
         lines.append("")
     return "\n".join(lines)
+
+
+def names_of(first: str, number: int) -> Iterator[str]:
+    """`number` hosts, counted up from `first`.
+
+    >>> list(names_of("compute-09", 3))
+    ['compute-09', 'compute-10', 'compute-11']
+    """
+    match = _NUMBERED.match(first)
+    stem, digits = (match[1], match[2]) if match else (f"{first}-", "1")
+    yield first
+    for count in range(int(digits) + 1, int(digits) + number):
+        yield f"{stem}{count:0{len(digits)}d}"

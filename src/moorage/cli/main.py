@@ -14,6 +14,7 @@ _COMMANDS = {
     "up": ("moorage.cli.up", "up", "Run the plane in the foreground: all services, or those the configuration names."),
     "status": ("moorage.cli.status", "status", "What runs, and what is late or away, in one screen."),
     "doctor": ("moorage.cli.doctor.command", "doctor", "What is wrong with this installation, and what to do."),
+    "host": ("moorage.cli.host", "host", "Let the agents of hosts in, and take that back."),
     "env": ("moorage.cli.env", "env", "Print the OS_* variables for the openstack clients."),
     "identity": ("moorage.cli.identity", "identity", "The key that signs tokens: change it."),
     "clock": ("moorage.cli.clock", "clock", "Show the plane's clock, or move a rehearsal's forwards."),

@@ -16,6 +16,8 @@ class Caller:
     system_scope: bool = False
     #: A service sent the request for this user: it came with a service's token beside the user's.
     by_service: bool = False
+    #: The agent of this host: it has no roles and no project, and reaches only what is this host's.
+    host: str | None = None
 
     @property
     def is_admin(self) -> bool:

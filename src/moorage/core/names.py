@@ -5,6 +5,8 @@ Source: placement API reference; `os_resource_classes.normalize_name` for the fo
 
 import re
 
+from moorage.core.errors import Invalid
+
 CUSTOM_PREFIX = "CUSTOM_"
 MAX_NAME_LENGTH = 255
 
@@ -13,9 +15,24 @@ RESERVED_HOST_TRAIT = "CUSTOM_RESERVATION_HOST"
 #: On the root provider of a host whose compute service is disabled (a standard trait, as Nova sets it).
 DISABLED_HOST_TRAIT = "COMPUTE_STATUS_DISABLED"
 
+#: Queues of jobs that belong to no host. An agent of a host with such a name would be given their jobs.
+QUEUES = frozenset({"audit", "compute-build", "compute-events", "compute-moves"})
+
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}\Z")
 _NAME = re.compile(r"[A-Z0-9_]+\Z")
 _BITSTREAM_TRAIT = re.compile(r"CUSTOM_FPGA_([A-Z0-9]+_)?(REGION|FUNCTION|FUNCTION_ID)_[A-Z0-9_]+\Z")
 _OTHER = re.compile(r"[^A-Z0-9_]+")
+
+
+def check_host_name(name: str) -> None:
+    """Raises `Invalid` for what cannot be the name of a host."""
+    if name in QUEUES:
+        raise Invalid(f"{name} is the name of a queue; call the host something else")
+    if not _HOST.match(name):
+        raise Invalid(
+            f"{name!r} cannot be the name of a host: it has 1 to 255 letters, digits, '.', '_' and '-', and begins with a "
+            "letter or a digit"
+        )
 
 
 def is_custom(name: str) -> bool:

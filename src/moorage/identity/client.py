@@ -1,6 +1,7 @@
 """How a service of this plane, or the command line, gets tokens: from any Keystone v3, ours or a real one."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -35,8 +36,42 @@ class Token:
         return f"Token(user_id={self.user_id!r}, project_id={self.project_id!r}, expires_at={self.expires_at!r})"
 
 
-class PasswordTokens:
-    """A `TokenSource` that logs in with a password. Thread-safe; one token for all threads.
+class RenewedTokens(ABC):
+    """A `TokenSource` that renews its token in time. Thread-safe; one token for all threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._token: Token | None = None
+        self._shown = threading.local()
+
+    @abstractmethod
+    def _fetch(self) -> Token:
+        """A new token. Raises `Unauthorized` when it is refused, `Unavailable` when identity does not answer."""
+
+    def headers(self, *, renew: bool = False) -> Mapping[str, str]:
+        """``X-Auth-Token``. `renew` asks for another token than the one this thread was given last."""
+        token = self.token(refused=getattr(self._shown, "text", None) if renew else None)
+        self._shown.text = token.text
+        return {"x-auth-token": token.text}
+
+    def token(self, *, refused: str | None = None) -> Token:
+        """The token in force; fetched where there is none, it is nearly over, or it is the one that was `refused`.
+
+        Several threads whose token was refused at once fetch one new token together. Raises as `_fetch`.
+        """
+        token = self._token
+        if token is not None and token.text != refused and self._clock.now() < token.renew_at:
+            return token
+        with self._lock:
+            token = self._token
+            if token is None or token.text == refused or self._clock.now() >= token.renew_at:
+                token = self._token = self._fetch()
+            return token
+
+
+class PasswordTokens(RenewedTokens):
+    """Logs in with a password.
 
     `transport` leads to what ``OS_AUTH_URL`` names: ``http://host/identity``, without ``/v3``.
     """
@@ -52,8 +87,8 @@ class PasswordTokens:
         user_domain_id: str = _DEFAULT_DOMAIN,
         project_domain_id: str = _DEFAULT_DOMAIN,
     ) -> None:
+        super().__init__(clock)
         self._transport = transport
-        self._clock = clock
         self._who = f"{username} in project {project}"
         user = {"name": username, "password": password, "domain": {"id": user_domain_id}}
         self._request = orjson.dumps(
@@ -64,30 +99,6 @@ class PasswordTokens:
                 }
             }
         )
-        self._lock = threading.Lock()
-        self._token: Token | None = None
-        self._shown = threading.local()
-
-    def headers(self, *, renew: bool = False) -> Mapping[str, str]:
-        """``X-Auth-Token``. `renew` asks for another token than the one this thread was given last."""
-        token = self.token(refused=getattr(self._shown, "text", None) if renew else None)
-        self._shown.text = token.text
-        return {"x-auth-token": token.text}
-
-    def token(self, *, refused: str | None = None) -> Token:
-        """The token in force; fetched where there is none, it is nearly over, or it is the one that was `refused`.
-
-        Several threads whose token was refused at once fetch one new token together. Raises `Unauthorized` when the
-        password is wrong, `Unavailable` when identity does not answer.
-        """
-        token = self._token
-        if token is not None and token.text != refused and self._clock.now() < token.renew_at:
-            return token
-        with self._lock:
-            token = self._token
-            if token is None or token.text == refused or self._clock.now() >= token.renew_at:
-                token = self._token = self._fetch()
-            return token
 
     def endpoint(self, service_type: str, interface: str = "public", region: str | None = None) -> str:
         """The URL that the catalogue names. Raises `NotFound` listing the types that it does name."""
@@ -116,13 +127,18 @@ class PasswordTokens:
         raise RemoteError(where, status=answer.status)
 
 
+def renew_at(expires_at: datetime, now: datetime) -> datetime:
+    """When a token that is issued `now` is to be replaced."""
+    return max(expires_at - MARGIN, now + (expires_at - now) / 2)
+
+
 def _read(text: str, document: Mapping[str, Any], now: datetime) -> Token:
     project = document.get("project")
     expires_at = datetime.fromisoformat(document["expires_at"])
     return Token(
         text=text,
         expires_at=expires_at,
-        renew_at=max(expires_at - MARGIN, now + (expires_at - now) / 2),
+        renew_at=renew_at(expires_at, now),
         user_id=document["user"]["id"],
         project_id=project["id"] if project else None,
         roles=frozenset(role["name"] for role in document.get("roles", ())),

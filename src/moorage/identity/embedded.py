@@ -11,7 +11,7 @@ import fcntl
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.ids import Ids
 from moorage.durable import write_durably
+from moorage.identity.hosts import ID_PREFIX, Host, HostRegistry
 from moorage.identity.keys import RandomBytes, make_first, watched
 from moorage.identity.model import Accounts, Project, User, caller_for
 from moorage.identity.revocations import Revocations
@@ -54,6 +55,7 @@ class Identified:
     claims: Claims
     user: User
     project: Project | None
+    host: str | None = None  #: whose agent it is; then `user` stands for it, with no role anywhere
 
     @property
     def roles(self) -> frozenset[str]:
@@ -61,7 +63,7 @@ class Identified:
 
     @property
     def caller(self) -> Caller:
-        return caller_for(self.user, self.project)
+        return replace(caller_for(self.user, self.project), host=self.host)
 
 
 class EmbeddedIdentity:
@@ -73,6 +75,7 @@ class EmbeddedIdentity:
         keys: Watched[TokenSigner],
         revocations: Revocations,
         clock: Clock,
+        hosts: HostRegistry,
         *,
         token_lifetime: timedelta = timedelta(hours=1),
         random_bytes: RandomBytes = secrets.token_bytes,
@@ -81,8 +84,12 @@ class EmbeddedIdentity:
         self._keys = keys
         self._revocations = revocations
         self._clock = clock
+        self.hosts = hosts
         self._lifetime = token_lifetime
         self._random_bytes = random_bytes
+
+    def now(self) -> datetime:
+        return self._clock.now()
 
     def accounts(self) -> Accounts:
         return self._users.accounts()
@@ -98,11 +105,18 @@ class EmbeddedIdentity:
         now = self._clock.now().replace(microsecond=0)
         return self._sign(user, project, methods, expires_at=now + self._lifetime)
 
+    def issue_for_host(self, name: str, host: Host) -> tuple[str, Identified]:
+        """A token for the agent of a host that was checked."""
+        expires_at = self._clock.now().replace(microsecond=0) + self._lifetime
+        return self._sign(_standing_for(name, host), None, ("host",), expires_at=expires_at, host=name)
+
     def rescope(self, held: Identified, project: Project | None) -> tuple[str, Identified]:
         """A token for another project; it ends when the one it came from ends."""
         methods = tuple(sorted({*held.claims.methods, "token"}))
         first = held.claims.chain_id or held.claims.audit_id
-        return self._sign(held.user, project, methods, expires_at=held.claims.expires_at, chain_id=first)
+        return self._sign(
+            held.user, project, methods, expires_at=held.claims.expires_at, chain_id=first, host=held.host
+        )
 
     def revoke(self, held: Identified, *, with_descendants: bool) -> None:
         """The token ends now: here at once, in other processes within `RELOAD_PERIOD`. Durable when this returns.
@@ -116,6 +130,8 @@ class EmbeddedIdentity:
         claims = self._keys.value().read(token, self._clock.now(), grace=grace)
         if self._revocations.cover(claims):
             raise Unauthorized("the token was revoked", code="identity.token_revoked")
+        if claims.user_id.startswith(ID_PREFIX):
+            return self._identify_host(claims)
         accounts = self._users.accounts()
         user = accounts.users.get(claims.user_id)
         if user is None or not user.enabled or user.fingerprint != claims.fingerprint:
@@ -127,6 +143,13 @@ class EmbeddedIdentity:
             raise Unauthorized(f"{user.name} has no role in the token's project any more", code="identity.no_role")
         return Identified(claims, user, project)
 
+    def _identify_host(self, claims: Claims) -> Identified:
+        found = self.hosts.by_id(claims.user_id)
+        if found is None:
+            raise Unauthorized("the token's host was revoked, or enrolled anew", code="identity.host_changed")
+        name, host = found
+        return Identified(claims, _standing_for(name, host), None, name)
+
     def _sign(
         self,
         user: User,
@@ -135,6 +158,7 @@ class EmbeddedIdentity:
         *,
         expires_at: datetime,
         chain_id: str | None = None,
+        host: str | None = None,
     ) -> tuple[str, Identified]:
         if project is not None and not (project.enabled and user.roles_in(project)):
             raise Unauthorized(f"{user.name} has no role in this project", code="identity.no_role")
@@ -148,7 +172,7 @@ class EmbeddedIdentity:
             audit_id=_text(self._random_bytes(16)),
             chain_id=chain_id,
         )
-        return self._keys.value().sign(claims), Identified(claims, user, project)
+        return self._keys.value().sign(claims), Identified(claims, user, project, host)
 
 
 def open_or_create(
@@ -174,9 +198,14 @@ def open_or_create(
         watched(state, clock),
         Revocations(state / "revoked_tokens", clock, partial(_alone, state)),
         clock,
+        HostRegistry(state / "hosts.json", clock, ids),
         token_lifetime=token_lifetime,
         random_bytes=random_bytes,
     )
+
+
+def _standing_for(name: str, host: Host) -> User:
+    return User(id=host.id, name=f"{ID_PREFIX}{name}", password_hash="", roles={})
 
 
 def credentials(state: Path, user: str) -> tuple[str, str]:

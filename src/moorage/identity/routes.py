@@ -1,12 +1,14 @@
 """The part of the Identity API v3 that clients and other services need of us, and who may use it.
 
-Not here: what writes users and projects. They are edited in the users file.
+Not here: what writes users and projects. They are edited in the users file. ``/moorage/v1/hosts`` is not Keystone's:
+the identities of hosts.
 """
 
 from typing import Any
 
-from moorage.identity.handlers import accounts, tokens, versions
+from moorage.identity.handlers import accounts, hosts, tokens, versions
 from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone
+from moorage.identity.schemas import hosts as host_schemas
 from moorage.identity.schemas.tokens import LOGIN
 from moorage.identity.service import IdentityService
 from moorage.wire.app import ServiceApi
@@ -26,6 +28,11 @@ def _worded(error: Any) -> str:
     place = "/".join(map(str, error.absolute_path)) or "the body"
     return f"Invalid input at {place}" + (f": {error.message}" if error.validator == "required" else "")
 
+
+#: Who lets hosts in, and takes that back.
+HOSTS_RULE = "moorage:hosts"
+
+_HOST = "/moorage/v1/hosts/{host}"
 
 API: ServiceApi[IdentityService] = ServiceApi(
     name="identity",
@@ -52,6 +59,13 @@ API: ServiceApi[IdentityService] = ServiceApi(
         Route("GET", "/v3/roles/{role_id}", accounts.show_role, "identity:get_role"),
         Route("GET", "/v3/domains", accounts.list_domains, "identity:list_domains"),
         Route("GET", "/v3/domains/{domain_id}", accounts.show_domain, "identity:get_domain"),
+        Route("GET", "/moorage/v1/hosts", hosts.index, HOSTS_RULE),
+        Route("DELETE", _HOST, hosts.revoke, HOSTS_RULE),
+        Route("POST", f"{_HOST}/enrolment", hosts.invite, HOSTS_RULE, schema=host_schemas.INVITE),
+        # Public, as a login is: what counts is in the body.
+        Route("POST", f"{_HOST}/credential", hosts.enrol, None, schema=host_schemas.ENROL),
+        Route("PUT", f"{_HOST}/credential", hosts.rotate, None, schema=host_schemas.ROTATE),
+        Route("POST", f"{_HOST}/tokens", hosts.log_in, None, schema=host_schemas.LOGIN),
     ),
 )
 
@@ -78,6 +92,7 @@ RULES = RuleTable(
         "identity:get_role": admin_or_service,
         "identity:list_domains": admin_or_service,
         "identity:get_domain": anyone,
+        HOSTS_RULE: admin,
     },
     refusal_text="You are not authorized to perform the requested action: {rule}.",
 )

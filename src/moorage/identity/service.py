@@ -3,7 +3,7 @@
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, NotFound, Unauthorized
@@ -81,6 +81,7 @@ class IdentityService:
         mount: str = "/identity",
     ) -> None:
         self._identity = identity
+        self.hosts = identity.hosts
         self._endpoints = endpoints
         self._region = region
         self._mount = mount
@@ -97,6 +98,13 @@ class IdentityService:
         user = self._find_user(login.user) if login.user else None
         user = self._identity.check_password(user, login.password)
         return self._identity.issue(user, self._wanted_project(login, user), ("password",))
+
+    def log_in_host(self, name: str, secret: str) -> tuple[str, Identified]:
+        """(token, whose it is) for the agent of a host. Raises `Unauthorized`."""
+        return self._identity.issue_for_host(name, self.hosts.check(name, secret))
+
+    def now(self) -> datetime:
+        return self._identity.now()
 
     def judge(
         self, caller: Caller, subject: str, own_token: str | None, *, privileged: bool, allow_expired: bool

@@ -4,8 +4,7 @@ Each has a hypervisor, a resource tracker and an agent of its own, like a host i
 threads, the provider configuration files and the client connections, and have no accelerators.
 """
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -26,30 +25,14 @@ from moorage.placement.client import PlacementClient
 from moorage.wiring.host import host_description, settings_of
 from moorage.wiring.parts import CROWD_THREADS, Parts
 
-_NUMBERED = re.compile(r"(.*?)(\d+)\Z")
-
-
-def names_of(first: str, number: int) -> Iterator[str]:
-    """`number` hosts, counted up from `first`.
-
-    >>> list(names_of("compute-09", 3))
-    ['compute-09', 'compute-10', 'compute-11']
-    """
-    match = _NUMBERED.match(first)
-    stem, digits = (match[1], match[2]) if match else (f"{first}-", "1")
-    yield first
-    for count in range(int(digits) + 1, int(digits) + number):
-        yield f"{stem}{count:0{len(digits)}d}"
-
 
 def build_crowd(parts: Parts, keeper: ProviderConfigKeeper) -> None:
     """The hosts after the first."""
-    options = parts.config.agent
     placement, compute = PlacementClient(parts.client("placement")), ComputeClient(parts.client("compute"))
     images = ImageWriter(parts.client("image"))
     described = host_description(parts)
     agents = []
-    for name in list(names_of(options.host, options.simulated_hosts))[1:]:
+    for name in parts.config.hosts[1:]:
         state = parts.config.state / "hosts" / name
         driver = SimulatedHypervisor(msgspec.structs.replace(described, name=name, uuid=None), state, parts.clock)
         tracker = ResourceTracker(

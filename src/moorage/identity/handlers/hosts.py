@@ -1,0 +1,75 @@
+"""``/moorage/v1/hosts``: the identities of hosts; not part of Keystone's API.
+
+GET    /moorage/v1/hosts                    ``{"hosts": [{"name", "state", "enrolled_at", "rotated_at", "revoked_at",
+                                            "invited_until"}]}``; `state` is invited, expired,
+                                            enrolled, own or revoked
+POST   /moorage/v1/hosts/{host}/enrolment   ``{"expires_s": 3600}`` -> 201 ``{"token", "expires_at"}``
+DELETE /moorage/v1/hosts/{host}             its credential and all its tokens end
+
+What hosts call, without a token of identity:
+
+POST   /moorage/v1/hosts/{host}/credential  ``{"token", "secret_sha256"}``: exchange the one-time token
+PUT    /moorage/v1/hosts/{host}/credential  ``{"secret", "secret_sha256"}``: the next secret
+POST   /moorage/v1/hosts/{host}/tokens      ``{"secret"}`` -> 201 ``{"token", "expires_at"}``: an access token
+"""
+
+from datetime import datetime
+
+from moorage.identity.hosts import Host
+from moorage.identity.service import IdentityService
+from moorage.wire.call import Call, Reply
+
+
+def index(call: Call[IdentityService]) -> Reply:
+    now = call.service.now()
+    return Reply(body={"hosts": [_shown(name, host, now) for name, host in sorted(call.service.hosts.hosts().items())]})
+
+
+def invite(call: Call[IdentityService], host: str) -> Reply:
+    token, expires_at = call.service.hosts.invite(host, call.json["expires_s"])
+    return Reply(201, {"token": token, "expires_at": expires_at.isoformat()})
+
+
+def revoke(call: Call[IdentityService], host: str) -> Reply:
+    call.service.hosts.revoke(host)
+    return Reply(204)
+
+
+def enrol(call: Call[IdentityService], host: str) -> Reply:
+    call.service.hosts.enrol(host, call.json["token"], call.json["secret_sha256"])
+    return Reply(204)
+
+
+def rotate(call: Call[IdentityService], host: str) -> Reply:
+    call.service.hosts.rotate(host, call.json["secret"], call.json["secret_sha256"])
+    return Reply(204)
+
+
+def log_in(call: Call[IdentityService], host: str) -> Reply:
+    token, held = call.service.log_in_host(host, call.json["secret"])
+    return Reply(201, {"token": token, "expires_at": held.claims.expires_at.isoformat()})
+
+
+def _shown(name: str, host: Host, now: datetime) -> dict[str, object]:
+    invitation = host.invitation
+    is_invited = invitation is not None and now < invitation.expires_at
+    if host.revoked_at is not None:
+        state = "revoked"
+    elif host.is_own:
+        state = "own"
+    elif host.secret:
+        state = "enrolled"
+    else:
+        state = "invited" if is_invited else "expired"
+    return {
+        "name": name,
+        "state": state,
+        "enrolled_at": _time(host.enrolled_at),
+        "rotated_at": _time(host.rotated_at),
+        "revoked_at": _time(host.revoked_at),
+        "invited_until": _time(invitation.expires_at if invitation is not None and is_invited else None),
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

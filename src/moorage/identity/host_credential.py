@@ -1,0 +1,161 @@
+"""The host's side: the file with its secret, the exchange of a one-time token for it, its rotation, and access tokens.
+
+The host makes its secrets itself; only their digests and, at each login, the secret in force go over the wire. The file is
+written before the service is told: whatever is lost in between, the same step again ends the same.
+
+    {"host": "compute-1", "secret": "...", "next_secret": "", "since": "2026-03-01T09:30:00Z"}
+"""
+
+import logging
+import secrets
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import msgspec
+
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, RemoteError, StartError, Unauthorized, Unavailable
+from moorage.durable import write_durably
+from moorage.identity.client import RenewedTokens, Token, renew_at
+from moorage.identity.hosts import digest_of
+from moorage.wire.client import NoCredentials, ServiceClient
+from moorage.wire.transports import Transport
+
+if TYPE_CHECKING:
+    from moorage.identity.embedded import EmbeddedIdentity
+
+log = logging.getLogger(__name__)
+
+#: A secret that is older is replaced at the next login.
+ROTATED_EACH = timedelta(days=7)
+
+
+class Credential(msgspec.Struct, frozen=True):
+    host: str
+    secret: str
+    since: datetime
+    next_secret: str = ""  #: the service may know it already
+
+
+def read(path: Path, host: str) -> Credential | None:
+    """None where there is no such file. Raises `StartError` for one that others may read, or that is another host's."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise StartError(f"{path} can be read by others, who could then be this host; chmod 0600 {path}")
+        found = msgspec.json.decode(path.read_bytes(), type=Credential)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise StartError(f"{path} cannot be read: {error}; enrol the host anew (moorage host enrol {host})") from error
+    if found.host != host:
+        raise StartError(
+            f"{path} is the credential of host {found.host}, and this agent's host is {host}: a host that is renamed is "
+            f"enrolled anew (moorage host enrol {host}), and its old name is revoked"
+        )
+    return found
+
+
+def join(path: Path, host: str, token: str, transport: Transport, clock: Clock) -> None:
+    """Exchange a one-time token for a credential, which is kept in `path`. Raises `Unauthorized` for a token that does
+    not count. After an `Unavailable` the same call may be made again, with the same token.
+    """
+    secret = secrets.token_urlsafe(32)
+    draft = path.with_name(f"{path.name}.joining")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The answer to an exchange may be lost: the same token is then shown again with the same secret.
+    before = read(draft, host)
+    if before is not None and before.next_secret == digest_of(token):
+        secret = before.secret
+    write_durably(draft, msgspec.json.encode(Credential(host, secret, clock.now(), digest_of(token))))
+    body = {"token": token, "secret_sha256": digest_of(secret)}
+    _ask(transport, clock, "POST", host, "credential", body)
+    write_durably(path, msgspec.json.encode(Credential(host, secret, clock.now())))
+    draft.unlink(missing_ok=True)
+
+
+class HostTokens(RenewedTokens):
+    """Access tokens of the host whose credential is in `path`. `transport` leads to identity, without ``/v3``."""
+
+    def __init__(self, path: Path, host: str, transport: Transport, clock: Clock) -> None:
+        super().__init__(clock)
+        self._path = path
+        self._host = host
+        self._transport = transport
+
+    def _fetch(self) -> Token:
+        credential = read(self._path, self._host)
+        if credential is None:
+            raise Unauthorized(f"host {self._host} has no credential: {self._path} is gone", code="identity.host")
+        if credential.next_secret:
+            credential, token = self._moved_on(credential)
+        else:
+            token = self._login(credential.secret)
+        if self._clock.now() - credential.since >= ROTATED_EACH:
+            self._rotate(credential)
+        return token
+
+    def _moved_on(self, credential: Credential) -> tuple[Credential, Token]:
+        """A rotation was begun, and nobody knows whether the service heard of it."""
+        try:
+            token = self._login(credential.next_secret)
+        except Unauthorized:
+            token = self._login(credential.secret)
+            return credential, token
+        moved_on = Credential(self._host, credential.next_secret, self._clock.now())
+        self._write(moved_on)
+        return moved_on, token
+
+    def _rotate(self, credential: Credential) -> None:
+        """What is in its way is no reason to stop: the present secret stays in force, and the next login tries again."""
+        next_secret = secrets.token_urlsafe(32)
+        try:
+            self._write(msgspec.structs.replace(credential, next_secret=next_secret))
+            # An access token is not enough: who steals one must not make itself a secret that lasts.
+            body = {"secret": credential.secret, "secret_sha256": digest_of(next_secret)}
+            _ask(self._transport, self._clock, "PUT", self._host, "credential", body)
+        except (MoorageError, OSError) as error:
+            log.warning("the credential of this host was not rotated", extra={"host": self._host, "why": str(error)})
+
+    def _login(self, secret: str) -> Token:
+        answer = _ask(self._transport, self._clock, "POST", self._host, "tokens", {"secret": secret})
+        now = self._clock.now()
+        expires_at = datetime.fromisoformat(answer["expires_at"])
+        return Token(answer["token"], expires_at, renew_at(expires_at, now), "", None, frozenset(), {})
+
+    def _write(self, credential: Credential) -> None:
+        write_durably(self._path, msgspec.json.encode(credential))
+
+
+class OwnHostTokens(RenewedTokens):
+    """Of a host whose agent runs in the process that has the key of the tokens."""
+
+    def __init__(self, identity: "EmbeddedIdentity", host: str, clock: Clock) -> None:
+        super().__init__(clock)
+        self._identity = identity
+        self._host = host
+
+    def _fetch(self) -> Token:
+        host = self._identity.hosts.hosts().get(self._host)
+        if host is None or not host.may_call:
+            raise Unauthorized(f"host {self._host} was revoked; start this process again", code="identity.host")
+        text, held = self._identity.issue_for_host(self._host, host)
+        expires_at = held.claims.expires_at
+        return Token(text, expires_at, renew_at(expires_at, self._clock.now()), "", None, frozenset(), {})
+
+
+def _ask(transport: Transport, clock: Clock, method: str, host: str, what: str, body: object) -> dict[str, str]:
+    """Raises `Unauthorized` saying what to do, `Unavailable`, `RemoteError`."""
+    http = ServiceClient(transport, service_type="identity", credentials=NoCredentials(), clock=clock)
+    path = f"/moorage/v1/hosts/{quote(host, safe='')}/{what}"
+    try:
+        answer: dict[str, str] | None = http.request(method, path, json=body, repeatable=True)
+    except RemoteError as error:
+        if error.status == 401:
+            detail = error.fields.get("detail")
+            raise Unauthorized(str(detail or error.message), code="identity.host") from error
+        if error.status >= 500:
+            raise Unavailable(error.message) from error
+        raise
+    return answer or {}

@@ -1,0 +1,286 @@
+"""The hosts whose agents may call: who was invited, who has a credential, whose was revoked.
+
+In ``hosts.json`` in the state directory, 0600, with digests instead of secrets::
+
+    {"compute-1": {"id": "host:0f6e...", "enrolled_at": "2026-03-01T09:30:00+00:00", "secret": "<SHA-256>", ...}}
+
+What happens to a host, in this order:
+
+    invite    an operator; answers a one-time token, of which the digest is kept, until it expires
+    enrol     the host; the token is used up, and the digest of the secret that the host made itself is kept
+    rotate    the host; its next secret counts beside the present one until it is used for the first time
+    revoke    an operator; token, secret and every access token end
+
+Secrets have 256 random bits, so a fast digest protects them, and how long it takes to compare two digests tells nothing.
+All changes are made under a lock of the directory, by the processes that share it; each sees the changes of the others
+within `watched.RELOAD_PERIOD`.
+Not here: access tokens (`moorage.identity.embedded`) and what a host keeps (`moorage.identity.host_credential`).
+"""
+
+import fcntl
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound, StartError, Unauthorized
+from moorage.core.ids import Ids
+from moorage.core.names import check_host_name
+from moorage.durable import write_durably
+from moorage.identity.watched import Watched
+
+#: What the ids of hosts begin with; no user of the users file has such an id.
+ID_PREFIX = "host:"
+
+#: How long a one-time token is good, unless the operator says otherwise.
+INVITATION_S = 3600
+LONGEST_INVITATION_S = 30 * 24 * 3600
+
+
+class Invitation(msgspec.Struct, frozen=True):
+    digest: str  #: of the one-time token
+    expires_at: datetime
+
+
+class Host(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What identity knows of one host. `id` changes with each enrolment, which ends the access tokens of before."""
+
+    id: str
+    invitation: Invitation | None = None
+    enrolled_at: datetime | None = None
+    secret: str = ""  #: digests of the host's secret,
+    next_secret: str = ""  #: and of the one that it will use from now on
+    used_token: str = ""  #: digest of the one-time token that it was enrolled with
+    rotated_at: datetime | None = None
+    revoked_at: datetime | None = None
+    #: The host of a process that has the key of the tokens: it needs no secret.
+    is_own: bool = False
+
+    @property
+    def may_call(self) -> bool:
+        return self.revoked_at is None and (self.is_own or bool(self.secret))
+
+
+Hosts = Mapping[str, Host]
+
+
+class HostRegistry:
+    """`path` is ``hosts.json``; it is made with the first host."""
+
+    def __init__(self, path: Path, clock: Clock, ids: Ids) -> None:
+        self._path = path
+        self._clock = clock
+        self._ids = ids
+        self._watched = Watched("hosts' file", [path], lambda: _read(path), clock)
+
+    def hosts(self) -> Hosts:
+        """By name, as of one second ago at most."""
+        return self._watched.value().hosts
+
+    def by_id(self, host_id: str) -> tuple[str, Host] | None:
+        """(name, host) of one that may call."""
+        known = self._watched.value()
+        name = known.by_id.get(host_id)
+        if name is None or not known.hosts[name].may_call:
+            return None
+        return name, known.hosts[name]
+
+    # ------------------------------------------------------------------------------------- operators
+
+    def invite(self, name: str, lifetime_s: float = INVITATION_S) -> tuple[str, datetime]:
+        """(one-time token, when it expires). One that was not used yet is replaced; a credential stays in force until
+        the token is used. Raises `Invalid` for a name that no host can have, `Conflict` for one too close to another's.
+        """
+        check_host_name(name)
+        token = _secret()
+        expires_at = self._clock.now() + timedelta(seconds=lifetime_s)
+
+        def change(hosts: dict[str, Host]) -> None:
+            _refuse_neighbours(name, hosts)
+            host = hosts.get(name) or Host(self._new_id())
+            invitation = Invitation(digest_of(token), expires_at)
+            hosts[name] = msgspec.structs.replace(host, invitation=invitation)
+
+        self._change(change)
+        return token, expires_at
+
+    def revoke(self, name: str) -> None:
+        """Raises `NotFound`, and `Conflict` for the host of a process that could make itself tokens again."""
+
+        def change(hosts: dict[str, Host]) -> None:
+            host = hosts.get(name)
+            if host is None:
+                raise NotFound(f"no host {name} was enrolled")
+            if host.is_own:
+                raise Conflict(
+                    f"the agent of {name} runs in the process of the services, which has the key of all tokens: take agent "
+                    "out of its [plane] services instead"
+                )
+            # The id goes with it, so that no access token of before counts when the host is enrolled again.
+            hosts[name] = Host(self._new_id(), enrolled_at=host.enrolled_at, revoked_at=self._clock.now())
+
+        self._change(change)
+
+    # ------------------------------------------------------------------------------------- hosts
+
+    def enrol(self, name: str, token: str, secret_digest: str) -> None:
+        """The host exchanges its one-time token. The same exchange again is fine: its answer may have been lost.
+
+        Raises `Unauthorized`, the same for every cause.
+        """
+        now, given = self._clock.now(), digest_of(token)
+
+        def is_repeated(host: Host | None) -> bool:
+            return host is not None and (host.used_token, host.secret) == (given, secret_digest)
+
+        def is_invited(host: Host | None) -> bool:
+            invitation = None if host is None else host.invitation
+            return invitation is not None and invitation.digest == given and now < invitation.expires_at
+
+        def change(hosts: dict[str, Host]) -> None:
+            if is_repeated(hosts.get(name)):
+                return
+            if not is_invited(hosts.get(name)):
+                raise _refused(name)
+            hosts[name] = Host(self._new_id(), enrolled_at=now, secret=secret_digest, used_token=given, rotated_at=now)
+
+        # Nobody takes the lock who has nothing to show.
+        host = self._present(name)
+        if not (is_repeated(host) or is_invited(host)):
+            raise _refused(name)
+        self._change(change)
+
+    def check(self, name: str, secret: str) -> Host:
+        """The host whose secret it is. The first use of the next secret ends the one before.
+
+        Raises `Unauthorized`, the same for every cause.
+        """
+        given = digest_of(secret)
+        host = self._present(name)
+        if host is None or not host.may_call or given not in (host.secret, host.next_secret):
+            raise _refused(name)
+        if host.secret == given:
+            return host
+
+        def change(hosts: dict[str, Host]) -> None:
+            host = hosts.get(name)
+            if host is None or not host.may_call or given not in (host.secret, host.next_secret):
+                raise _refused(name)
+            if host.secret != given:
+                hosts[name] = msgspec.structs.replace(
+                    host, secret=given, next_secret="", used_token="", rotated_at=self._clock.now()
+                )
+
+        self._change(change)
+        return self.hosts()[name]
+
+    def rotate(self, name: str, secret: str, next_digest: str) -> None:
+        """The secret of `next_digest` counts beside the present one. Again with another one: that one counts instead.
+
+        Raises `Unauthorized`, as `check`.
+        """
+        host = self.check(name, secret)
+
+        def change(hosts: dict[str, Host]) -> None:
+            present = hosts.get(name)
+            if present is None or (present.id, present.secret) != (host.id, host.secret):
+                raise _refused(name)
+            hosts[name] = msgspec.structs.replace(present, next_secret=next_digest)
+
+        self._change(change)
+
+    def own(self, names: Sequence[str]) -> None:
+        """These hosts' agents run in this process, which has the key of the tokens: they are enrolled by that.
+
+        Raises `StartError` for a name that no host can have.
+        """
+        try:
+            for name in names:
+                check_host_name(name)
+        except Invalid as error:
+            raise StartError(f"[agent] host: {error.message}") from error
+
+        def change(hosts: dict[str, Host]) -> None:
+            for name in names:
+                host = hosts.get(name)
+                if host is None or not host.is_own:
+                    hosts[name] = Host(self._new_id(), enrolled_at=self._clock.now(), is_own=True)
+
+        known = self.hosts()
+        if any(name not in known or not known[name].is_own for name in names):
+            self._change(change)
+
+    # ------------------------------------------------------------------------------------- the file
+
+    def _new_id(self) -> str:
+        return f"{ID_PREFIX}{self._ids.uuid().replace('-', '')}"
+
+    def _present(self, name: str) -> Host | None:
+        """As of now: another process may have enrolled it a moment ago."""
+        self._watched.look_now()
+        return self.hosts().get(name)
+
+    def _change(self, change: Callable[[dict[str, Host]], None]) -> None:
+        """Durable, and known to this process, when this returns. Raises `StartError` for a file that cannot be read."""
+        with _alone(self._path):
+            before = _read(self._path).hosts
+            hosts = dict(before)
+            change(hosts)
+            if hosts != before:
+                write_durably(self._path, msgspec.json.format(msgspec.json.encode(hosts), indent=1))
+        self._watched.look_now()
+
+
+@dataclass(frozen=True)
+class _Known:
+    hosts: Hosts
+    by_id: Mapping[str, str]  #: id -> name
+
+
+def _read(path: Path) -> _Known:
+    try:
+        if path.stat().st_mode & 0o077:
+            raise StartError(f"{path} can be read by others; chmod 0600 {path}")
+        hosts = msgspec.json.decode(path.read_bytes(), type=dict[str, Host])
+    except FileNotFoundError:
+        return _Known({}, {})
+    except (OSError, msgspec.DecodeError) as error:
+        raise StartError(f"the hosts' file {path} cannot be read: {error}; restore it from a backup") from error
+    return _Known(hosts, {host.id: name for name, host in hosts.items()})
+
+
+def digest_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def _refused(name: str) -> Unauthorized:
+    return Unauthorized(
+        f"host {name} does not exist, or what it presents is wrong, used up, expired or revoked: enrol it anew "
+        f"(moorage host enrol {name})",
+        code="identity.host",
+    )
+
+
+def _refuse_neighbours(name: str, hosts: Hosts) -> None:
+    """The providers of a host are named after it, ``compute-1_NUMA_0``: no other host may be called like one of them."""
+    for other in hosts:
+        if name != other and (name.startswith(f"{other}_") or other.startswith(f"{name}_")):
+            raise Conflict(f"{name} and {other} could have resource providers of the same name; choose another name")
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Against other processes with the same state directory."""
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
