@@ -50,7 +50,7 @@ class AttachEngine:
                 return answer
             placed = [(group, unit, rp) for group in profile.groups for unit, rp in self._units_of(group, request)]
             if request.image_id and any(group.is_open for group in profile.groups):
-                hinted = with_hints(profile, self._programmer.hints(request.image_id))
+                hinted = with_hints(profile, self._programmer.hints(request.image_id, request.project_id))
                 groups = {group.suffix: group for group in hinted.groups}
                 placed = [(groups[group.suffix], unit, rp) for group, unit, rp in placed]
             chosen = self._choose(placed, request.project_id)

@@ -21,6 +21,7 @@ from moorage.accelerator.naming import comparable, function_traits, same_id
 from moorage.accelerator.profile import Wanted
 from moorage.core.names import is_custom
 from moorage.images.base import ImageRecord
+from moorage.images.views import ProjectView, PublicView, ServiceView
 
 REGION = "region_uuid"
 FUNCTION_ID = "function_uuid"
@@ -40,6 +41,11 @@ class Target:
     device: Device | None = None
     deployable: str = ""  #: the region's name
     only_public: bool = False  #: it is asked for by a server's image, which anybody may have made
+
+    @property
+    def view(self) -> ServiceView:
+        """Of the images: those that the project may use; where none is named, public ones."""
+        return ProjectView(self.project_id) if self.project_id else PublicView()
 
     def __str__(self) -> str:
         if self.device is None:
@@ -138,7 +144,7 @@ def _withheld(image: ImageRecord, target: Target) -> str:
 
 
 def _may_use(image: ImageRecord, target: Target) -> bool:
-    return image.is_for_everybody or image.owner == target.project_id
+    return image.visibility in ("public", "community") or image.owner == target.project_id
 
 
 def carries(bitstream: Bitstream | None, wanted: Wanted) -> bool:
@@ -169,7 +175,7 @@ def bitstream_of(image: ImageRecord) -> Bitstream:
         image_id=image.id,
         image_name=image.name,
         functions=functions_of(image),
-        public=image.is_for_everybody,
+        public=image.is_public,
         owner=image.owner,
     )
 

@@ -61,7 +61,7 @@ class BitstreamService:
         try:
             return find_image(images, wanted, target)
         except MultipleBitstreams as error:
-            several = _several(images, error)
+            several = _several(images, target, error)
             if len({tuple(one.properties.get(name) for name in _OF_CARDS) for one in several}) == 1:
                 raise
             return several[0]
@@ -75,5 +75,5 @@ class BitstreamService:
         return [one for one in there if wanted <= {comparable(one)}]
 
 
-def _several(images: ImageSource, error: MultipleBitstreams) -> list[ImageRecord]:
-    return [image for one in error.images if (image := images.get(one)) is not None]
+def _several(images: ImageSource, target: Target, error: MultipleBitstreams) -> list[ImageRecord]:
+    return [image for one in error.images if (image := images.get(target.view, one)) is not None]

@@ -21,7 +21,7 @@ def find_image(images: ImageSource, wanted: Wanted, target: Target) -> ImageReco
 
 
 def _named(images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
-    image = images.get(wanted.bitstream_id)
+    image = images.get(target.view, wanted.bitstream_id)
     found = [image] if image is not None else []
     chosen = choose(found, wanted, target)
     if chosen is None:
@@ -32,7 +32,7 @@ def _named(images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
 def _searched(images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
     seen: dict[str, ImageRecord] = {}
     for properties in searches(wanted, target):
-        found = images.find(properties)
+        found = images.find(target.view, properties)
         seen |= {image.id: image for image in found}
         if chosen := choose(found, wanted, target):
             return chosen

@@ -32,6 +32,7 @@ from moorage.accelerator.signatures import Signatures, Signed
 from moorage.core.errors import Invalid, NotFound, TooLarge
 from moorage.images.base import DigestMismatch, ImageRecord, ImageSource
 from moorage.images.cache import CachedFile, DigestCache
+from moorage.images.views import ServiceView
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Chosen:
     """An image that fits a region, and what the region will carry once it is loaded."""
 
     image: ImageRecord
+    view: ServiceView  #: in which the image was found, and is fetched
     bitstream: Bitstream
     signed: Signed | None = None  #: its signature, where one is to be verified
 
@@ -90,9 +92,9 @@ class Programmer:
         self._locks = KeyedLocks()
         self._complaints: dict[str, str] = {}  #: by region, the last reason why it could not be mended
 
-    def hints(self, image_id: str) -> Mapping[str, str]:
-        """The properties of a server's image; none where it is gone."""
-        image = self._images.get(image_id)
+    def hints(self, image_id: str, project_id: str) -> Mapping[str, str]:
+        """The properties of the image of a server of that project; none where it is gone."""
+        image = self._images.get(Target("", project_id).view, image_id)
         return {} if image is None else image.properties
 
     def resolve(
@@ -106,10 +108,9 @@ class Programmer:
                 f"{unit.deployable.name} ({unit.device.model}) cannot be programmed, {wanted} is asked for"
             )
         part = unit.deployable
-        image = find_image(
-            self._images, wanted, Target(part.region_type, project_id, unit.device, part.name, only_public)
-        )
-        return Chosen(image, bitstream_of(image), self._signatures.check(image, demanded=signed))
+        target = Target(part.region_type, project_id, unit.device, part.name, only_public)
+        image = find_image(self._images, wanted, target)
+        return Chosen(image, target.view, bitstream_of(image), self._signatures.check(image, demanded=signed))
 
     def load(self, deployable: str, chosen: Chosen, instance_uuid: str, by: Who | None = None) -> None:
         """Have `deployable` carry the chosen bitstream; nothing is done where it does already.
@@ -123,7 +124,7 @@ class Programmer:
             if region.state is RegionState.IDLE and loaded == chosen.bitstream.digest:
                 return
             # Verified before the first step: a bad image must not cost the region what it carries.
-            with self._fetched(chosen.image) as file:
+            with self._fetched(chosen) as file:
                 self._program(deployable, chosen.bitstream, file, instance_uuid, by)
 
     def empty(self, deployable: str, by: Who, only: Wanted) -> str | None:
@@ -141,7 +142,7 @@ class Programmer:
     def _verify(self, chosen: Chosen) -> None:
         """The signature, also of what the region carries already: it may have been loaded when nobody asked for one."""
         if chosen.signed is not None and not self._signatures.is_verified(chosen.signed):
-            with self._fetched(chosen.image) as file:
+            with self._fetched(chosen) as file:
                 self._signatures.verify(chosen.signed, file.file)
 
     def settle(self, deployable: str) -> None:
@@ -185,9 +186,10 @@ class Programmer:
         return self._checkpoint.holdings.region(deployable)
 
     @contextmanager
-    def _fetched(self, image: ImageRecord) -> Iterator[CachedFile]:
+    def _fetched(self, chosen: Chosen) -> Iterator[CachedFile]:
+        image = chosen.image
         # An exception of the body must not be taken for one of the fetch: hence enter and exit by hand.
-        context = self._cache.open(image, self._images)
+        context = self._cache.open(image, self._images, chosen.view)
         try:
             file = context.__enter__()
         except (DigestMismatch, Invalid) as error:

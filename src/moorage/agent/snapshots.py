@@ -8,6 +8,7 @@ from moorage.agent.orders import SnapshotOrder
 from moorage.agent.virt.driver import VirtDriver
 from moorage.core.errors import MoorageError
 from moorage.images.client import ImageRecord, ImageWriter
+from moorage.images.views import OwnerView
 
 log = logging.getLogger(__name__)
 
@@ -26,36 +27,39 @@ class NoSnapshots:
 
 
 class ImageSnapshots:
+    """Acts for the project of the server: only its images are looked for, filled or deleted."""
+
     def __init__(self, driver: VirtDriver, images: ImageWriter) -> None:
         self._driver = driver
         self._images = images
 
     def take(self, order: SnapshotOrder) -> None:
+        view = OwnerView(order.server.project_id)
         try:
-            self._take(order)
+            self._take(view, order)
         except MoorageError:
-            self._withdraw(order.image.id)
+            self._withdraw(view, order.image.id)
             raise
         if order.rotation is not None:
-            for old in self._beyond(order.rotation, order.image.properties):
-                self._images.delete(old.id)
+            for old in self._beyond(view, order.rotation, order.image.properties):
+                self._images.delete(view, old.id)
 
-    def _take(self, order: SnapshotOrder) -> None:
+    def _take(self, view: OwnerView, order: SnapshotOrder) -> None:
         image, server = order.image, order.server
         with self._driver.snapshot(server.id) as disk:
             self._images.upload(
-                image.id, image.name, server.project_id, {**disk.properties, **image.properties},
+                view, image.id, image.name, {**disk.properties, **image.properties},
                 disk_format=disk.disk_format, size_bytes=disk.size_bytes, chunks=disk.chunks,
             )  # fmt: skip
 
-    def _withdraw(self, image_id: str) -> None:
+    def _withdraw(self, view: OwnerView, image_id: str) -> None:
         """Who waits for an image that was announced waits for good, unless it goes."""
         try:
-            self._images.delete(image_id)
+            self._images.delete(view, image_id)
         except MoorageError as error:
             log.warning("an image without data is left", extra={"image": image_id, "why": error.message})
 
-    def _beyond(self, rotation: int, properties: Mapping[str, str]) -> list[ImageRecord]:
+    def _beyond(self, view: OwnerView, rotation: int, properties: Mapping[str, str]) -> list[ImageRecord]:
         alike = {name: properties[name] for name in ("instance_uuid", "image_type", "backup_type")}
-        found = self._images.find(alike)
+        found = self._images.find(view, alike)
         return found[: max(0, len(found) - rotation)]

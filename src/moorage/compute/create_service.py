@@ -137,7 +137,7 @@ class CreateService:
         """Raises `Invalid` for one that the caller cannot use."""
         if image_id is None:
             raise Invalid("Invalid imageRef provided: a server starts from an image here, volumes are not offered.")
-        return usable_image(self._images, caller, image_id)
+        return usable_image(self._images, caller, caller.project_id, image_id)
 
     def _new_server(
         self, caller: Caller, new: NewServer, flavor: Flavor, zone: str | None, host: str | None, index: int,

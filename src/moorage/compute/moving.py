@@ -26,6 +26,7 @@ from moorage.core.errors import Invalid, RemoteError, Unavailable
 from moorage.core.ids import Ids
 from moorage.core.names import RESERVED_HOST_TRAIT
 from moorage.db.transactions import in_transaction, read
+from moorage.images.views import OwnerView
 from moorage.jobs.hints import Hints
 from moorage.jobs.model import Job
 from moorage.placement.client import MOVE_TYPE, SERVER_TYPE, PlacementClient
@@ -195,7 +196,7 @@ class MovingDuty:
             self._placement.release(server.id)
         else:
             self._placement.hand_over(move.id, server.id, SERVER_TYPE)
-        self._forget(move.details.get("transit_image_id"))
+        self._forget(server, move.details.get("transit_image_id"))
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
             return self._progress.given_back(connection, move, server)
@@ -204,8 +205,8 @@ class MovingDuty:
 
     def _settle(self, job: Job, move: Move, server: Server) -> list[str]:
         self._placement.release(move.id)
-        self._forget(move.details.get("transit_image_id"))
-        self._forget(move.details.get("parked_image_id"))
+        self._forget(server, move.details.get("transit_image_id"))
+        self._forget(server, move.details.get("parked_image_id"))
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
             self._progress.settled(connection, move)
@@ -214,12 +215,16 @@ class MovingDuty:
         return self._done(job, work)
 
     def _forget_image(self, job: Job) -> list[str]:
-        self._forget(job.payload["image_id"])
+        with read(self._engine) as connection:
+            server = store.server(connection, job.key)
+        if server is not None:
+            self._forget(server, job.payload["image_id"])
         return self._done(job, lambda connection, move, server: [])
 
-    def _forget(self, image_id: str | None) -> None:
+    def _forget(self, server: Server, image_id: str | None) -> None:
+        """An image of the server's disk, which its project owns; another's of that id stays."""
         if image_id is not None and self._images is not None:
-            self._images.delete(image_id)
+            self._images.delete(OwnerView(server.project_id), image_id)
 
     def _done(self, job: Job, work: Callable[[Connection, Move, Server], list[str]]) -> list[str]:
         """The end of the job, and what follows from it, in one transaction. Answers whom to hint at."""

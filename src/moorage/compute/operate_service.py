@@ -27,6 +27,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, MoorageError, OverQuota
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
+from moorage.images.views import CallerView
 from moorage.jobs.hints import Hints
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class OperateService:
         if len(wanted.changes.get("metadata", ())) > MAX_METADATA_ITEMS:
             raise OverQuota(f"Maximum number of metadata items exceeds {MAX_METADATA_ITEMS}")
         operation = lifecycle.REBUILD
-        image = usable_image(self._images, caller, wanted.image_id)
+        image = usable_image(self._images, caller, self._project_of(caller, server_id), wanted.image_id)
         renewed = {} if image is None else {"image_properties": dict(image.properties)}
         if image is not None:
             self._check_fits(caller, server_id, image)
@@ -128,6 +129,11 @@ class OperateService:
             return self._telling.tell_host(connection, caller, request_id, replace(server, **changes), operation, start)
 
         self._hints.send(in_transaction(self._engine, work))
+
+    def _project_of(self, caller: Caller, server_id: str) -> str:
+        """Raises `NotFound` where there is no such server for the caller."""
+        with read(self._engine) as connection:
+            return visible(store.server(connection, server_id), caller, server_id).project_id
 
     def _check_fits(self, caller: Caller, server_id: str, image: Image) -> None:
         """Outside of any transaction, as Placement is asked."""
@@ -150,7 +156,7 @@ class OperateService:
     def rescue(self, caller: Caller, request_id: str, server_id: str, image_id: str | None, password: str) -> None:
         """Boot `image_id`, or the server's own image, with its disk beside it."""
         if image_id is not None:
-            usable_image(self._images, caller, image_id)
+            usable_image(self._images, caller, self._project_of(caller, server_id), image_id)
 
         def work(connection: Connection) -> str:
             server = visible(store.lock_server(connection, server_id), caller, server_id)
@@ -180,16 +186,22 @@ class OperateService:
             return server, properties, queue
 
         server, properties, queue = in_transaction(self._engine, work)
-        self._announce(self._image_writer, image_id, wanted.name, server, properties)
+        self._announce(self._image_writer, CallerView.of(caller), image_id, wanted.name, server, properties)
         self._hints.send(queue)
         return image_id
 
     def _announce(
-        self, writer: ImageWriter, image_id: str, name: str, server: Server, properties: Mapping[str, str]
+        self,
+        writer: ImageWriter,
+        view: CallerView,
+        image_id: str,
+        name: str,
+        server: Server,
+        properties: Mapping[str, str],
     ) -> None:
         """So that who asks for the image at once finds it; the host makes it where this fails, or says why not."""
         try:
-            writer.announce(image_id, name, server.project_id, properties)
+            writer.announce(view, image_id, name, server.project_id, properties)
         except MoorageError as error:
             log.warning("an image could not be announced", extra={"image": image_id, "reason": error.message})
 

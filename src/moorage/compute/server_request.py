@@ -11,6 +11,7 @@ from moorage.compute import flavor_store, host_store
 from moorage.compute.model import DEFAULT_ZONE, Flavor
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, Invalid, NotFound
+from moorage.images.views import CallerView, ProjectView, View, WritingView
 from moorage.scheduler.flavor_resources import FlavorFields
 
 #: Of an image: ``required`` where a system in it relies on what was in its accelerators when it was taken.
@@ -24,8 +25,6 @@ class Image(Protocol):
 
     @property
     def id(self) -> str: ...
-    @property
-    def is_for_everybody(self) -> bool: ...
     @property
     def owner(self) -> str: ...
     @property
@@ -43,13 +42,14 @@ class Image(Protocol):
 
 
 class ImageLookup(Protocol):
-    def get(self, image_id: str) -> Image | None: ...
-    def is_shared_with(self, image_id: str, project_id: str) -> bool: ...
+    def get(self, view: View, image_id: str) -> Image | None: ...
 
 
 class ImageWriter(Protocol):
-    def announce(self, image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> None: ...
-    def delete(self, image_id: str) -> None: ...
+    def announce(
+        self, view: WritingView, image_id: str, name: str, owner: str, properties: Mapping[str, str]
+    ) -> None: ...
+    def delete(self, view: WritingView, image_id: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,16 @@ class NewServer:
     disk_config: str | None = None
 
 
-def usable_image(images: ImageLookup | None, caller: Caller, image_id: str) -> Image | None:
-    """The image; None where no image service is configured. Raises `Invalid` for one that the caller cannot use."""
+def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, image_id: str) -> Image | None:
+    """The image, for a server of that project; None where no image service is configured.
+
+    Raises `Invalid` for one that the caller or the project cannot use: the caller asks now, with its own rights, and the
+    host fetches the image later, for the project.
+    """
     if images is None:
         return None
-    image = images.get(image_id)
-    if image is None or not _may_use(images, caller, image):
+    image = images.get(CallerView.of(caller), image_id)
+    if image is None or not _may_use(images, project_id, image):
         raise Invalid(f"Can not find requested image: {image_id}")
     if image.status != "active":
         raise Invalid(f"Image {image_id} is not active.")
@@ -93,11 +97,11 @@ def usable_image(images: ImageLookup | None, caller: Caller, image_id: str) -> I
     return image
 
 
-def _may_use(images: ImageLookup, caller: Caller, image: Image) -> bool:
-    """The lookup sees with the eyes of this service, which may see everything; Glance's default is "shared"."""
-    if image.is_for_everybody or (image.owner and caller.may_see(image.owner)):
+def _may_use(images: ImageLookup, project_id: str, image: Image) -> bool:
+    """An administrator sees images that the project does not. What the record says itself is not asked again."""
+    if image.visibility in ("public", "community") or image.owner == project_id:
         return True
-    return image.visibility == "shared" and images.is_shared_with(image.id, caller.project_id)
+    return images.get(ProjectView(project_id), image.id) is not None
 
 
 def fields_of(flavor: Flavor) -> FlavorFields:

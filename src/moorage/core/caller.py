@@ -1,6 +1,7 @@
 """Who is calling, as the identity edge found out and everybody else believes."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,9 @@ class Caller:
     by_service: bool = False
     #: The agent of this host: it has no roles and no project, and reaches only what is this host's.
     host: str | None = None
+    #: The headers that the user proved it by, for requests to other services in the user's name; empty where nobody
+    #: asks for any. They are secret, and go no further than the request that they came with.
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_admin(self) -> bool:

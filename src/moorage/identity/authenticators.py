@@ -50,13 +50,15 @@ class EmbeddedTokens:
         token = headers.get("x-auth-token")
         if not token:
             raise Unauthorized(REQUIRED, code="identity.no_token")
+        proof = {"x-auth-token": token}
         service_token = headers.get("x-service-token")
         if not service_token:
-            return self._identity.identify(token).caller
+            return replace(self._identity.identify(token).caller, credentials=proof)
         if "service" not in self._identity.identify(service_token).roles:
             raise Unauthorized("the service token's user has no role 'service'", code="identity.service_token")
         # A service that works on for a user (a long upload) may do so after the user's token is over.
-        return replace(self._identity.identify(token, grace=SERVICE_GRACE).caller, by_service=True)
+        caller = self._identity.identify(token, grace=SERVICE_GRACE).caller
+        return replace(caller, by_service=True, credentials=proof)
 
 
 class HttpBasic:
@@ -97,7 +99,7 @@ class HttpBasic:
                 f"{name} has no default project; the users file can name one (default_project)",
                 code="identity.no_project",
             )
-        return caller_for(user, project)
+        return replace(caller_for(user, project), credentials={"authorization": headers["authorization"]})
 
     def _mark(self, *parts: str) -> bytes:
         return hmac.digest(self._cache_key, "\0".join(parts).encode(), "sha256")
@@ -179,6 +181,7 @@ class TestTokens:
     """
 
     __test__ = False  # its name looks like a test case to pytest
+    _READ = ("x-auth-token", "x-roles", "x-project-id", "openstack-system-scope")
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         token = headers.get("x-auth-token")
@@ -193,6 +196,7 @@ class TestTokens:
             project_id=headers.get("x-project-id") or project_id or user_id,
             roles=frozenset(roles),
             system_scope=headers.get("openstack-system-scope") == "all",
+            credentials={name: headers[name] for name in self._READ if name in headers},
         )
 
 

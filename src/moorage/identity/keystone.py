@@ -85,6 +85,7 @@ class KeystoneTokens:
             roles=_names(said("X_ROLES")),
             system_scope=said("OPENSTACK_SYSTEM_SCOPE") == "all",
             by_service="service" in _names(said("X_SERVICE_ROLES")),
+            credentials={"x-auth-token": said("X_AUTH_TOKEN")},
         )
 
 

@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from moorage.core.errors import Conflict
+
+if TYPE_CHECKING:
+    from moorage.images.views import ServiceView
 
 #: The only digest that is trusted; Glance's default, and what our own service computes.
 HASH_ALGO = "sha512"
@@ -42,18 +45,31 @@ class ImageRecord:
     min_ram_mb: int = 0
 
     @property
-    def is_for_everybody(self) -> bool:
-        """Whether every project may use it, so that its functions may be published as traits."""
-        return self.visibility in ("public", "community")
+    def is_public(self) -> bool:
+        """Whether an operator published it. (Anybody can make a community image, so those count as their owner's.)"""
+        return self.visibility == "public"
+
+    def carries(self, properties: Mapping[str, str]) -> bool:
+        """Whether it has all of these additional properties; ``{"tag": "FPGA"}`` asks for a tag."""
+        return all(
+            value in self.tags if name == "tag" else self.properties.get(name) == value
+            for name, value in properties.items()
+        )
 
 
 class ImageSource(Protocol):
-    def find(self, properties: Mapping[str, str]) -> list[ImageRecord]:
-        """Active images that carry all of `properties`, by creation. ``{"tag": "FPGA"}`` asks for a tag."""
+    """Images for work that runs later, with a service's credentials: each call says whose view it has (`views`)."""
+
+    def find(self, view: "ServiceView", properties: Mapping[str, str]) -> list[ImageRecord]:
+        """Active images that `view` lists and that carry all of `properties`, by creation. ``{"tag": "FPGA"}`` asks for
+        a tag. Raises `ValueError` for a base attribute among the properties.
+        """
         ...
 
-    def get(self, image_id: str) -> ImageRecord | None: ...
+    def get(self, view: "ServiceView", image_id: str) -> ImageRecord | None:
+        """None where there is no such image, or `view` may not read it."""
+        ...
 
-    def open(self, image_id: str) -> AbstractContextManager[Iterator[bytes]]:
-        """The data in chunks, not yet verified. Raises `NotFound` where there is no such image or no data."""
+    def open(self, view: "ServiceView", image_id: str) -> AbstractContextManager[Iterator[bytes]]:
+        """The data in chunks, not yet verified. Raises `NotFound` where `get` finds nothing, or there is no data."""
         ...

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +20,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, TooLarge
 from moorage.images.base import CHUNK_BYTES, HASH_ALGO, DigestMismatch, ImageRecord, ImageSource
 from moorage.images.files import Stripes, private_directory
+from moorage.images.views import ServiceView
 
 _DIGEST = re.compile(r"[0-9a-f]{128}\Z")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,8 +53,8 @@ class DigestCache:
         os.close(self._dir)
 
     @contextlib.contextmanager
-    def open(self, image: ImageRecord, source: ImageSource) -> Iterator[CachedFile]:
-        """The data of `image`, fetched from `source` where it is not here yet.
+    def open(self, image: ImageRecord, source: ImageSource, view: ServiceView) -> Iterator[CachedFile]:
+        """The data of `image`, fetched from `source` in `view` where it is not here yet; `view` has read the record.
 
         Raises `Invalid` for an image without a sha512, `TooLarge` for one over the cache's bound, `DigestMismatch`
         when the source's bytes are not what the record promises (nothing is kept then).
@@ -61,7 +63,7 @@ class DigestCache:
         file = self._verified(digest)
         if file is None:
             with self._stripes.hold(digest):
-                file = self._verified(digest) or self._fetch(digest, image, source)
+                file = self._verified(digest) or self._fetch(digest, image, source, view)
         with file:
             size_bytes = os.fstat(file.fileno()).st_size
             yield CachedFile(self._directory / digest, file, size_bytes, digest)
@@ -94,7 +96,7 @@ class DigestCache:
         file.close()
         return None
 
-    def _fetch(self, digest: str, image: ImageRecord, source: ImageSource) -> BinaryIO:
+    def _fetch(self, digest: str, image: ImageRecord, source: ImageSource, view: ServiceView) -> BinaryIO:
         """Under the stripe's lock: stream, verify, rename. The caller gets the file held."""
         limit = self._max_bytes if image.size_bytes is None else image.size_bytes
         if limit > self._max_bytes:
@@ -106,7 +108,7 @@ class DigestCache:
         part = f"{digest}.part"
         try:
             with os.fdopen(os.open(part, _WRITE | os.O_TRUNC, 0o600, dir_fd=self._dir), "wb") as out:
-                self._write(out, image, source, digest, limit)
+                self._write(out, image, source.open(view, image.id), digest, limit)
                 out.flush()
                 os.fsync(out.fileno())
             os.rename(part, digest, src_dir_fd=self._dir, dst_dir_fd=self._dir)
@@ -121,10 +123,12 @@ class DigestCache:
         self._make_room(0)
         return file
 
-    def _write(self, out: BinaryIO, image: ImageRecord, source: ImageSource, digest: str, limit: int) -> None:
+    def _write(
+        self, out: BinaryIO, image: ImageRecord, data: AbstractContextManager[Iterator[bytes]], digest: str, limit: int
+    ) -> None:
         found = hashlib.sha512()
         written = 0
-        with source.open(image.id) as chunks:
+        with data as chunks:
             for chunk in chunks:
                 written += len(chunk)
                 if written > limit:

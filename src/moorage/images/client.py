@@ -1,11 +1,14 @@
-"""What other features ask of images: one by its id, and to keep the disk of a server."""
+"""What other features ask of images: one by its id, and to keep the disk of a server. Each call says whose view it has."""
 
 from collections.abc import Iterator, Mapping
 
 import orjson
 
+from moorage.core.errors import Conflict
+from moorage.images.attributes import refuse_base
 from moorage.images.base import ImageRecord
-from moorage.images.glance import GlanceImages
+from moorage.images.glance import GlanceImages, path_of
+from moorage.images.views import OwnerView, View, WritingView
 from moorage.wire.client import ServiceClient
 
 __all__ = ["ImageLookup", "ImageRecord", "ImageWriter"]
@@ -21,74 +24,87 @@ class ImageLookup:
     def __init__(self, http: ServiceClient) -> None:
         self._images = GlanceImages(http)
 
-    def get(self, image_id: str) -> ImageRecord | None:
-        """None where there is no such image, or its credentials may not see it."""
-        return self._images.get(image_id)
+    def get(self, view: View, image_id: str) -> ImageRecord | None:
+        """None where there is no such image, or `view` may not read it."""
+        return self._images.get(view, image_id)
 
-    def is_shared_with(self, image_id: str, project_id: str) -> bool:
-        return self._images.is_shared_with(image_id, project_id)
-
-    def is_there(self, properties: Mapping[str, str]) -> bool:
-        """Whether an image carries all of `properties`, made or being made."""
-        return bool(self._images.find(properties, status=_MADE_OR_BEING_MADE))
+    def is_there(self, view: OwnerView, properties: Mapping[str, str]) -> bool:
+        """Whether an image of the project carries all of `properties`, made or being made."""
+        return bool(self._images.find(view, properties, status=_MADE_OR_BEING_MADE))
 
 
 class ImageWriter:
-    """Images of servers' disks. Needs the credentials of an administrator: they belong to the servers' projects.
+    """Images of servers' disks, which belong to the servers' projects.
 
-    Everything may be done again: an image of this id that is there already is taken for ours, made before a crash.
+    With an `OwnerView` the service writes with the rights of an administrator: what it writes is private and the project's,
+    and it fills and deletes the project's images alone. Properties never carry a base attribute (`Invalid`).
+
+    Everything may be done again: an image of this id that is there already, and is the project's, is taken for ours, made
+    before a crash.
     """
 
     def __init__(self, http: ServiceClient) -> None:
-        self._http = http
         self._images = GlanceImages(http)
 
-    def announce(self, image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> None:
+    def announce(self, view: WritingView, image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> None:
         """The image without its data, so that whoever asks for it finds it (``queued``)."""
-        self._create({"id": image_id, "name": name, "owner": owner, "visibility": "private", **properties})
+        self._create(view, _document(image_id, name, owner, properties))
 
     def upload(
         self,
+        view: OwnerView,
         image_id: str,
         name: str,
-        owner: str,
         properties: Mapping[str, str],
         *,
         disk_format: str,
         size_bytes: int,
         chunks: Iterator[bytes],
     ) -> None:
-        """The image with its data, announced or not."""
+        """The image with its data, announced or not.
+
+        Raises `Conflict` where the id is not the project's to fill: another project has it, or it was deleted meanwhile.
+        """
         formats = {"disk_format": disk_format, "container_format": _CONTAINER_FORMAT}
-        document = {"id": image_id, "name": name, "owner": owner, "visibility": "private", **properties, **formats}
-        if not self._create(document):
-            present = self._images.get(image_id)
-            if present is not None and present.status == "active":
+        http = self._images.http(view)
+        if not self._create(view, _document(image_id, name, view.project_id, properties) | formats):
+            present = self._images.get(view, image_id)
+            if present is None:
+                raise Conflict(
+                    f"image {image_id} was deleted, or belongs to another project than {view.project_id}; make the image "
+                    "of the server again",
+                    code="images.not_ours",
+                )
+            if present.status == "active":
                 return
             patch = [{"op": "replace", "path": f"/{field}", "value": value} for field, value in formats.items()]
-            known = {} if present is None else present.properties
             # What the host of the server knows of the disk, the announcement could not say.
             patch += [
                 {"op": "add", "path": f"/{name}", "value": value}
                 for name, value in properties.items()
-                if name not in known
+                if name not in present.properties
             ]
-            self._http.upload("PATCH", _path(image_id), iter((orjson.dumps(patch),)), _PATCH)
+            http.upload("PATCH", path_of(image_id), iter((orjson.dumps(patch),)), _PATCH)
         length = {"content-length": str(size_bytes)}
-        self._http.upload("PUT", f"{_path(image_id)}/file", chunks, "application/octet-stream", length)
+        http.upload("PUT", f"{path_of(image_id)}/file", chunks, "application/octet-stream", length)
 
-    def delete(self, image_id: str) -> None:
-        """One that is not there is fine."""
-        self._http.answer("DELETE", _path(image_id), accept=(404,))
+    def delete(self, view: WritingView, image_id: str) -> None:
+        """One that is not there, or that `view` does not own, is left alone."""
+        if isinstance(view, OwnerView) and self._images.get(view, image_id) is None:
+            return
+        self._images.http(view).answer("DELETE", path_of(image_id), accept=(404,))
 
-    def find(self, properties: Mapping[str, str]) -> list[ImageRecord]:
-        """Active images that carry all of `properties`, the oldest first."""
-        return self._images.find(properties)
+    def find(self, view: OwnerView, properties: Mapping[str, str]) -> list[ImageRecord]:
+        """Active images of the project that carry all of `properties`, the oldest first."""
+        return self._images.find(view, properties)
 
-    def _create(self, document: Mapping[str, str]) -> bool:
+    def _create(self, view: WritingView, document: Mapping[str, str]) -> bool:
         """False: it was there."""
-        return self._http.answer("POST", "/v2/images", json=document, repeatable=True, accept=(409,)).status != 409
+        http = self._images.http(view)
+        return http.answer("POST", "/v2/images", json=document, repeatable=True, accept=(409,)).status != 409
 
 
-def _path(image_id: str) -> str:
-    return f"/v2/images/{image_id}"
+def _document(image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """The image of a server's disk. Raises `Invalid` for base attributes among the properties."""
+    refuse_base(properties, "the properties of an image of a server's disk")
+    return {**properties, "id": image_id, "name": name, "owner": owner, "visibility": "private"}

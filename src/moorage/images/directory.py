@@ -31,7 +31,7 @@ from moorage.images.base import CHUNK_BYTES, ImageRecord
 from moorage.images.document import from_kept, kept
 from moorage.images.files import Stripes, is_locked, private_directory
 from moorage.images.model import Image, ImageStatus, broken_off, saved, saving
-from moorage.images.query import carries
+from moorage.images.views import ProjectView, ServiceView, lists, reads
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _PARTS = "parts"
 
 
 class ImageDirectory:
-    """Also an `ImageSource`: `find`, `get` and `open` see all images, whoever owns them."""
+    """Also an `ImageSource`. The rest sees all images, whoever owns them: `service` says who may."""
 
     def __init__(self, directory: Path, *, clock: Clock, ids: Ids, max_image_bytes: int = MAX_IMAGE_BYTES) -> None:
         private_directory(directory)
@@ -61,20 +61,25 @@ class ImageDirectory:
 
     # ------------------------------------------------------------------------------------------ image source
 
-    def find(self, properties: Mapping[str, str]) -> list[ImageRecord]:
-        matching = [
-            image
-            for image in self.images()
-            if image.status == ImageStatus.ACTIVE and all(carries(image, *pair) for pair in properties.items())
-        ]
-        return [image.record() for image in sorted(matching, key=lambda image: (image.created_at, image.id))]
+    def find(self, view: ServiceView, properties: Mapping[str, str]) -> list[ImageRecord]:
+        found = [image for image in self.images() if image.status == ImageStatus.ACTIVE and not image.hidden]
+        records = [image.record() for image in sorted(found, key=lambda image: (image.created_at, image.id))]
+        return [record for record in records if lists(view, record) and record.carries(properties)]
 
-    def get(self, image_id: str) -> ImageRecord | None:
+    def get(self, view: ServiceView, image_id: str) -> ImageRecord | None:
         image = self.image(image_id)
-        return image.record() if image else None
+        if image is None:
+            return None
+        record = image.record()
+        may = reads(view, record)
+        if may is None and isinstance(view, ProjectView):
+            may = view.project_id in image.members
+        return record if may else None
 
     @contextlib.contextmanager
-    def open(self, image_id: str) -> Iterator[Iterator[bytes]]:
+    def open(self, view: ServiceView, image_id: str) -> Iterator[Iterator[bytes]]:
+        if self.get(view, image_id) is None:
+            raise _not_found(image_id)
         with self.data(image_id) as file:
             yield iter(lambda: file.read(CHUNK_BYTES), b"")
 

@@ -5,25 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moorage.core.errors import Forbidden
+from moorage.images.attributes import BASE, READ_ONLY, WRITABLE
 from moorage.images.model import Image, ImageStatus, Member, MemberStatus, Visibility
-
-#: Attributes that clients may set, by their name on the wire.
-WRITABLE = frozenset(
-    {
-        "name", "visibility", "protected", "os_hidden", "owner", "container_format", "disk_format", "min_ram",
-        "min_disk", "tags",
-    }
-)  # fmt: skip
-
-#: Attributes that we set; `id` may be chosen once, at the creation.
-READ_ONLY = frozenset(
-    {
-        "id", "status", "checksum", "os_hash_algo", "os_hash_value", "size", "virtual_size", "created_at", "updated_at",
-        "direct_url", "self", "file", "schema", "stores", "locations",
-    }
-)  # fmt: skip
-
-BASE = WRITABLE | READ_ONLY
 
 
 def shown(image: Image) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Images from an image service over the Image API v2: a real Glance, or our own."""
+"""Images from an image service over the Image API v2: a real Glance, or our own. Each request has somebody's view.
+
+The service's credentials may see every image, so what a view of a project or of the public asks for is in the query, and
+the answer is held against the view again: a service that ignores a filter shows nobody what is not theirs.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -6,9 +10,13 @@ from typing import Any
 from urllib.parse import quote
 
 from moorage.core.errors import NotFound, RemoteError
+from moorage.images.attributes import is_base
 from moorage.images.base import ImageRecord
-from moorage.images.document import BASE
+from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView, ServiceView, View, lists, reads
 from moorage.wire.client import ServiceClient
+
+#: Names in the query of a list that are no properties, beside the base attributes.
+_QUERY_WORDS = frozenset({"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "size_min", "size_max"})
 
 
 class GlanceImages:
@@ -18,37 +26,86 @@ class GlanceImages:
         self._http = http
         self._page_size = page_size
 
-    def find(self, properties: Mapping[str, str], *, status: str = "active") -> list[ImageRecord]:
-        """`status`: one, or ``in:`` several."""
-        asked = [("status", status), ("visibility", "all"), ("sort", "created_at:asc")]
-        asked.append(("limit", str(self._page_size)))
-        rows = self._http.rows("/v2/images", "images", [*asked, *properties.items()], more="next")
-        return [record_of(row) for row in rows]
+    def find(self, view: View, properties: Mapping[str, str], *, status: str = "active") -> list[ImageRecord]:
+        """`status`: one, or ``in:`` several. Raises `ValueError` for what is no additional property."""
+        if wrong := sorted(name for name in properties if name != "tag" and (is_base(name) or name in _QUERY_WORDS)):
+            raise ValueError(f"images are searched by additional properties, not by {', '.join(wrong)}")
+        http = self.http(view)
+        found: dict[str, ImageRecord] = {}
+        created: dict[str, str] = {}
+        for scope in _scopes(view):
+            asked = [("status", status), *scope, ("sort", "created_at:asc"), ("limit", str(self._page_size))]
+            for row in http.rows("/v2/images", "images", [*asked, *properties.items()], more="next"):
+                record = record_of(row)
+                if record.carries(properties) and (isinstance(view, CallerView) or lists(view, record)):
+                    found[record.id] = record
+                    created[record.id] = str(row.get("created_at") or "")
+        # Each of the lists is in order already, and to the second: a stable sort keeps what they say.
+        return sorted(found.values(), key=lambda record: created[record.id])
 
-    def get(self, image_id: str) -> ImageRecord | None:
+    def get(self, view: View, image_id: str) -> ImageRecord | None:
+        """None where there is no such image, or `view` may not read it."""
         try:
-            return record_of(self._http.get(_path(image_id)))
+            record = record_of(self.http(view).get(path_of(image_id)))
         except NotFound:
             return None
-
-    def is_shared_with(self, image_id: str, project_id: str) -> bool:
-        """Whether the project is a member of the image, whatever it said to that: by its id it may use it."""
-        try:
-            rows = self._http.get(f"{_path(image_id)}/members")["members"]
-        except (NotFound, RemoteError):
-            return False  # private after all, or gone: who asks has no claim to it
-        return any(row["member_id"] == project_id for row in rows)
+        except RemoteError as error:
+            if error.status == 403:  # nor may they know why
+                return None
+            raise
+        return record if isinstance(view, CallerView) or self._may_read(view, record) else None
 
     @contextmanager
-    def open(self, image_id: str) -> Iterator[Iterator[bytes]]:
+    def open(self, view: View, image_id: str) -> Iterator[Iterator[bytes]]:
+        if not isinstance(view, CallerView) and self.get(view, image_id) is None:
+            raise NotFound(f"there is no image {image_id} for {_named(view)}", code="images.not_found")
         with ExitStack() as stack:
             try:
-                chunks = stack.enter_context(self._http.download(f"{_path(image_id)}/file"))
+                chunks = stack.enter_context(self.http(view).download(f"{path_of(image_id)}/file"))
             except RemoteError as error:
                 if error.status == 204:  # Glance's answer before there is data
                     raise NotFound(f"No image data found for image {image_id}", code="images.no_data") from error
                 raise
             yield chunks
+
+    def http(self, view: View) -> ServiceClient:
+        """The way to the service with the credentials of `view`. What a service's view may do is the caller's to check."""
+        return self._http.on_behalf_of(view.credentials) if isinstance(view, CallerView) else self._http
+
+    def _may_read(self, view: ServiceView, record: ImageRecord) -> bool:
+        may = reads(view, record)
+        if may is None and isinstance(view, ProjectView):
+            return self._is_member(record.id, view.project_id)
+        return bool(may)
+
+    def _is_member(self, image_id: str, project_id: str) -> bool:
+        """Whether the image is shared with the project, whatever it said to that: by its id it may use it."""
+        try:
+            rows = self._http.get(f"{path_of(image_id)}/members")["members"]
+        except NotFound:
+            return False
+        except RemoteError as error:
+            if error.status == 403:  # private after all
+                return False
+            raise
+        return any(row["member_id"] == project_id for row in rows)
+
+
+def _scopes(view: View) -> list[list[tuple[str, str]]]:
+    """What the query says of each list that `view` is made of."""
+    match view:
+        case CallerView():
+            return [[]]
+        case OwnerView(project_id):
+            return [[("owner", project_id), ("visibility", "all")]]
+        case ProjectView(project_id):
+            return [[("owner", project_id), ("visibility", "all")], [("visibility", "public")]]
+        case PublicView():
+            return [[("visibility", "public")]]
+
+
+def _named(view: ServiceView) -> str:
+    return "the public" if isinstance(view, PublicView) else f"project {view.project_id}"
 
 
 def record_of(document: Mapping[str, Any]) -> ImageRecord:
@@ -62,7 +119,7 @@ def record_of(document: Mapping[str, Any]) -> ImageRecord:
         size_bytes=document.get("size"),
         hash_algo=document.get("os_hash_algo"),
         hash_value=document.get("os_hash_value"),
-        properties={name: value for name, value in document.items() if name not in BASE and isinstance(value, str)},
+        properties={name: value for name, value in document.items() if not is_base(name) and isinstance(value, str)},
         tags=frozenset(document.get("tags", ())),
         disk_format=document.get("disk_format") or "",
         min_disk_gb=document.get("min_disk") or 0,
@@ -70,7 +127,7 @@ def record_of(document: Mapping[str, Any]) -> ImageRecord:
     )
 
 
-def _path(image_id: str) -> str:
+def path_of(image_id: str) -> str:
     """Raises `NotFound` for what would lead to something else than an image: quoting leaves dots as they are."""
     if image_id in ("", ".", ".."):
         raise NotFound(f"there is no image {image_id!r}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.core.errors import Conflict, Forbidden, Invalid
-from moorage.images.document import BASE, READ_ONLY
+from moorage.images.attributes import BASE, READ_ONLY
 
 MEDIA_TYPE = "application/openstack-images-v2.1-json-patch"
 

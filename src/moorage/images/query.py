@@ -117,11 +117,6 @@ def listed_for(image: Image, visibility: str | None, caller: Caller) -> bool:
     return image.visibility == visibility
 
 
-def carries(image: Image, name: str, value: str) -> bool:
-    """Whether a list with ``?name=value`` shows the image, visibility aside."""
-    return (_tag_test(value) if name == "tag" else _test(name, value))(image)
-
-
 def _test(name: str, value: str) -> Test:
     if name in _TEXTS:
         attribute = _TEXTS[name]

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from moorage.compute.client import ComputeClient, Server
 from moorage.db.transactions import read
 from moorage.images.client import ImageLookup
+from moorage.images.views import OwnerView
 from moorage.reservation import store
 from moorage.reservation.steps import Actions, Further, Step, StepKind
 
@@ -45,13 +46,15 @@ class SnapshotSteps:
     def _snapshot(self, step: Step) -> None:
         with read(self._engine) as connection:
             lease = store.lease_with(connection, step.reservation_id)
-        name = self._compute.server_name(step.target)
-        if name is None or lease is None:
+        server = self._compute.server(step.target)
+        if server is None or lease is None:
             return  # its owner has deleted it
         made_for = {"reservation_id": step.reservation_id, "before_end": lease.before_end_occasion}
-        if self._images is not None and self._images.is_there({"instance_uuid": step.target, **made_for}):
+        # Of the server's own project: anybody can give an image of another one these properties.
+        view = OwnerView(server.project_id)
+        if self._images is not None and self._images.is_there(view, {"instance_uuid": step.target, **made_for}):
             return
-        called = name[: _LONGEST_NAME - len(SUFFIX)] + SUFFIX
+        called = server.name[: _LONGEST_NAME - len(SUFFIX)] + SUFFIX
         self._compute.create_image(step.target, called, made_for)
 
 

@@ -41,6 +41,24 @@ class NoCredentials:
         return {}
 
 
+class OnBehalf:
+    """A user's credentials, as they came, with our own token beside them: as whom a service works on a user's request.
+
+    Where the user has none (nobody is asked who calls) nothing is sent: never our own rights in place of the user's.
+    """
+
+    def __init__(self, user: Mapping[str, str], service: TokenSource) -> None:
+        self._user = user
+        self._service = service
+
+    def headers(self, *, renew: bool = False) -> Mapping[str, str]:
+        """`renew` renews our own token; the user's is what it is."""
+        if not self._user:
+            return {}
+        own = self._service.headers(renew=renew).get("x-auth-token")
+        return {**self._user, **({"x-service-token": own} if own else {})}
+
+
 class ServiceClient:
     """Requests to one service. Thread-safe as long as its transport is; ours are."""
 
@@ -58,6 +76,16 @@ class ServiceClient:
         self._version = version
         self._credentials = credentials or NoCredentials()
         self._clock = clock or SystemClock()
+
+    def on_behalf_of(self, user: Mapping[str, str]) -> "ServiceClient":
+        """The same service, asked with the credentials of `user` (`Caller.credentials`)."""
+        return ServiceClient(
+            self._transport,
+            service_type=self._service_type,
+            version=self._version,
+            credentials=OnBehalf(user, self._credentials),
+            clock=self._clock,
+        )
 
     def get(self, path: str, *, params: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **options: Any) -> Any:
         """The decoded body of a 200."""

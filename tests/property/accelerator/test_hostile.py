@@ -23,6 +23,7 @@ from moorage.core.ids import RandomIds
 from moorage.core.names import is_custom
 from moorage.images.base import ImageRecord
 from moorage.images.glance import GlanceImages
+from moorage.images.views import PublicView
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import InProcessTransport
 from os_acc import exception
@@ -256,7 +257,7 @@ def test_an_id_leads_to_nothing_else_than_an_image(image_id):
     """Quoting leaves dots alone, and a client resolves them: ``/v2/images/..`` is another document."""
     nowhere = InProcessTransport(lambda environ, start_response: pytest.fail(f"asked for {environ['PATH_INFO']}"))
     images = GlanceImages(ServiceClient(nowhere, service_type="image", credentials=NoCredentials()))
-    assert images.get(image_id) is None
+    assert images.get(PublicView(), image_id) is None
 
 
 @pytest.mark.parametrize("parameters", [0, 1, 2])

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from moorage.core.errors import MoorageError
 from moorage.images import patch
-from moorage.images.document import BASE, READ_ONLY, from_kept, kept, settings, shown
+from moorage.images.attributes import BASE, READ_ONLY
+from moorage.images.document import from_kept, kept, settings, shown
 from moorage.images.model import Image, ImageStatus, Visibility
 
 names = st.sampled_from(["p", "a:b", "s/t", "u~v", "name", "protected", "size", "id"])

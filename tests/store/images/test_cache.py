@@ -11,6 +11,9 @@ from moorage.core.clock import VirtualClock
 from moorage.core.errors import Invalid, StartError, TooLarge
 from moorage.images.base import DigestMismatch, ImageRecord
 from moorage.images.cache import DigestCache
+from moorage.images.views import ProjectView, ServiceView
+
+VIEW = ProjectView("p")
 
 
 class Shelf:
@@ -27,14 +30,14 @@ class Shelf:
         known = len(data) if size is None else size
         return ImageRecord(image_id, image_id, "private", "p", "active", known, "sha512", digest, {}, frozenset())
 
-    def find(self, properties: Mapping[str, str]) -> list[ImageRecord]:
+    def find(self, view: ServiceView, properties: Mapping[str, str]) -> list[ImageRecord]:
         return []
 
-    def get(self, image_id: str) -> ImageRecord | None:
+    def get(self, view: ServiceView, image_id: str) -> ImageRecord | None:
         return None
 
     @contextlib.contextmanager
-    def open(self, image_id: str) -> Iterator[Iterator[bytes]]:
+    def open(self, view: ServiceView, image_id: str) -> Iterator[Iterator[bytes]]:
         self.fetched.append(image_id)
         if self.barrier:
             self.barrier.wait(5)
@@ -60,7 +63,7 @@ def cache(tmp_path: Path, clock: VirtualClock) -> Iterator[DigestCache]:
 
 
 def read(cache: DigestCache, image: ImageRecord, source: Shelf) -> bytes:
-    with cache.open(image, source) as cached:
+    with cache.open(image, source, VIEW) as cached:
         data = cached.file.read()
         assert cached.path.read_bytes() == data
         assert cached.size_bytes == len(data)
@@ -107,7 +110,7 @@ def test_an_endless_stream_is_cut_at_the_promised_size(cache, shelf):
 
     class Endless(Shelf):
         @contextlib.contextmanager
-        def open(self, image_id):
+        def open(self, view, image_id):
             yield endless()
 
     with pytest.raises(DigestMismatch):
@@ -139,7 +142,7 @@ def test_the_least_recently_used_leaves_first(cache, shelf, clock):
 
 def test_what_is_in_use_is_not_evicted(cache, shelf, clock):
     held = shelf.put("a", b"a" * 6000)
-    with cache.open(held, shelf) as cached:
+    with cache.open(held, shelf, VIEW) as cached:
         clock.sleep(1)
         read(cache, shelf.put("b", b"b" * 6000), shelf)
         assert cached.path.read_bytes() == b"a" * 6000

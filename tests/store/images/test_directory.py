@@ -15,6 +15,7 @@ from moorage.core.errors import Conflict, Invalid, NotFound, StartError, TooLarg
 from moorage.core.ids import RandomIds
 from moorage.images.directory import ImageDirectory
 from moorage.images.model import Image, ImageStatus, Visibility
+from moorage.images.views import OwnerView
 
 ID = "11111111-1111-4111-8111-111111111111"
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -22,6 +23,9 @@ NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 
 def open_directory(path, **options) -> ImageDirectory:
     return ImageDirectory(path / "images", clock=SystemClock(), ids=RandomIds(), **options)
+
+
+RED = OwnerView("red")
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def image(directory) -> Image:
 
 
 def data(directory) -> bytes:
-    with directory.open(ID) as chunks:
+    with directory.open(RED, ID) as chunks:
         return b"".join(chunks)
 
 
@@ -81,7 +85,11 @@ def test_an_upload_is_visible_whole_or_not_at_all(directory, image, tmp_path):
         for _ in range(3):
             yield b"x" * 1000
             seen.append(
-                (directory.image(ID).status, directory.find({}), [name for name in files(tmp_path) if "data" in name])
+                (
+                    directory.image(ID).status,
+                    directory.find(RED, {}),
+                    [name for name in files(tmp_path) if "data" in name],
+                )
             )
             with pytest.raises(NotFound):
                 directory.data(ID)
@@ -91,7 +99,7 @@ def test_an_upload_is_visible_whole_or_not_at_all(directory, image, tmp_path):
     assert done.status == ImageStatus.ACTIVE
     assert done.sha512 == hashlib.sha512(b"x" * 3000).hexdigest()
     assert data(directory) == b"x" * 3000
-    assert [record.id for record in directory.find({})] == [ID]
+    assert [record.id for record in directory.find(RED, {})] == [ID]
     assert files(tmp_path) == {f"{ID}.json", f"{ID}.data"}
 
 
@@ -222,7 +230,7 @@ def test_two_directories_on_one_path_see_each_others_changes(directory, image, t
         directory.change(ID, lambda now, number=number: dataclasses.replace(now, name=str(number)))
         assert other.image(ID).name == str(number)
     other.upload(ID, [b"x"], size_bytes=1)
-    assert directory.get(ID).status == "active"
+    assert directory.get(RED, ID).status == "active"
 
 
 def upload_and_hang(path, begun):
@@ -297,7 +305,7 @@ def test_a_file_that_cannot_be_read_hides_one_image_only(directory, image, tmp_p
 @pytest.mark.parametrize("odd", ["", "nope", "../x", "../../etc/passwd", ID + "/../x", ID + "\0", ID.replace("-", ".")])
 def test_odd_ids_are_no_file_names(directory, image, odd):
     assert directory.image(odd) is None
-    assert directory.get(odd) is None
+    assert directory.get(RED, odd) is None
     for use in (lambda: directory.data(odd), lambda: directory.remove(odd, lambda now: None)):
         with pytest.raises(NotFound):
             use()

@@ -20,12 +20,16 @@ from moorage.images.client import ImageLookup
 from moorage.images.directory import ImageDirectory
 from moorage.images.glance import GlanceImages
 from moorage.images.service import ImageService
+from moorage.images.views import ProjectView
 from moorage.wire.app import Surroundings, build
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport, SocketTransport
 from tests.processes import cloud, free_port, python_of, running
 
 DATA = bytes(range(256)) * 5000
+
+
+RED = ProjectView("red")
 
 
 @dataclass
@@ -39,7 +43,9 @@ class Shelf:
     def queue(self, name="", *, tags=(), visibility="shared", **properties):
         properties = {key.replace("__", ":"): value for key, value in properties.items()}
         body = {"name": name, "disk_format": "raw", "container_format": "bare", "tags": list(tags)}
-        return self.http.request("POST", "/v2/images", json=body | {"visibility": visibility} | properties)["id"]
+        return self.http.request(
+            "POST", "/v2/images", json=body | {"owner": RED.project_id, "visibility": visibility} | properties
+        )["id"]
 
     def put(self, data=DATA, **options):
         image = self.queue(**options)
@@ -127,7 +133,7 @@ def test_find_by_the_keys_of_the_bitstream_specification(shelf):
     wanted = shelf.put(name="gzip", tags=["FPGA"], **keys)
     shelf.put(name="no tag", **keys)
     shelf.put(name="other region", tags=["FPGA"], function_uuid="spec-1", region_uuid="r2")
-    (record,) = shelf.source.find({**keys, "tag": "FPGA"})
+    (record,) = shelf.source.find(RED, {**keys, "tag": "FPGA"})
     assert record.id == wanted
     assert record.properties.items() >= keys.items()
     assert "FPGA" in record.tags
@@ -135,23 +141,23 @@ def test_find_by_the_keys_of_the_bitstream_specification(shelf):
 
 def test_find_by_the_key_that_cyborg_uses(shelf):
     images = {shelf.put(name=name, accel__function_id="cyborg-1") for name in ("first", "second")}
-    assert {record.id for record in shelf.source.find({"accel:function_id": "cyborg-1"})} == images
-    assert shelf.source.find({"accel:function_id": "cyborg-2"}) == []
+    assert {record.id for record in shelf.source.find(RED, {"accel:function_id": "cyborg-1"})} == images
+    assert shelf.source.find(RED, {"accel:function_id": "cyborg-2"}) == []
 
 
 def test_find_goes_through_all_pages(shelf):
     images = {shelf.put(data=b"x", function_uuid="paged") for _ in range(5)}
     source = GlanceImages(shelf.http, page_size=2)
-    assert {record.id for record in source.find({"function_uuid": "paged"})} == images
-    assert {record.id for record in shelf.source.find({"function_uuid": "paged"})} == images
+    assert {record.id for record in source.find(RED, {"function_uuid": "paged"})} == images
+    assert {record.id for record in shelf.source.find(RED, {"function_uuid": "paged"})} == images
 
 
 def test_get_says_all_there_is_to_know(shelf):
     image = shelf.put(name="whole", tags=["FPGA", "x"], visibility="public", region_uuid="r1", vendor="acme")
-    for record in (shelf.source.get(image), ImageLookup(shelf.http).get(image)):
+    for record in (shelf.source.get(RED, image), ImageLookup(shelf.http).get(RED, image)):
         assert record.name == "whole"
         assert record.visibility == "public"
-        assert record.is_for_everybody
+        assert record.is_public
         assert record.status == "active"
         assert record.size_bytes == len(DATA)
         assert (record.hash_algo, record.hash_value) == ("sha512", hashlib.sha512(DATA).hexdigest())
@@ -161,12 +167,12 @@ def test_get_says_all_there_is_to_know(shelf):
 
 def test_get_of_nothing_is_none(shelf):
     for image in ("11111111-1111-4111-8111-999999999999", "nonsense", "../../etc/passwd"):
-        assert shelf.source.get(image) is None
+        assert shelf.source.get(RED, image) is None
 
 
 def test_open_streams_the_data_in_pieces(shelf):
     image = shelf.put()
-    with shelf.source.open(image) as chunks:
+    with shelf.source.open(RED, image) as chunks:
         pieces = list(chunks)
     assert b"".join(pieces) == DATA
     assert len(pieces) > 1
@@ -174,33 +180,33 @@ def test_open_streams_the_data_in_pieces(shelf):
 
 def test_open_of_what_has_no_data_is_not_found(shelf):
     for image in (shelf.queue(), "11111111-1111-4111-8111-999999999999"):
-        with pytest.raises(NotFound), shelf.source.open(image):
+        with pytest.raises(NotFound), shelf.source.open(RED, image):
             pass
 
 
 def test_the_cache_verifies_and_keeps(shelf, cache):
-    record = shelf.source.get(shelf.put())
-    with cache.open(record, shelf.source) as cached:
+    record = shelf.source.get(RED, shelf.put())
+    with cache.open(record, shelf.source, RED) as cached:
         assert cached.path.read_bytes() == DATA
     assert cache.digests() == [hashlib.sha512(DATA).hexdigest()]
 
 
 def test_tampered_data_is_refused(shelf, cache):
     image = shelf.put(data=b"good" * 1000)
-    record = shelf.source.get(image)
+    record = shelf.source.get(RED, image)
     shelf.data_of(image).write_bytes(b"evil" * 1000)
-    with pytest.raises(DigestMismatch), cache.open(record, shelf.source):
+    with pytest.raises(DigestMismatch), cache.open(record, shelf.source, RED):
         pass
     assert cache.digests() == []
 
 
 def test_data_that_was_cut_is_refused(shelf, cache):
     image = shelf.put(data=b"good" * 100_000)
-    record = shelf.source.get(image)
+    record = shelf.source.get(RED, image)
     shelf.data_of(image).write_bytes(b"good" * 99_000)
     with (
         pytest.raises(Exception, match=r"instead of 400000|does not answer|peer closed"),
-        cache.open(record, shelf.source),
+        cache.open(record, shelf.source, RED),
     ):
         pass
     assert cache.digests() == []
@@ -208,6 +214,6 @@ def test_data_that_was_cut_is_refused(shelf, cache):
 
 def test_an_image_without_its_data_is_not_found_by_properties(shelf):
     image = shelf.queue(function_uuid="half")
-    assert shelf.source.find({"function_uuid": "half"}) == []
-    record = shelf.source.get(image)
+    assert shelf.source.find(RED, {"function_uuid": "half"}) == []
+    record = shelf.source.get(RED, image)
     assert (record.status, record.size_bytes, record.hash_value) == ("queued", None, None)

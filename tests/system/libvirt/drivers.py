@@ -31,7 +31,7 @@ class Images:
     def __init__(self, images: dict[str, tuple[str, bytes]]) -> None:
         self._images = images
 
-    def get(self, image_id):
+    def get(self, view, image_id):
         if image_id not in self._images:
             return None
         disk_format, data = self._images[image_id]
@@ -42,7 +42,7 @@ class Images:
         )  # fmt: skip
 
     @contextmanager
-    def open(self, image_id):
+    def open(self, view, image_id):
         yield iter((self._images[image_id][1],))
 
 
@@ -84,7 +84,12 @@ def driver_on(libvirtd, images: Images, directory: Path, **settings: object):
 
 
 def spec(uuid=A, **more) -> DomainSpec:
-    return DomainSpec(**({"uuid": uuid, "name": "of one name", "vcpus": 1, "memory_mb": 64, "image_id": DISK} | more))
+    return DomainSpec(
+        **(
+            {"uuid": uuid, "name": "of one name", "vcpus": 1, "memory_mb": 64, "project_id": "red", "image_id": DISK}
+            | more
+        )
+    )
 
 
 def linux(**more) -> DomainSpec:

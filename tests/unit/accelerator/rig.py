@@ -120,21 +120,21 @@ class WatchedImages:
         self._images, self._watch = images, watch
         self.asked: list[tuple] = []
 
-    def find(self, properties):
+    def find(self, view, properties):
         self.asked.append(("find", dict(properties)))
-        return self._images.find(properties)
+        return self._images.find(view, properties)
 
-    def get(self, image_id):
+    def get(self, view, image_id):
         self.asked.append(("get", image_id))
-        return self._images.get(image_id)
+        return self._images.get(view, image_id)
 
-    def open(self, image_id):
+    def open(self, view, image_id):
         self.asked.append(("open", image_id))
-        return self._opened(image_id)
+        return self._opened(view, image_id)
 
     @contextmanager
-    def _opened(self, image_id):
-        with self._images.open(image_id) as pieces:
+    def _opened(self, view, image_id):
+        with self._images.open(view, image_id) as pieces:
             yield self._fetched(pieces)
 
     def _fetched(self, pieces):

@@ -261,7 +261,7 @@ def test_data_that_is_not_what_the_record_says_is_not_programmed(rig):
 
 
 def test_an_unreachable_image_service_leaves_nothing(rig):
-    def fails(properties):
+    def fails(view, properties):
         raise Unavailable("the image service does not answer")
 
     rig.images.find = fails

@@ -105,7 +105,7 @@ def test_a_private_image_of_the_own_project_is_taken_and_not_public():
     own = image(visibility="private")
     assert choose([own], BY_ID, TARGET) == own
     assert not bitstream_of(own).public
-    assert bitstream_of(replace(own, visibility="community")).public
+    assert not bitstream_of(replace(own, visibility="community")).public, "anybody can make a community image"
 
 
 def test_ids_and_names_of_several_functions_are_paired():

@@ -166,7 +166,7 @@ def test_a_kill_while_the_image_is_fetched(rig, monkeypatch, pieces):
     """Before its first piece or in the middle of it: nothing is programmed, nothing held, and the same plug works."""
 
     @contextmanager
-    def dying(image_id):
+    def dying(view, image_id):
         def stream():
             yield from [b"aes"] * pieces
             raise Killed

@@ -56,7 +56,7 @@ def test_a_use_of_a_region_from_its_programming_to_its_cleaning(rig):
     assert told(rig) == [
         ("program", R1, True), ("attach", handle, True), ("detach", handle, True), ("clean", handle, True)
     ]  # fmt: skip
-    digest = rig.images.get(image).hash_value
+    digest = rig.directory_of_images.image(image).sha512
     for record in rig.held.journal.pending:
         assert record.what.who == custody.Who(instance, PROJECT, "alice")
         assert (record.what.image_id, record.what.digest, record.device) == (image, digest, "0000:3b:00.0")

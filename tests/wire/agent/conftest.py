@@ -15,9 +15,9 @@ from moorage.agent.virt.script import Script
 from moorage.agent.virt.simulated import SimulatedDriver
 from moorage.compute.client import ComputeClient
 from moorage.core.ids import SeededIds
-from moorage.images.client import ImageWriter
 from moorage.placement.client import PlacementClient
 from moorage.wire.client import ServiceClient
+from tests.images import put_image
 from tests.plane import Bearer, InProcessPlane, Way
 
 
@@ -102,10 +102,7 @@ class HostPlane:
         self.placement = PlacementClient(self.control.client("placement"))
         self.http = self.control.client("compute", version="2.96")
         self.compute = ComputeClient(self.http)
-        self._image = self.control.ids.uuid()
-        ImageWriter(self.control.client("image")).upload(
-            self._image, "tiny", "red", {}, disk_format="raw", size_bytes=4, chunks=iter((b"tiny",))
-        )
+        self._image = put_image(self.control.client("image"), self.control.ids.uuid())
 
     def start_agent(self, description=None):
         if description is not None:

@@ -9,10 +9,10 @@ import pytest
 
 from moorage.agent.virt.driver import Capability
 from moorage.compute.client import ComputeClient
-from moorage.images.client import ImageWriter
 from moorage.jobs.hints import InProcessHints
 from moorage.placement.client import Inventory, PlacementClient
 from tests import counted
+from tests.images import put_image
 from tests.plane import InProcessPlane, Killed
 
 IMAGE = "37531581-53b1-408a-b6d0-8218e054ce19"
@@ -31,10 +31,7 @@ def images():
             (IMAGE, "tiny", "red", "public"),
             (SECRET_IMAGE, "secret", "blue", "shared"),
         ):
-            properties = {"visibility": visibility}
-            ImageWriter(plane.client("image")).upload(
-                image_id, name, owner, properties, disk_format="raw", size_bytes=1, chunks=iter((b"1",))
-            )
+            put_image(plane.client("image"), image_id, name, owner=owner, visibility=visibility, data=b"1")
         path = f"/image/v2/images/{SECRET_IMAGE}/members"
         assert plane.send("POST", path, {"member": "friends"}, who="bob:blue", roles="member").status == 200
     return directory / "images"

@@ -8,9 +8,9 @@ import pytest
 from moorage.agent.build import told
 from moorage.compute import retries
 from moorage.core.errors import Invalid, Unavailable
-from moorage.images.client import ImageWriter
 from moorage.wire.transports import Answer
 from os_acc import exception as os_acc
+from tests.images import put_image
 from tests.plane import failing
 from tests.wire.compute.conftest import IMAGE, Host
 
@@ -47,9 +47,7 @@ def message_of(plane, server_id):
 def image(plane, size_bytes=None, **properties):
     """An image with these properties; the image service says that it has `size_bytes`."""
     image_id = plane.ids.uuid()
-    given = {"visibility": "public", **properties}
-    writer = ImageWriter(plane.process.client("image"))
-    writer.upload(image_id, "demanding", "red", given, disk_format="raw", size_bytes=1, chunks=iter((b"1",)))
+    put_image(plane.process.client("image"), image_id, "demanding", data=b"1", properties=properties)
 
     def larger(request, send):
         answer = send()

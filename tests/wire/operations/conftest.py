@@ -11,12 +11,12 @@ import pytest
 
 from moorage.agent.virt.script import Script
 from moorage.core.clock import VirtualClock
-from moorage.images.client import ImageWriter
 from moorage.images.directory import ImageDirectory
 from moorage.jobs.hints import InProcessHints
 from moorage.placement.client import PlacementClient
 from tests import counted
 from tests.crash.effects import DRIVER_CALLS
+from tests.images import put_image
 from tests.plane import URL, InProcessPlane, Killed
 
 #: Duties that only throw away what is old, and one of bare metal, which there is none of here.
@@ -325,13 +325,11 @@ class Cloud:
         return answer["server"]["id"]
 
     def make_image(self, name="tiny", **properties):
-        image_id = self.ids.uuid()
-        writer = ImageWriter(self.client("image"))
-        writer.upload(image_id, name, "red", properties, disk_format="raw", size_bytes=4, chunks=iter((b"tiny",)))
-        return image_id
+        return put_image(self.client("image"), self.ids.uuid(), name, properties=properties)
 
     def image_record(self, image_id):
-        return self.images.get(image_id)
+        image = self.images.image(image_id)
+        return None if image is None else image.record()
 
     def image_data(self, image_id):
         with self.images.data(image_id) as file:

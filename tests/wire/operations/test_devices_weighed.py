@@ -5,7 +5,7 @@ import pytest
 from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0
 from moorage.accelerator.model import Function
 from moorage.accelerator.naming import function_trait, region_trait
-from moorage.images.client import ImageWriter
+from tests.images import put_image
 from tests.wire.operations.conftest import GPU
 
 AES = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
@@ -18,9 +18,8 @@ NO_ROOM = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")
 def cloud(make_cloud):
     """Three hosts, a bitstream with AES for the region that has two handles, and a flavor `aes` of an ordinary size."""
     cloud = make_cloud(3)
-    properties = {"function_uuid": AES, "region_uuid": REGION_TYPE_CARD_0, "visibility": "public"}
-    writer = ImageWriter(cloud.client("image"))
-    writer.upload(cloud.ids.uuid(), "aes", "red", properties, disk_format="raw", size_bytes=4, chunks=iter((b"aes!",)))
+    properties = {"function_uuid": AES, "region_uuid": REGION_TYPE_CARD_0}
+    put_image(cloud.client("image"), cloud.ids.uuid(), "aes", properties=properties)
     region = f"trait:{region_trait('intel', REGION_TYPE_CARD_0)}"
     cloud.flavor("aes", {f"resources:{FPGA}": "1", region: "required", f"function:{AES}": "required"})
     return cloud

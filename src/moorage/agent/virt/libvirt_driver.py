@@ -151,7 +151,7 @@ class LibvirtDriver:
             spec = parse(guest.definition_of(domain))
             if self._guests.rescued_with(uuid) != image_id:
                 guest.turn_off(domain)
-                self._guests.begin_rescue(uuid, image_id, password)
+                self._guests.begin_rescue(spec, image_id, password)
             return self._run_as(link, domain, spec, image_id)
 
     def unrescue(self, uuid: str) -> PowerState:

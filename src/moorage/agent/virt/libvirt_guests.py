@@ -14,6 +14,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ from moorage.agent.virt.libvirt_programs import run
 from moorage.core.ids import is_uuid
 from moorage.durable import write_durably
 from moorage.images.base import ImageRecord
+from moorage.images.views import ProjectView
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -86,7 +88,7 @@ class GuestFiles:
     def _prepare(self, guest: Path, spec: DomainSpec) -> None:
         guest.mkdir(mode=0o711, exist_ok=True)
         if self._system(guest) is None or not (guest / "disk").exists():
-            self._make_system(guest, "", spec.image_id, self._key(guest), spec.disk_gb)
+            self._make_system(guest, "", spec, self._key(guest))
         elif spec.disk_gb * GIB > _virtual_bytes(guest / "disk"):
             run(["qemu-img", "resize", "-q", "-f", "qcow2", guest / "disk", f"{spec.disk_gb}G"])
         _keep_ephemeral(guest / "disk.ephemeral", spec.ephemeral_gb * GIB)
@@ -100,8 +102,9 @@ class GuestFiles:
         """For as long as the context lasts, a disk can be made of the image of `spec`. Raises `VirtError` where not."""
         with self._writing(), ExitStack() as held:
             if spec.image_id is not None:
-                record = self._images.record(spec.image_id)
-                _check_fits(record, held.enter_context(self._images.base(record)), spec.disk_gb)
+                view = _view_of(spec)
+                record = self._images.record(view, spec.image_id)
+                _check_fits(record, held.enter_context(self._images.base(view, record)), spec.disk_gb)
             yield
 
     def remake(self, spec: DomainSpec, key: str) -> None:
@@ -112,19 +115,19 @@ class GuestFiles:
             self.end_rescue(spec.uuid)
             for name in ("disk", "disk.ephemeral", "disk.swap", "kernel", "initrd"):
                 (guest / name).unlink(missing_ok=True)
-            self._make_system(guest, "", spec.image_id, key, spec.disk_gb)
+            self._make_system(guest, "", spec, key)
 
     def is_made_by(self, uuid: str, key: str) -> bool:
         guest = self._guest(uuid)
         return (guest / "disk").exists() and self._key(guest) == key
 
-    def begin_rescue(self, uuid: str, image_id: str, password: str) -> None:
-        guest = self._guest(uuid)
+    def begin_rescue(self, spec: DomainSpec, image_id: str, password: str) -> None:
+        guest = self._guest(spec.uuid)
         with self._writing():
             files = config_drive.kept(guest / "config") if (guest / "config").exists() else {}
             config_drive.write(config_drive.with_password(files, password), guest / f"disk.config{_RESCUE}")
             (guest / f"disk{_RESCUE}").unlink(missing_ok=True)
-            self._make_system(guest, _RESCUE, image_id, "", 0)
+            self._make_system(guest, _RESCUE, replace(spec, image_id=image_id, disk_gb=0), "")
 
     def end_rescue(self, uuid: str) -> None:
         guest = self._guest(uuid)
@@ -137,20 +140,22 @@ class GuestFiles:
         system = self._system(guest, _RESCUE)
         return system.image_id if system is not None and (guest / f"disk{_RESCUE}").exists() else None
 
-    def _make_system(self, guest: Path, suffix: str, image_id: str | None, key: str, disk_gb: int) -> None:
+    def _make_system(self, guest: Path, suffix: str, spec: DomainSpec, key: str) -> None:
+        disk_gb = spec.disk_gb
         disk = guest / f"disk{suffix}"
         part = disk.with_name(f"{disk.name}.part")
         create: list[str | Path] = ["qemu-img", "create", "-q", "-f", "qcow2"]
-        if image_id is None:
+        if spec.image_id is None:
             self._note(guest, suffix, System(None, key))
             run([*create, part, f"{max(disk_gb, 1)}G"])
         else:
-            record = self._images.record(image_id)
-            with self._images.base(record) as base:
+            view = _view_of(spec)
+            record = self._images.record(view, spec.image_id)
+            with self._images.base(view, record) as base:
                 _check_fits(record, base, disk_gb)
                 for name, key_of_it in (("kernel", "kernel_id"), ("initrd", "ramdisk_id")):
                     if other := record.properties.get(key_of_it):
-                        self._images.copy(other, guest / f"{name}{suffix}")
+                        self._images.copy(view, other, guest / f"{name}{suffix}")
                 self._note(guest, suffix, _system_of(record, key, base.digest))
                 size = max(disk_gb * GIB, base.virtual_bytes)
                 run([*create, "-F", base.format, "-b", base.path, part, str(size)])
@@ -246,6 +251,13 @@ class GuestFiles:
             return msgspec.json.decode((guest / _note_name(suffix)).read_bytes(), type=System)
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+
+def _view_of(spec: DomainSpec) -> ProjectView:
+    """The agent acts for the server's project. Raises `VirtError` where nobody says which that is."""
+    if not spec.project_id:
+        raise VirtError(f"server {spec.uuid} has no project, so no image can be fetched for it")
+    return ProjectView(spec.project_id)
 
 
 def _check_fits(record: ImageRecord, base: Base, disk_gb: int) -> None:

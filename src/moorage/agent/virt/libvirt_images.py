@@ -2,6 +2,8 @@
 
 ``<directory>/base/<sha512>`` are links to files of the cache of images, so that the cache may forget a file that a disk
 still lies over. A base goes when the last disk that lies over it is gone.
+
+The agent acts for the project of the server that a disk is made for: it reads no image that this project may not use.
 """
 
 import json
@@ -19,6 +21,7 @@ from moorage.agent.virt.driver import VirtError
 from moorage.agent.virt.libvirt_programs import run
 from moorage.images.base import ImageRecord, ImageSource
 from moorage.images.cache import DigestCache
+from moorage.images.views import ProjectView
 
 #: disk_format of an image -> QEMU's name; what is in none of them must be converted by whoever uploads it.
 FORMATS = {"raw": "raw", "ami": "raw", "qcow2": "qcow2"}
@@ -48,15 +51,18 @@ class BaseImages:
         self._pinned: Counter[str] = Counter()
         self._directory.mkdir(mode=0o711, parents=True, exist_ok=True)
 
-    def record(self, image_id: str) -> ImageRecord:
-        """Raises `VirtError` where there is no such image (any more)."""
-        record = self._source.get(image_id)
+    def record(self, view: ProjectView, image_id: str) -> ImageRecord:
+        """Raises `VirtError` where there is no such image (any more), or `view` may not read it."""
+        record = self._source.get(view, image_id)
         if record is None:
-            raise VirtError(f"image {image_id} is not in the image service, so no disk can be made from it")
+            raise VirtError(
+                f"image {image_id} is not in the image service, or not for project {view.project_id}, so no disk can be "
+                "made from it"
+            )
         return record
 
     @contextmanager
-    def base(self, record: ImageRecord) -> Iterator[Base]:
+    def base(self, view: ProjectView, record: ImageRecord) -> Iterator[Base]:
         """It stays for as long as the context lasts, and after it for as long as a disk is noted to lie over it.
 
         Raises `VirtError` for an image that QEMU must not be shown.
@@ -71,12 +77,12 @@ class BaseImages:
         with self._pin(digest):
             path = self._directory / digest
             if not (_DIGEST.match(digest) and path.exists()):
-                path = self._fetched(record, format_name)
+                path = self._fetched(view, record, format_name)
             yield Base(digest, path, format_name, _virtual_bytes(record, path, format_name))
 
-    def copy(self, image_id: str, to: Path) -> None:
+    def copy(self, view: ProjectView, image_id: str, to: Path) -> None:
         """The bytes of a kernel or an initial file system."""
-        with self._cache.open(self.record(image_id), self._source) as cached:
+        with self._cache.open(self.record(view, image_id), self._source, view) as cached:
             part = to.with_name(f"{to.name}.part")
             with part.open("wb") as out:
                 shutil.copyfileobj(cached.file, out)
@@ -102,8 +108,8 @@ class BaseImages:
                 self._pinned[digest] -= 1
                 self._pinned += Counter()  # drops what nobody holds
 
-    def _fetched(self, record: ImageRecord, format_name: str) -> Path:
-        with self._cache.open(record, self._source) as cached:
+    def _fetched(self, view: ProjectView, record: ImageRecord, format_name: str) -> Path:
+        with self._cache.open(record, self._source, view) as cached:
             # The look comes before the link: what is in base/ is fit to be used.
             _virtual_bytes(record, cached.path, format_name)
             _check_whole(record, cached.path, format_name)

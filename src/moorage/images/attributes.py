@@ -1,0 +1,49 @@
+"""The attributes of an image that are no properties of it: one table, for our own image service and for its clients.
+
+Base attributes say what an image is: whose, for whom, which bytes. Only the Image API sets them, by its own rules and with
+the rights of whoever asks. What travels another way (the metadata of createImage, say) carries additional properties.
+"""
+
+from collections.abc import Iterable
+
+from moorage.core.errors import Invalid
+
+#: Attributes that clients may set, by their name on the wire.
+WRITABLE = frozenset(
+    {
+        "name", "visibility", "protected", "os_hidden", "owner", "container_format", "disk_format", "min_ram",
+        "min_disk", "tags",
+    }
+)  # fmt: skip
+
+#: Attributes that we set; `id` may be chosen once, at the creation.
+READ_ONLY = frozenset(
+    {
+        "id", "status", "checksum", "os_hash_algo", "os_hash_value", "size", "virtual_size", "created_at", "updated_at",
+        "direct_url", "self", "file", "schema", "stores", "locations",
+    }
+)  # fmt: skip
+
+BASE = WRITABLE | READ_ONLY
+
+#: Names that Glance keeps for itself, beside the base attributes.
+RESERVED_PREFIX = "os_glance_"
+
+
+def is_base(name: str) -> bool:
+    """Whether only the Image API's own rules say who sets it. Everything else is an additional property.
+
+    Databases of image services may take names that differ in case for the same.
+    """
+    lower = name.lower()
+    return lower in BASE or lower.startswith(RESERVED_PREFIX)
+
+
+def refuse_base(properties: Iterable[str], where: str) -> None:
+    """Raises `Invalid` naming the base attributes among `properties`; `where` says what carried them."""
+    if named := sorted(name for name in properties if is_base(name)):
+        raise Invalid(
+            f"{where} must not set {', '.join(named)}: those are attributes of an image, not properties of it; set them "
+            "through the image service where it lets you",
+            code="images.base_attribute",
+        )
