@@ -99,6 +99,12 @@ class Locked(MoorageError):
     code = "moorage.locked"
 
 
+class TooManyRequests(MoorageError):
+    """The caller goes too fast. `fields["retry_after_s"]` is how long it must wait."""
+
+    code = "moorage.too_many_requests"
+
+
 class NotBuilt(MoorageError):
     """The peer has it, this service honestly has not."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from moorage.core.clock import Clock
-from moorage.core.errors import Forbidden, MoorageError, RemoteError, Unauthorized, Unavailable
+from moorage.core.errors import Forbidden, MoorageError, RemoteError, TooManyRequests, Unauthorized, Unavailable
 from moorage.wire.client import decode, refusal_of
 from moorage.wire.transports import Answer, Transport
 
@@ -58,10 +58,13 @@ class SigningIn:
         self._lock = threading.Lock()
         self._known: dict[bytes, tuple[datetime, Person]] = {}
 
-    def sign_in(self, name: str, password: str) -> Person:
-        """Into the user's default project, else the first. Raises `Unauthorized`, `Forbidden` for who has no project."""
+    def sign_in(self, name: str, password: str, address: str) -> Person:
+        """Into the user's default project, else the first; `address` is the browser's.
+
+        Raises `Unauthorized`, `TooManyRequests`, `Forbidden` for who has no project.
+        """
         user = {"name": name, "password": password, "domain": {"id": _DOMAIN}}
-        token, said = self._issue({"methods": ["password"], "password": {"user": user}}, None)
+        token, said = self._issue({"methods": ["password"], "password": {"user": user}}, None, address)
         if "project" in said:
             return self._remember(token, said)
         projects = self._projects(token)
@@ -105,11 +108,19 @@ class SigningIn:
         if answer.status not in (204, 401, 404):
             log.warning("a session's token was not revoked", extra={"reason": refusal_of(answer)[0]})
 
-    def _issue(self, identity: Mapping[str, Any], project_id: str | None) -> tuple[str, Mapping[str, Any]]:
+    def _issue(
+        self, identity: Mapping[str, Any], project_id: str | None, address: str = ""
+    ) -> tuple[str, Mapping[str, Any]]:
         auth: dict[str, Any] = {"identity": identity}
         if project_id is not None:
             auth["scope"] = {"project": {"id": project_id}}
-        answer = self._send("POST", "/v3/auth/tokens?nocatalog", None, {}, orjson.dumps({"auth": auth}))
+        # Who guesses passwords is slowed down, not everybody who comes by this dashboard.
+        headers = {"x-forwarded-for": address} if address else {}
+        answer = self._send("POST", "/v3/auth/tokens?nocatalog", None, headers, orjson.dumps({"auth": auth}))
+        if answer.status == 429:
+            retry_after = answer.headers.get("retry-after", "")
+            seconds = int(retry_after) if retry_after.isdecimal() else 60
+            raise TooManyRequests(refusal_of(answer)[0], code="dashboard.refused", retry_after_s=seconds)
         if answer.status == 401:
             message, _ = refusal_of(answer)
             raise Unauthorized(message, code="dashboard.refused")

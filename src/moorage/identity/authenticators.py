@@ -29,6 +29,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import StartError, Unauthorized
 from moorage.identity.model import SERVICE_GRACE, caller_for
 from moorage.wire.auth import Authenticator
+from moorage.wire.forwarded import Proxies
 
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
@@ -74,10 +75,12 @@ class HttpBasic:
         clock: Clock,
         *,
         cache_s: float = 5.0,
+        proxies: Proxies | None = None,
         random_bytes: "RandomBytes" = secrets.token_bytes,
     ) -> None:
         self._identity = identity
         self._clock = clock
+        self._proxies = proxies or Proxies()
         self._cache_period = timedelta(seconds=cache_s)
         self._cache_key = random_bytes(32)
         self._lock = threading.Lock()
@@ -91,7 +94,8 @@ class HttpBasic:
         mark = self._mark(name, password, user.fingerprint if user else "")
         now = self._clock.now()
         if user is None or not user.enabled or self._verified.get(mark, now) <= now:
-            user = self._identity.check_password(user, password)
+            address = self._proxies.client_address(environ)
+            user = self._identity.check_password(user, password, named=name, address=address)
             self._remember(mark, now)
         project = accounts.default_project(user)
         if project is None:

@@ -28,6 +28,7 @@ from moorage.identity.hosts import ID_PREFIX, Host, HostRegistry
 from moorage.identity.keys import RandomBytes, make_first, watched
 from moorage.identity.model import Accounts, Project, User, caller_for
 from moorage.identity.revocations import Revocations
+from moorage.identity.throttle import FailedLogins
 from moorage.identity.tokens import Claims, TokenSigner
 from moorage.identity.users import UsersFile, hash_password, password_fits
 from moorage.identity.watched import Watched
@@ -83,6 +84,7 @@ class EmbeddedIdentity:
         self._users = users
         self._keys = keys
         self._revocations = revocations
+        self._failed_logins = FailedLogins(clock)
         self._clock = clock
         self.hosts = hosts
         self._lifetime = token_lifetime
@@ -94,10 +96,17 @@ class EmbeddedIdentity:
     def accounts(self) -> Accounts:
         return self._users.accounts()
 
-    def check_password(self, user: User | None, password: str) -> User:
-        """The user, whose password it is. Raises `Unauthorized`, the same for every cause."""
-        if not password_fits(user, password) or user is None:
+    def check_password(self, user: User | None, password: str, *, named: str, address: str) -> User:
+        """The user, whose password it is. Raises `Unauthorized`, the same for every cause, and `TooManyRequests`.
+
+        `named` is what the caller called a user who is None; `address` is the caller's.
+        """
+        account = user.id if user else f"?{named}"
+        self._failed_logins.begin(account, address)
+        if not password_fits(user, password, self.accounts().bcrypt_rounds) or user is None:
+            self._failed_logins.failed(account, address)
             raise Unauthorized("user name or password is wrong", code="identity.password")
+        self._failed_logins.succeeded(account, address)
         return user
 
     def issue(self, user: User, project: Project | None, methods: tuple[str, ...]) -> tuple[str, Identified]:

@@ -48,6 +48,7 @@ class Accounts:
 
     users: Mapping[str, User]
     projects: Mapping[str, Project]
+    bcrypt_rounds: int = 10  #: of most passwords
 
     def user(self, name: str) -> User | None:
         return next((user for user in self.users.values() if user.name == name), None)

@@ -86,8 +86,8 @@ class IdentityService:
         self._region = region
         self._mount = mount
 
-    def log_in(self, login: Login) -> tuple[str, Identified]:
-        """(token, whose it is). Raises `Unauthorized`."""
+    def log_in(self, login: Login, address: str) -> tuple[str, Identified]:
+        """(token, whose it is) for a caller at `address`. Raises `Unauthorized`, `TooManyRequests`."""
         if login.other_scope:
             raise Unauthorized("there are roles in projects only, not in a domain or the whole system")
         if login.token is not None:
@@ -96,7 +96,8 @@ class IdentityService:
                 raise Unauthorized("the token belongs to another user")
             return self._identity.rescope(held, self._wanted_project(login, held.user))
         user = self._find_user(login.user) if login.user else None
-        user = self._identity.check_password(user, login.password)
+        named = (login.user.id or login.user.name or "") if login.user else ""
+        user = self._identity.check_password(user, login.password, named=named, address=address)
         return self._identity.issue(user, self._wanted_project(login, user), ("password",))
 
     def log_in_host(self, name: str, secret: str) -> tuple[str, Identified]:

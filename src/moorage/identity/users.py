@@ -117,20 +117,15 @@ def hash_password(password: str, rounds: int) -> str:
     return bcrypt.hashpw(password.encode(), bcrypt.gensalt(rounds)).decode()
 
 
-def password_fits(user: User | None, password: str) -> bool:
-    """Whether it is the user's password. Takes the same time for a user who does not exist."""
+def password_fits(user: User | None, password: str, rounds: int) -> bool:
+    """Whether it is the user's password. Takes as long for a user who does not exist: `rounds` are those of most users."""
     given = password.encode()
     if len(given) > MAX_PASSWORD_BYTES or b"\0" in given:
         return False
     if user is None or not user.enabled:
-        bcrypt.checkpw(given, _nobodys_hash())
+        bcrypt.checkpw(given, b"$2b$%02d$" % rounds + b"." * 53)
         return False
     return bcrypt.checkpw(given, user.password_hash.encode())
-
-
-@cache
-def _nobodys_hash() -> bytes:
-    return bcrypt.hashpw(b"nobody", bcrypt.gensalt(10))
 
 
 @cache
@@ -185,7 +180,8 @@ def _accounts(document: Mapping[str, Any], root: yaml.Node | None, where: str) -
             default_project_id=ids[default] if default else None,
             enabled=row.get("enabled", True),
         )
-    return Accounts(users, projects)
+    costs = Counter(int(user.password_hash[4:6]) for user in users.values())
+    return Accounts(users, projects, costs.most_common(1)[0][0] if costs else Accounts.bcrypt_rounds)
 
 
 def _refuse_double_keys(node: yaml.Node | None, where: str) -> None:

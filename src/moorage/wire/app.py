@@ -260,6 +260,7 @@ def _call(
         request_id=req.context.request_id,
         base_url=_base_url(around, req),
         headers=req.context.headers,
+        address=around.proxies.client_address(req.env),
         json=document,
         stream=_input(req) if route.reads == "stream" else io.BytesIO(),
         allowed=lambda rule: around.policy.allows(rule, caller),
@@ -358,6 +359,8 @@ def _send_error(api: ServiceApi[S], req: falcon.Request, resp: falcon.Response, 
     reply = api.error_shape(problem)
     if isinstance(error, e.MethodNotAllowed):
         reply.headers.setdefault("allow", str(error.fields["allowed"]))
+    if isinstance(error, e.TooManyRequests):
+        reply.headers["retry-after"] = str(error.fields["retry_after_s"])
     if problem.status == 503:
         reply.headers.setdefault("retry-after", str(RETRY_AFTER_S))
     _send(resp, reply)

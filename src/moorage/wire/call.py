@@ -92,6 +92,7 @@ class Call(Generic[S]):
     request_id: str
     base_url: str  #: scheme, host and mount prefix, without a trailing slash: for links
     headers: Mapping[str, str]  #: by lower-case name
+    address: str  #: of the client, by `wire.forwarded`; "" where it says nothing about who that is
     json: Any  #: None where the route reads no JSON
     stream: IO[bytes]  #: the raw body of a route with ``reads="stream"``, else empty
     allowed: Callable[[str], bool]  #: does a policy rule allow this caller? For rules that depend on the request

@@ -24,6 +24,7 @@ _STATUSES: list[tuple[type[e.MoorageError], int]] = [
     (e.TooLarge, 413),
     (e.UnsupportedMedia, 415),
     (e.Locked, 423),
+    (e.TooManyRequests, 429),
     (e.NotBuilt, 501),
     (e.Unavailable, 503),
     (e.RemoteError, 502),

@@ -1,4 +1,4 @@
-"""What a proxy says of the request that it passes on: by which scheme and host the client asked.
+"""What a proxy says of the request that it passes on: by which scheme and host the client asked, and from where.
 
 Only proxies that the operator names are believed (`Proxies`); anybody else could have written the same headers, and links,
 cookies and the origin that a form must come from would follow them. Of several values the last one counts: the proxy in
@@ -15,6 +15,9 @@ from typing import Any
 
 #: What tells that a request came through a proxy, whichever. Nobody else has a reason to send them.
 HEADERS = frozenset({"HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_HOST"})
+
+#: In the environment of a request that never was on a wire. Without the prefix ``HTTP_`` no client can set it.
+IN_PROCESS = "moorage.in_process"
 
 _HOST = re.compile(r"(?:[0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?\Z")
 _PAIR = re.compile(r'\s*([!#$%&\'*+\-.^_`|~0-9A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^\s";,]*)\s*\Z')
@@ -33,6 +36,16 @@ class Proxies:
         """Whether the request's other end is one of them."""
         return bool(self._networks) and self._believed(str(environ.get("REMOTE_ADDR") or ""))
 
+    def client_address(self, environ: Mapping[str, Any]) -> str:
+        """The client's, of IPv6 the network that one machine may have all of (/64).
+
+        "" where it is nobody's in particular: this machine's, whose proxies may not say for whom they ask, and this process's.
+        """
+        address = str(environ.get("REMOTE_ADDR") or "")
+        if environ.get(IN_PROCESS) or self.believes(environ):
+            address = _client(environ) or ("" if environ.get(IN_PROCESS) else address)
+        return _network(address)
+
     def _looked_up(self, address: str) -> bool:
         try:
             found = ip_address(address.partition("%")[0])
@@ -50,6 +63,31 @@ def scheme_and_host(environ: Mapping[str, Any]) -> tuple[str | None, str | None]
         scheme, host = said.get("proto", scheme), said.get("host", host)
     scheme = scheme.lower() if scheme else None
     return scheme if scheme in _SCHEMES else None, host if host and _HOST.match(host) else None
+
+
+def _client(environ: Mapping[str, Any]) -> str | None:
+    """As the last proxy has it, with or without a port."""
+    text = _last(environ, "HTTP_X_FORWARDED_FOR")
+    if "HTTP_FORWARDED" in environ:
+        text = _forwarded(environ["HTTP_FORWARDED"]).get("for", text)
+    if text and (found := _ADDRESS.match(text)):
+        return found.group(1) or found.group(2)
+    return text
+
+
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?\Z")
+
+
+@lru_cache(maxsize=1024)
+def _network(address: str) -> str:
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    found = getattr(found, "ipv4_mapped", None) or found
+    if found.is_loopback:
+        return ""
+    return str(found) if found.version == 4 else str(ip_network((found, 64), strict=False))
 
 
 def _last(environ: Mapping[str, Any], name: str) -> str | None:

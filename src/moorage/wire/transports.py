@@ -15,6 +15,7 @@ from moorage.core import waiting
 from moorage.core.errors import Unavailable
 from moorage.telemetry.logs import caller_context, global_request, request_context
 from moorage.wire.app import WsgiApp
+from moorage.wire.forwarded import IN_PROCESS
 
 if TYPE_CHECKING:
     import httpx
@@ -100,6 +101,7 @@ class InProcessTransport:
             "wsgi.multiprocess": False,
             "wsgi.run_once": False,
             "wsgi.input_terminated": True,
+            IN_PROCESS: True,
         }
 
     def send(

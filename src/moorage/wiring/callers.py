@@ -24,6 +24,7 @@ from moorage.identity.client import PasswordTokens
 from moorage.identity.keystone import KeystoneTokens
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, TokenSource
+from moorage.wire.forwarded import Proxies
 from moorage.wire.transports import SocketTransport
 from moorage.wiring.parts import Parts
 
@@ -56,14 +57,14 @@ def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity |
     )
 
 
-def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None") -> Authenticator:
+def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None", proxies: Proxies) -> Authenticator:
     """Keystone's must also stand around the application (`KeystoneTokens.around`)."""
     identity = config.identity
     if own is not None:
         tokens = EmbeddedTokens(own)
         if identity.mode == "embedded":
             return tokens
-        return TokensOrBasic(tokens, HttpBasic(own, clock))
+        return TokensOrBasic(tokens, HttpBasic(own, clock, proxies=proxies))
     if identity.mode in ("embedded", "http_basic"):
         return Nobody()
     if identity.mode == "none":

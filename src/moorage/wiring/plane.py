@@ -107,7 +107,7 @@ def _parts(
     apps: dict[str, WsgiApp] = {}
     plane = Plane(mount(apps), clock, wakeups)
     own = None if authenticator else open_identity(config, clock, ids)
-    authenticator = authenticator or authenticator_of(config, clock, own)
+    authenticator = authenticator or authenticator_of(config, clock, own, _proxies(config))
     if isinstance(authenticator, KeystoneTokens):
         plane.app = authenticator.around(plane.app)
     plane.metrics.threads.set(config.server.threads)

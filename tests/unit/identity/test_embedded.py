@@ -30,7 +30,7 @@ def edit(state, change):
 
 def log_in(identity, state, name="demo"):
     accounts = identity.accounts()
-    user = identity.check_password(accounts.user(name), credentials(state, name)[0])
+    user = identity.check_password(accounts.user(name), credentials(state, name)[0], named=name, address="")
     return identity.issue(user, accounts.default_project(user), ("password",))
 
 

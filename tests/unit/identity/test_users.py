@@ -135,15 +135,15 @@ def test_an_edit_that_cannot_be_read_is_logged_and_ignored(tmp_path, clock, capl
 
 def test_passwords():
     alice = parse(text(), "users.yaml").user("alice")
-    assert password_fits(alice, "secret")
+    assert password_fits(alice, "secret", 4)
     for wrong in ("Secret", "", "secret\0", "secret" + "x" * 80):
-        assert not password_fits(alice, wrong)
-    assert not password_fits(None, "nobody")
+        assert not password_fits(alice, wrong, 4)
+    assert not password_fits(None, "nobody", 4)
 
 
 def test_a_disabled_user_has_no_password():
-    assert not password_fits(parse(text(more="    enabled: false\n"), "users.yaml").user("alice"), "secret")
+    assert not password_fits(parse(text(more="    enabled: false\n"), "users.yaml").user("alice"), "secret", 4)
 
 
 def test_hashes_of_htpasswd_are_understood():
-    assert password_fits(parse(text(password=HASH.replace("$2b$", "$2y$")), "users.yaml").user("alice"), "secret")
+    assert password_fits(parse(text(password=HASH.replace("$2b$", "$2y$")), "users.yaml").user("alice"), "secret", 4)

@@ -204,6 +204,17 @@ def _from(site, address):
     return httpx.Client(transport=httpx.WSGITransport(app=app, remote_addr=address), base_url=site.url)
 
 
+def test_who_guesses_at_the_form_waits_and_people_elsewhere_do_not(open_site):
+    site = open_site("identity,dashboard")
+    site.http = _from(site, "192.0.2.7")
+    assert [site.sign_in("demo", "wrong").status_code for _ in range(5)] == [401] * 5
+    answer = site.sign_in("demo", site.password("demo"))
+    assert answer.status_code == 429
+    assert "too many failed logins; try again in 1 seconds" in answer.text
+    site.http = _from(site, "192.0.2.8")
+    assert site.sign_in("demo", site.password("demo")).status_code == 303
+
+
 def test_with_http_basic_for_the_apis_people_sign_in_by_the_form(open_site):
     site = open_site(IDENTITY_ONLY, identity={"mode": "http_basic"})
     assert site.sign_in("demo", site.password("demo")).status_code == 303

@@ -1,6 +1,6 @@
 """Signing in and out, the project, light and dark."""
 
-from moorage.core.errors import Invalid, Unauthorized
+from moorage.core.errors import Invalid, TooManyRequests, Unauthorized
 from moorage.dashboard import cookies
 from moorage.dashboard.clients import VERSIONS
 from moorage.dashboard.navigation import ENTRIES
@@ -8,6 +8,7 @@ from moorage.dashboard.pages import Page
 from moorage.dashboard.signing_in import Person, SigningIn
 from moorage.dashboard.visit import Visit, redirect
 from moorage.wire.call import Reply
+from moorage.wire.errors import status_of
 
 _YEAR_S = 365 * 86_400
 
@@ -33,9 +34,9 @@ def sign_in(visit: Visit) -> Page | Reply:
     if not name or not password:
         return _form(visit, target, name, "type both the name and the password", status=400)
     try:
-        person = service.sign_in(name, password)
-    except Unauthorized as error:
-        return _form(visit, target, name, error.message, status=401)
+        person = service.sign_in(name, password, visit.call.address)
+    except (Unauthorized, TooManyRequests) as error:
+        return _form(visit, target, name, error.message, status=status_of(error))
     return redirect(visit, target, _session(visit, person))
 
 

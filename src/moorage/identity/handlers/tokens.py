@@ -17,7 +17,7 @@ _NO = {"false", "0", "no", "off", "f", "n"}
 
 
 def create(call: Call[IdentityService]) -> Reply:
-    token, held = call.service.log_in(_login(call.json["auth"]))
+    token, held = call.service.log_in(_login(call.json["auth"]), call.address)
     return Reply(201, _document(call, held), {_SUBJECT: token, "vary": "X-Auth-Token"})
 
 

@@ -1,0 +1,143 @@
+"""Failed logins are slowed down: by account and address, and by address alone.
+
+Who guesses wrong too often waits before the next try, twice as long each time, up to `MOST_S`; while it waits nothing is
+checked, so that guessing costs no work here either. Everything is counted per pair of account and address, so a stranger
+who guesses elsewhere keeps nobody out: a person who comes from another address has a try of its own at once. What strangers
+do to an account only makes this shorter: under attack (`PRESSED` failures) an address from which nobody has signed in to
+the account has one free try instead of `FREE`. An address that fails with many accounts waits, too, except for accounts that
+have signed in from there before.
+
+All of it is in this process's memory, `MOST_KEPT` entries of each kind; the oldest goes first. It is over after `FORGET` without
+a failure, and with a restart.
+
+Not here: whether a password is right. Accounts that do not exist are counted as those that do.
+"""
+
+import hashlib
+import logging
+import math
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from moorage.core.clock import Clock
+from moorage.core.errors import TooManyRequests
+
+log = logging.getLogger(__name__)
+
+#: Failures in a row without a wait: of a pair, and of an address with whichever account.
+FREE = 5
+FREE_OF_ADDRESS = 20
+
+#: So many failures of an account, from everywhere together, are an attack.
+PRESSED = 50
+
+#: The longest wait.
+MOST_S = 60.0
+
+FORGET = timedelta(minutes=15)
+
+MOST_KEPT = 10_000
+
+
+@dataclass(slots=True)
+class _Count:
+    failures: int
+    last: datetime
+    wait_s: float  #: after the last failure
+    next_try: datetime
+
+
+class _Counts:
+    """Failures by key, the last ones; not thread-safe."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[bytes, _Count] = OrderedDict()
+
+    def failures(self, key: bytes, now: datetime) -> int:
+        count = self._counts.get(key)
+        # A clock that was set back must not keep anybody out.
+        return count.failures if count and abs(now - count.last) < FORGET else 0
+
+    def wait_s(self, key: bytes, now: datetime) -> float:
+        if not self.failures(key, now):
+            return 0.0
+        wait_s = (self._counts[key].next_try - now).total_seconds()
+        return wait_s if 0 < wait_s <= MOST_S else 0.0
+
+    def begin(self, key: bytes, now: datetime) -> None:
+        """Who had to wait has one try, not a hundred at once."""
+        if self.failures(key, now):
+            count = self._counts[key]
+            count.next_try = now + timedelta(seconds=count.wait_s)
+
+    def add(self, key: bytes, now: datetime, free: int) -> None:
+        failures = self.failures(key, now) + 1
+        wait_s = min(2.0 ** min(failures - free, 30), MOST_S) if failures >= free else 0.0
+        self._counts[key] = _Count(failures, now, wait_s, now + timedelta(seconds=wait_s))
+        self._counts.move_to_end(key)
+        if len(self._counts) > MOST_KEPT:
+            self._counts.popitem(last=False)
+
+    def succeeded(self, key: bytes) -> None:
+        """The try that has begun was no failure."""
+        if count := self._counts.get(key):
+            count.next_try = count.last
+
+    def forget(self, key: bytes) -> None:
+        self._counts.pop(key, None)
+
+
+class FailedLogins:
+    """Of one process. Thread-safe. `address` is "" where it says nothing about who calls."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pairs, self._accounts, self._addresses = _Counts(), _Counts(), _Counts()
+        #: pairs that have signed in, the last ones
+        self._familiar: OrderedDict[bytes, None] = OrderedDict()
+
+    def begin(self, account: str, address: str) -> None:
+        """Before a password is checked. Raises `TooManyRequests`."""
+        pair, where, now = _key(account, address), _key(address), self._clock.now()
+        with self._lock:
+            counts = [(self._pairs, pair)]
+            if address and pair not in self._familiar:
+                counts.append((self._addresses, where))
+            wait_s = max(kind.wait_s(key, now) for kind, key in counts)
+            if wait_s == 0:
+                for kind, key in counts:
+                    kind.begin(key, now)
+                return
+        seconds = math.ceil(wait_s)
+        log.info("a login must wait", extra={"address": address or "-", "seconds": seconds})
+        raise TooManyRequests(
+            f"too many failed logins; try again in {seconds} seconds", code="identity.too_many", retry_after_s=seconds
+        )
+
+    def failed(self, account: str, address: str) -> None:
+        pair, whose, where, now = _key(account, address), _key(account), _key(address), self._clock.now()
+        with self._lock:
+            is_familiar = pair in self._familiar
+            is_pressed = self._accounts.failures(whose, now) >= PRESSED
+            self._pairs.add(pair, now, 1 if is_pressed and not is_familiar else FREE)
+            self._accounts.add(whose, now, PRESSED)
+            if address and not is_familiar:
+                self._addresses.add(where, now, FREE_OF_ADDRESS)
+
+    def succeeded(self, account: str, address: str) -> None:
+        pair = _key(account, address)
+        with self._lock:
+            self._pairs.forget(pair)
+            self._addresses.succeeded(_key(address))
+            self._familiar[pair] = None
+            self._familiar.move_to_end(pair)
+            if len(self._familiar) > MOST_KEPT:
+                self._familiar.popitem(last=False)
+
+
+def _key(*parts: str) -> bytes:
+    """Of one length, however long a name somebody sends."""
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=16).digest()
