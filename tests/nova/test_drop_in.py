@@ -9,22 +9,39 @@ from tests.system.planes import AES, until
 
 pytestmark = pytest.mark.nova
 
+#: Of a build: above what Nova itself waits for the binding of an accelerator (60 s), so that its reason is seen.
+BUILD_S = 120.0
+#: Of what Nova and our agent write to Placement, round by round.
+PUBLISHED_S = 60.0
+
 
 @pytest.fixture(scope="module", autouse=True)
 def hosts(cloud):
     """Both computes are there, as Nova's scheduler needs them."""
 
-    def ready():
+    def found():
         rows = cloud.clients.compute.get("/os-hypervisors")["hypervisors"]
-        names = {row["name"] for row in cloud.clients.placement.get("/resource_providers")["resource_providers"]}
-        return {row["hypervisor_hostname"] for row in rows} == set(HOSTS) <= names
+        return {row["hypervisor_hostname"] for row in rows}, set(providers(cloud.clients))
 
-    until(ready, timeout_s=90)
+    def ready():
+        computes, names = found()
+        return computes == set(HOSTS) <= names
+
+    until(ready, timeout_s=90, seen=found)
+
+
+def providers(clients):
+    """{name: uuid}"""
+    return {row["name"]: row["uuid"] for row in clients.placement.get("/resource_providers")["resource_providers"]}
+
+
+def traits_of(clients, provider):
+    return set(clients.placement.get(f"/resource_providers/{provider}/traits")["traits"])
 
 
 def boot(clients, flavor, **options):
     server = clients.create_server(flavor=flavor, **options)
-    clients.wait_for_status(server, "ACTIVE", "ERROR")
+    clients.wait_for_status(server, "ACTIVE", "ERROR", timeout_s=BUILD_S)
     return server
 
 
@@ -35,12 +52,18 @@ def delete(clients, server):
 
 
 def test_its_hosts_register_themselves_with_their_own_provider_files(cloud):
-    rows = cloud.clients.placement.get("/resource_providers")["resource_providers"]
-    uuids = {row["name"]: row["uuid"] for row in rows}
-    inventories = cloud.clients.placement.get(f"/resource_providers/{uuids['mole']}/inventories")["inventories"]
-    assert inventories["CUSTOM_X"]["total"] == 4
-    traits = cloud.clients.placement.get(f"/resource_providers/{uuids['mole']}/traits")["traits"]
-    assert {"CUSTOM_TIDAL", "OWNER_NOVA", "COMPUTE_NODE"} <= set(traits)
+    """Nova makes the provider first; its inventories, and after them its traits, are requests of their own."""
+    mole = providers(cloud.clients)["mole"]
+
+    def found():
+        inventories = cloud.clients.placement.get(f"/resource_providers/{mole}/inventories")["inventories"]
+        return inventories.get("CUSTOM_X", {}).get("total"), traits_of(cloud.clients, mole)
+
+    def published():
+        total, traits = found()
+        return total == 4 and {"CUSTOM_TIDAL", "OWNER_NOVA", "COMPUTE_NODE"} <= traits
+
+    until(published, timeout_s=PUBLISHED_S, seen=found)
 
 
 def test_a_custom_class_is_scheduled_counted_and_given_back(cloud):
@@ -105,8 +128,7 @@ def test_shelve_and_unshelve_give_back_and_claim_anew(cloud):
 
 def test_its_aggregates_and_disabled_services_arrive(cloud):
     clients = cloud.clients
-    rows = clients.placement.get("/resource_providers")["resource_providers"]
-    quay = next(row["uuid"] for row in rows if row["name"] == "quay")
+    quay = providers(clients)["quay"]
     aggregate = clients.compute.request("POST", "/os-aggregates", json={"aggregate": {"name": "north"}})["aggregate"]
     clients.compute.request("POST", f"/os-aggregates/{aggregate['id']}/action", json={"add_host": {"host": "quay"}})
     until(lambda: aggregate["uuid"] in clients.placement.get(f"/resource_providers/{quay}/aggregates")["aggregates"])
@@ -117,8 +139,7 @@ def test_its_aggregates_and_disabled_services_arrive(cloud):
     )
 
     def is_disabled():
-        traits = clients.placement.get(f"/resource_providers/{quay}/traits")["traits"]
-        return "COMPUTE_STATUS_DISABLED" in traits
+        return "COMPUTE_STATUS_DISABLED" in traits_of(clients, quay)
 
     clients.compute.request("PUT", f"/os-services/{service}", json={"status": "disabled"})
     until(is_disabled)
@@ -160,14 +181,7 @@ def test_a_device_profile_gives_the_server_its_accelerator(cloud):
     """R33, R34, and the whole of Nova's side of the contract: profile, requests, binding, event, deletion."""
     clients = cloud.clients
 
-    def regions():
-        rows = clients.placement.get("/resource_providers")["resource_providers"]
-        return [row for row in rows if row["name"].startswith("mole_") and "_R" in row["name"]]
-
-    until(regions)
-    region = min(regions(), key=lambda row: row["name"])
-    traits = clients.placement.get(f"/resource_providers/{region['uuid']}/traits")["traits"]
-    (region_trait,) = [trait for trait in traits if "_REGION_" in trait]
+    region, region_trait = first_region(clients)
     clients.create_image(
         AES.encode() * 100,
         name="aes",
@@ -181,9 +195,28 @@ def test_a_device_profile_gives_the_server_its_accelerator(cloud):
     server = boot(clients, clients.create_flavor("fpga", **{"accel:device_profile": "aes"}))
     assert clients.server(server)["status"] == "ACTIVE", clients.server(server).get("fault")
     (arq,) = clients.accelerator.get(f"/accelerator_requests?instance={server}")["arqs"]
-    assert (arq["state"], arq["hostname"], arq["device_rp_uuid"]) == ("Bound", "mole", region["uuid"])
+    assert (arq["state"], arq["hostname"], arq["device_rp_uuid"]) == ("Bound", "mole", region)
     assert clients.allocations(server)["CUSTOM_ACCELERATOR_FPGA"] == 1
     delete(clients, server)
     until(lambda: not clients.accelerator.get(f"/accelerator_requests?instance={server}")["arqs"])
     function = f"CUSTOM_FPGA_INTEL_FUNCTION_{AES.replace('-', '_').upper()}"
-    until(lambda: function in clients.placement.get(f"/resource_providers/{region['uuid']}/traits")["traits"])
+    until(lambda: function in traits_of(clients, region), seen=lambda: traits_of(clients, region))
+
+
+def first_region(clients):
+    """(uuid, trait of its type) of a region of the host with accelerators, once our agent has made both."""
+
+    def regions():
+        return {name: uuid for name, uuid in providers(clients).items() if name.startswith("mole_") and "_R" in name}
+
+    def first():
+        if not (found := regions()):
+            return None
+        uuid = min(found.items())[1]
+        types = [trait for trait in traits_of(clients, uuid) if "_REGION_" in trait]
+        return (uuid, *types) if len(types) == 1 else None
+
+    def seen():
+        return {name: traits_of(clients, uuid) for name, uuid in regions().items()} or sorted(providers(clients))
+
+    return until(first, timeout_s=PUBLISHED_S, seen=seen)

@@ -168,8 +168,15 @@ class PlaneClients:
                 held[name] = held.get(name, 0) + amount
         return held
 
-    def wait_for_status(self, server_id: str, *wanted: str) -> str:
-        return until(lambda: (server := self.server(server_id)) and server["status"] in wanted and server["status"])
+    def wait_for_status(self, server_id: str, *wanted: str, timeout_s: float = DEADLINE_S) -> str:
+        def status() -> str | None:
+            return (server := self.server(server_id)) and server["status"]
+
+        def seen() -> dict[str, object]:
+            server = self.server(server_id) or {}
+            return {name: server.get(name) for name in ("status", "OS-EXT-STS:task_state", "fault")}
+
+        return until(lambda: (found := status()) in wanted and found, timeout_s=timeout_s, seen=seen)
 
     def wait_until_gone(self, server_id: str) -> None:
         until(lambda: self.server(server_id) is None)
@@ -193,11 +200,12 @@ def moorage(*words: object, directory: Path | None = None, **environment: str) -
     )
 
 
-def until(probe: Callable[[], object], *, timeout_s: float = DEADLINE_S):
-    """The first true answer of `probe`."""
+def until(probe: Callable[[], object], *, timeout_s: float = DEADLINE_S, seen: Callable[[], object] | None = None):
+    """The first true answer of `probe`. A failure says what was there at the end: `seen`, or what `probe` answered."""
     deadline = time.monotonic() + timeout_s
     while not (answer := probe()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout_s} s; seen last: {seen() if seen else answer!r}")
         time.sleep(0.02)
     return answer
 

@@ -25,6 +25,7 @@ from moorage.agent.provider_config.merge import Merged, merge, start_error
 from moorage.agent.provider_config.model import ProviderConfig
 from moorage.agent.published import PublishedFile, either
 from moorage.agent.tree import ProviderTree, SeenProvider, tree_of
+from moorage.agent.virt.outside import NoComputeNode
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError
 from moorage.core.ids import Ids
@@ -238,7 +239,9 @@ class ResourceTracker:
 class ResourcesDuty:
     """An update each period, and when woken by the topic of its name: programmed devices change their traits.
 
-    While Placement is away it is asked again soon, then ever more rarely.
+    While Placement is away it is asked again soon, then ever more rarely. A compute node of another service that is not
+    there yet is no burden for Placement: it is looked for again soon, then each period, so that the host's accelerators
+    follow it within a period and a half however long it took.
     """
 
     #: Servers that come and go one after the other are published together.
@@ -254,9 +257,9 @@ class ResourcesDuty:
     def tick(self) -> datetime:
         try:
             self._tracker.update()
-        except MoorageError as error:  # Placement is away or busy
+        except MoorageError as error:  # Placement is away or busy, or the compute node of another service is not there
             self._failures += 1
-            pause_s = self._pause_s()
+            pause_s = self._pause_s(self._period_s if isinstance(error, NoComputeNode) else LONGEST_RETRY_S)
             log.warning(
                 "the provider tree could not be updated; trying again",
                 extra={"why": str(error), "failures": self._failures, "pause_s": round(pause_s, 1)},
@@ -267,11 +270,11 @@ class ResourcesDuty:
         self._failures = 0
         return self._clock.now() + timedelta(seconds=self._period_s)
 
-    def _pause_s(self) -> float:
-        """`FIRST_RETRY_S`, doubled for each failure, to `LONGEST_RETRY_S`; between half of it and one and a half: many
-        hosts that lost Placement together must not come back together.
+    def _pause_s(self, longest_s: float) -> float:
+        """`FIRST_RETRY_S`, doubled for each failure, to `longest_s`; between half of it and one and a half: many hosts
+        that lost Placement together must not come back together.
         """
-        pause_s = min(FIRST_RETRY_S * (1 << min(self._failures - 1, 16)), LONGEST_RETRY_S)
+        pause_s = min(FIRST_RETRY_S * (1 << min(self._failures - 1, 16)), longest_s)
         return pause_s * (0.5 + self._tracker.chance())
 
 

@@ -9,6 +9,12 @@ from moorage.agent.tree import ProviderNode, ProviderTree
 from moorage.core.errors import Unavailable
 
 
+class NoComputeNode(Unavailable):
+    """The other service has not made the host's provider: it starts later, or never under this name."""
+
+    code = "agent.no_compute_node"
+
+
 class OutsideHypervisor:
     """What the resource tracker asks of a virt driver, and nothing else."""
 
@@ -19,9 +25,9 @@ class OutsideHypervisor:
         return (self._node,)
 
     def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
-        """Nothing but a place to hang something on. Raises `Unavailable` until the other service has made it."""
+        """Nothing but a place to hang something on. Raises `NoComputeNode` until the other service has made it."""
         if self._node not in tree:
-            raise Unavailable(
+            raise NoComputeNode(
                 f"Placement has no compute node {self._node} yet; start the compute service of this host, or correct "
                 "[agent] host, which must be its hypervisor's name"
             )
