@@ -1,4 +1,4 @@
-"""The Accelerator API mounted as in a plane, with callers by role, and an agent that reports to it."""
+"""A plane that serves the Accelerator API, with callers by role, and the API as they and hosts see it."""
 
 import json
 from dataclasses import dataclass
@@ -6,17 +6,12 @@ from dataclasses import dataclass
 import pytest
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.routes import API, RULES
-from moorage.accelerator.service import AcceleratorService
 from moorage.core.caller import Caller
 from moorage.core.errors import Unauthorized
-from moorage.db import migrations
-from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.client import ServiceClient
-from moorage.wire.transports import InProcessTransport
+from moorage.wire.transports import Transport
+from tests.plane import InProcessPlane
 from tests.unit.accelerator.rig import PROJECT
-
-BASE = "http://cloud.example:8778"
 
 
 class ByRole:
@@ -54,8 +49,9 @@ class Seen:
 
 
 class Wire:
-    def __init__(self, transport: InProcessTransport) -> None:
-        self.transport = transport
+    def __init__(self, transport: Transport) -> None:
+        """`transport` leads to the service, below its prefix."""
+        self._transport = transport
 
     def __call__(self, method, path, *, role="admin", version=None, body=None) -> Seen:
         headers = {"x-auth-token": role} if role else {}
@@ -64,13 +60,13 @@ class Wire:
         if body is not None:
             headers["content-type"] = "application/json"
         raw = None if body is None else json.dumps(body).encode()
-        answer = self.transport.send(method, f"/accelerator{path}", headers, raw)
+        answer = self._transport.send(method, path, headers, raw)
         body = json.loads(answer.body) if answer.body else None
         return Seen(answer.status, dict(answer.headers), body, answer.body)
 
     def client(self, role="service") -> AcceleratorClient:
-        below = InProcessTransport(self.transport._app, f"{BASE}/accelerator")
-        return AcceleratorClient(ServiceClient(below, service_type="accelerator", credentials=Token(role)))
+        http = ServiceClient(self._transport, service_type="accelerator", credentials=Token(role))
+        return AcceleratorClient(http)
 
 
 class Token:
@@ -99,18 +95,25 @@ def hints() -> Told:
     return Told()
 
 
-def app_on(engine, clock, ids, hints, images=None):
-    """The Accelerator API over a database that is empty yet."""
-    migrations.upgrade(engine, "accelerator")
-    service = AcceleratorService(engine, clock, ids, hints, images)
-    return mount({"/accelerator": build(API, service, Surroundings(ByRole(), RULES, ids))})
+def process_in(directory, hints, services="accelerator", **options) -> InProcessPlane:
+    """A process with the accelerator service, whose hosts hear of their jobs from `hints`. Nobody is compute."""
+    return InProcessPlane(
+        directory,
+        services,
+        authenticator=ByRole(),
+        credentials=Token("admin"),
+        hints=lambda _wakeups: hints,
+        endpoints={"compute": "http://nowhere"},
+        **options,
+    )
 
 
 @pytest.fixture
-def app(sqlite_engine, clock, ids, hints):
-    return app_on(sqlite_engine, clock, ids, hints)
+def process(tmp_path, clock, ids, hints):
+    with process_in(tmp_path / "service", hints, clock=clock, ids=ids) as process:
+        yield process
 
 
 @pytest.fixture
-def wire(app) -> Wire:
-    return Wire(InProcessTransport(app, BASE))
+def wire(process) -> Wire:
+    return Wire(process.transport("/accelerator"))

@@ -17,11 +17,10 @@ from moorage.accelerator.events_duty import EventsDuty
 from moorage.accelerator.host_jobs import EVENTS_QUEUE
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
-from moorage.db.engine import open_engine
 from tests.served import serve
 from tests.unit.accelerator.rig import Watch
 from tests.wire.accelerator.commits import watched
-from tests.wire.accelerator.conftest import Told, app_on
+from tests.wire.accelerator.conftest import Told, process_in
 
 WAITING = tables.jobs.select().where(tables.jobs.c.queue == EVENTS_QUEUE, tables.jobs.c.finished_at.is_(None))
 
@@ -44,8 +43,11 @@ class Compute:
 
 def main() -> None:
     url, directory, port, *point = sys.argv[1:]
-    engine, clock = open_engine(url), SystemClock()
-    app = app_on(engine, clock, RandomIds(), Told())
+    clock = SystemClock()
+    process = process_in(
+        Path(directory, "service"), Told(), clock=clock, ids=RandomIds(), database={"accelerator": url}
+    )
+    engine = process.engine("accelerator")
     watch = Deadly()
     watch.arm(point[0] if point else None)
     watched(watch)
@@ -61,7 +63,8 @@ def main() -> None:
             time.sleep(0.02)
 
     threading.Thread(target=tell, daemon=True).start()
-    serve(app, int(port))
+    serve(process.plane.app, int(port))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -103,8 +103,8 @@ class Plane:
 
 
 @pytest.fixture
-def plane(tmp_path, wire, sqlite_engine, clock):
-    return Plane(tmp_path, wire, sqlite_engine, clock)
+def plane(tmp_path, wire, process, clock):
+    return Plane(tmp_path, wire, process.engine("accelerator"), clock)
 
 
 def test_a_profile_becomes_a_request_per_unit(plane):
@@ -139,9 +139,9 @@ def test_a_bound_request_is_programmed_attached_and_told(plane):
 
 
 @pytest.mark.parametrize("word", ["VGPU", "CUSTOM_ACCELERATOR_VGPU"])
-def test_a_share_of_a_gpu_is_a_mediated_device_with_its_own_uuid(tmp_path, wire, sqlite_engine, clock, word):
+def test_a_share_of_a_gpu_is_a_mediated_device_with_its_own_uuid(tmp_path, wire, process, clock, word):
     """A3, A7: Nova makes it by that uuid; the profile may use Cyborg's word for the class."""
-    plane = Plane(tmp_path, wire, sqlite_engine, clock, every_kind())
+    plane = Plane(tmp_path, wire, process.engine("accelerator"), clock, every_kind())
     plane.profile("share", {f"resources:{word}": "2", "trait:CUSTOM_NVIDIA_NVIDIA_592": "required"})
     instance, card = new_instance(), "0000:b1:00.0"
     plane.bind({arq["uuid"]: rp(card) for arq in plane.requests("share")}, instance)

@@ -11,13 +11,9 @@ import pytest
 
 from moorage.accelerator import store
 from moorage.accelerator.drivers.description import built_in_host
-from moorage.accelerator.routes import API, RULES
-from moorage.accelerator.service import AcceleratorService
-from moorage.db import migrations
-from moorage.wire.app import Surroundings, build, mount
-from moorage.wire.transports import InProcessTransport
+from tests.plane import Way
 from tests.unit.accelerator.rig import GPU, HOST, gpu, new_instance, rp
-from tests.wire.accelerator.conftest import BASE, ByRole, Wire
+from tests.wire.accelerator.conftest import Wire
 from tests.wire.accelerator.test_binding import CARD, Plane
 
 GPUS = [device.pci_id for device in built_in_host() if device.type == "GPU"]
@@ -34,35 +30,28 @@ class Cost:
 class Counted:
     """A plane, and what is asked of it."""
 
-    def __init__(self, tmp_path, engine, clock, ids, hints) -> None:
-        migrations.upgrade(engine, "accelerator")
-        service = AcceleratorService(engine, clock, ids, hints)
-        app = mount({"/accelerator": build(API, service, Surroundings(ByRole(), RULES, ids))})
-        self.requests = []
-        self.database = service._database
-
-        def noting(environ, start_response):
-            self.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
-            return app(environ, start_response)
-
-        self.plane = Plane(tmp_path, Wire(InProcessTransport(noting, BASE)), engine, clock)
+    def __init__(self, tmp_path, process) -> None:
+        self.database = process.service("accelerator")._database
+        self.way = Way()
+        wire = Wire(self.way.over(process.transport("/accelerator")))
+        self.plane = Plane(tmp_path, wire, process.engine("accelerator"), process.clock)
         self.plane.profile("card", CARD)
 
     @contextmanager
     def cost(self):
         cost, watch, database = Cost(), self.plane.rig.watch, self.database
-        before = len(self.requests), database.transactions, database.statements
+        before = len(self.way.requests), database.transactions, database.statements
         watch.arm(None)
         yield cost
-        cost.requests = len(self.requests) - before[0]
+        cost.requests = len(self.way.requests) - before[0]
         cost.transactions = database.transactions - before[1]
         cost.statements = database.statements - before[2]
         cost.waits_for_disk = watch.events.count(("checkpoint",))
 
 
 @pytest.fixture
-def counted(tmp_path, sqlite_engine, clock, ids, hints):
-    return Counted(tmp_path, sqlite_engine, clock, ids, hints)
+def counted(tmp_path, process):
+    return Counted(tmp_path, process)
 
 
 @pytest.mark.parametrize("others", [0, 50])

@@ -4,6 +4,7 @@ One card with 16 handles below one resource provider: whoever comes, all want th
 """
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -19,10 +20,9 @@ from moorage.accelerator.errors import NoCapacity
 from moorage.agent.accelerator_jobs import AcceleratorRunner
 from moorage.agent.jobs_duty import JobsDuty
 from moorage.core.ids import RandomIds
-from moorage.wire.transports import InProcessTransport
 from os_acc import exception
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, Rig, gpu, in_threads, new_instance, rp
-from tests.wire.accelerator.conftest import BASE, Wire, app_on
+from tests.wire.accelerator.conftest import Wire, process_in
 
 HANDLES = [f"{GPU[:-1]}{function}" for function in range(8)] + [f"0000:17:01.{function}" for function in range(8)]
 PLUGS = 2 * len(HANDLES)
@@ -35,8 +35,10 @@ def card_of_16():
 
 
 @pytest.fixture
-def wire(engine, clock, hints) -> Wire:
-    return Wire(InProcessTransport(app_on(engine, clock, RandomIds(), hints), BASE))
+def wire(tmp_path, database_url, clock, hints) -> Iterator[Wire]:
+    database = {"accelerator": database_url}
+    with process_in(tmp_path / "service", hints, clock=clock, ids=RandomIds(), database=database) as process:
+        yield Wire(process.transport("/accelerator"))
 
 
 @pytest.fixture

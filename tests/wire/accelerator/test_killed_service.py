@@ -5,6 +5,7 @@ all of it deleted again. Hosts report meanwhile. Each person or host repeats wha
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -17,17 +18,17 @@ from random import Random
 import pytest
 
 from moorage.accelerator import tables
-from moorage.accelerator.client import AcceleratorClient
 from moorage.core.clock import SystemClock
 from moorage.core.errors import Unavailable
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
-from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport, SocketTransport
-from tests.processes import free_port
+from tests.plane import URL
+from tests.processes import free_port, inherited
+from tests.programs import ForkServer
 from tests.unit.accelerator.rig import AES, GPU, R2, TYPE_R2, Killed, Watch, new_instance, rp
 from tests.wire.accelerator.commits import watched
-from tests.wire.accelerator.conftest import BASE, Token, Told, Wire, app_on
+from tests.wire.accelerator.conftest import Told, Wire, process_in
 from tests.wire.accelerator.test_binding import CARD, Plane
 
 EXPLORE = bool(os.environ.get("EXPLORE"))
@@ -108,23 +109,25 @@ KEPT = (tables.accelerator_requests, tables.device_profiles, tables.jobs, tables
 class Mortal:
     """The service; one that dies answers nobody, and the next request finds another one."""
 
-    def __init__(self, start):
-        self._start = start
-        self._app = start()
+    def __init__(self, process):
+        self._process = process
 
     def __call__(self, environ, start_response):
         try:
-            return self._app(environ, start_response)
+            return self._process.plane.app(environ, start_response)
         except Killed as death:
-            self._app = self._start()
+            self._process.restart()
             raise Unavailable("the connection was closed") from death
 
 
 class VirtualPlane(Lived, Plane):
-    def __init__(self, tmp_path, engine, clock):
+    def __init__(self, tmp_path, database_url, engine, clock):
         self.engine, self.hints = engine, Told()
-        service = Mortal(lambda: app_on(engine, clock, RandomIds(), self.hints))
-        super().__init__(tmp_path, Wire(InProcessTransport(service, BASE)), engine, clock)
+        self.process = process_in(
+            tmp_path / "service", self.hints, clock=clock, ids=RandomIds(), database={"accelerator": database_url}
+        )
+        transport = InProcessTransport(Mortal(self.process), f"{URL}/accelerator")
+        super().__init__(tmp_path, Wire(transport), engine, clock)
         self.image = self.rig.image(region_uuid=TYPE_R2, function_uuid=AES)
 
     def everybody_works(self):
@@ -160,8 +163,10 @@ def watch(monkeypatch):
 
 
 @pytest.fixture
-def plane(tmp_path, engine, clock, watch):
-    return VirtualPlane(tmp_path, engine, clock)
+def plane(tmp_path, database_url, engine, clock, watch):
+    plane = VirtualPlane(tmp_path, database_url, engine, clock)
+    with plane.process:
+        yield plane
 
 
 def test_a_service_killed_before_and_after_each_commit(plane, watch):
@@ -191,23 +196,34 @@ def one_of_each(points):
 # --------------------------------------------------------------------------------- a process of its own
 
 
+PROGRAM = "tests.wire.accelerator.service_process"
+
+
+@functools.cache
+def programs():
+    return ForkServer(Path(sys.executable), PROGRAM, environment={"PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}"})
+
+
 class Process:
     """The service; one that has died is started again when somebody gets no answer."""
 
     def __init__(self, url, directory):
         self._port = free_port()
         self.base = f"http://127.0.0.1:{self._port}"
-        self._words = [sys.executable, Path(__file__).with_name("service_process.py"), url, directory, str(self._port)]
+        self._words = [url, directory, self._port]
+        self._log = directory / "service.log"
         self._transport = SocketTransport(self.base)
         self._process = None
         self.deaths = 0
 
     def start(self, *point):
-        environment = os.environ | {"PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}"}
-        self._process = subprocess.Popen([*self._words, *point], cwd=ROOT, env=environment)
+        with self._log.open("a") as log:
+            self._process = programs().start(
+                f"{PROGRAM}:main", [*self._words, *point], environment=inherited(), stdout=log, stderr=log
+            )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers() and self._process.poll() is None:
-            assert time.monotonic() < deadline, "it does not start"
+            assert time.monotonic() < deadline, self._log.read_text()[-3000:]
             time.sleep(0.02)
 
     def _answers(self):
@@ -243,12 +259,7 @@ class Insecure:
 
 class SocketWire(Wire):
     def __init__(self, process):
-        super().__init__(Insecure(SocketTransport(process.base), process))
-        self._process = process
-
-    def client(self, role="service"):
-        below = Insecure(SocketTransport(f"{self._process.base}/accelerator"), self._process)
-        return AcceleratorClient(ServiceClient(below, service_type="accelerator", credentials=Token(role)))
+        super().__init__(Insecure(SocketTransport(f"{process.base}/accelerator"), process))
 
 
 class RealPlane(Lived, Plane):

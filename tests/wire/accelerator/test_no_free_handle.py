@@ -10,8 +10,8 @@ from tests.wire.accelerator.test_binding import CARD, Plane
 
 
 @pytest.fixture
-def plane(tmp_path, wire, sqlite_engine, clock):
-    return Plane(tmp_path, wire, sqlite_engine, clock)
+def plane(tmp_path, wire, process, clock):
+    return Plane(tmp_path, wire, process.engine("accelerator"), clock)
 
 
 def test_where_no_handle_is_free_binding_is_refused_at_once_with_the_reason(plane):

@@ -3,8 +3,8 @@
 import pytest
 
 from moorage.core.errors import RemoteError
+from tests.plane import URL
 from tests.unit.accelerator.rig import AES, GPU, HOST, PROJECT, R1, TYPE_R1, Rig, fpga, new_instance, rp
-from tests.wire.accelerator.conftest import BASE
 
 FP1 = [{"name": "fp1", "groups": [{"resources:FPGA": "1", "trait:CUSTOM_FPGA_INTEL": "required"}]}]
 
@@ -35,7 +35,7 @@ def test_discovery_needs_no_credentials_and_its_links_resolve(wire, path):
         "status": "CURRENT",
         "max_version": "2.3",
         "min_version": "2.0",
-        "links": [{"href": f"{BASE}/accelerator/v2/", "rel": "self"}],
+        "links": [{"href": f"{URL}/accelerator/v2/", "rel": "self"}],
     }
 
 
@@ -43,7 +43,7 @@ def test_the_root_lists_the_versions(wire):
     seen = wire("GET", "", role=None)
     assert seen.body["versions"] == [seen.body["default_version"]]
     assert seen.body["versions"][0]["id"] == "v2"
-    assert seen.body["versions"][0]["links"][0]["href"] == f"{BASE}/accelerator/v2/"
+    assert seen.body["versions"][0]["links"][0]["href"] == f"{URL}/accelerator/v2/"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_devices_have_a_status_from_2_3_on(wire, rig):
     one = wire("GET", f"/v2/devices/{devices[1]['uuid']}")
     assert one.body == devices[1]
     assert one.body["std_board_info"] == '{"device_id": "09c4", "class": "FPGA", "address": "0000:3b:00.0"}'
-    assert wire("GET", one.body["links"][0]["href"].removeprefix(f"{BASE}/accelerator")).body == one.body
+    assert wire("GET", one.body["links"][0]["href"].removeprefix(f"{URL}/accelerator")).body == one.body
 
 
 def test_devices_are_filtered(wire, rig):

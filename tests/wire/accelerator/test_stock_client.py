@@ -33,8 +33,8 @@ class AnonymousIsAdmin:
 
 
 @pytest.fixture
-def variables(app):
-    with make_server("127.0.0.1", 0, AnonymousIsAdmin(app), handler_class=Quiet) as server:
+def variables(process):
+    with make_server("127.0.0.1", 0, AnonymousIsAdmin(process.plane.app), handler_class=Quiet) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield {"OS_AUTH_TYPE": "none", "OS_ENDPOINT": f"http://127.0.0.1:{server.server_port}/accelerator/v2"}
         server.shutdown()

@@ -8,7 +8,6 @@ The rows are held against the app's own route table: a route without one fails.
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -18,13 +17,8 @@ from moorage.accelerator import tables
 from moorage.accelerator.routes import API
 from moorage.agent.accelerator_jobs import AcceleratorRunner
 from moorage.agent.jobs_duty import JobsDuty
-from moorage.core.clock import VirtualClock
-from moorage.core.ids import SeededIds
-from moorage.db.engine import open_engine
-from moorage.wire.transports import InProcessTransport
-from tests.conftest import START
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, new_instance, rp
-from tests.wire.accelerator.conftest import BASE, Told, Wire, app_on
+from tests.wire.accelerator.conftest import Told, Wire, process_in
 
 OTHER = "2" * 32
 FREE_GPU = "0000:65:00.0"
@@ -69,11 +63,12 @@ class Ask:
 class World:
     """A host with a private bitstream, and a project that holds requests and devices there."""
 
-    def __init__(self, directory, engine) -> None:
-        self.engine, self.ids = engine, SeededIds(1)
-        clock, hints = VirtualClock(START), Told()
-        self.rig = Rig(directory / "host", clock=clock)
-        self.wire = Wire(InProcessTransport(app_on(engine, clock, self.ids, hints, self.rig.images), BASE))
+    def __init__(self, process, hints) -> None:
+        """`process` serves the images of the host's directory, too."""
+        self.engine, self.ids = process.engine("accelerator"), process.ids
+        clock = process.clock
+        self.rig = Rig(process.directory, clock=clock)
+        self.wire = Wire(process.transport("/accelerator"))
         self.rig.agent._reports = self.wire.client()
         self.rig.agent.tick()
         runner = AcceleratorRunner(self.rig.agent, keep_alive_period_s=10)
@@ -311,11 +306,9 @@ ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]]
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> Iterator[World]:
-    directory = tmp_path_factory.mktemp("tenants")
-    with ExitStack() as stack:
-        engine = open_engine(f"sqlite:///{directory}/moorage.sqlite")
-        stack.callback(engine.dispose)
-        yield World(directory, engine)
+    hints = Told()
+    with process_in(tmp_path_factory.mktemp("tenants"), hints, "accelerator,image") as process:
+        yield World(process, hints)
 
 
 def test_every_route_has_its_row():
