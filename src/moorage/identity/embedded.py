@@ -8,6 +8,7 @@ themselves. All three are 0600; whoever can read them is admin. Beside them are 
 
 import base64
 import fcntl
+import logging
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ import yaml
 
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
-from moorage.core.errors import StartError, Unauthorized
+from moorage.core.errors import Forbidden, StartError, Unauthorized
 from moorage.core.ids import Ids
 from moorage.durable import write_durably
 from moorage.identity.hosts import ID_PREFIX, Host, HostRegistry
@@ -30,8 +31,10 @@ from moorage.identity.model import Accounts, Project, User, caller_for
 from moorage.identity.revocations import Revocations
 from moorage.identity.throttle import FailedLogins
 from moorage.identity.tokens import Claims, TokenSigner
-from moorage.identity.users import UsersFile, hash_password, password_fits
+from moorage.identity.users import UsersFile, check_new_password, hash_password, password_fits
 from moorage.identity.watched import Watched
+
+log = logging.getLogger(__name__)
 
 BCRYPT_ROUNDS = 10
 
@@ -72,6 +75,7 @@ class EmbeddedIdentity:
 
     def __init__(
         self,
+        state: Path,
         users: UsersFile,
         keys: Watched[TokenSigner],
         revocations: Revocations,
@@ -80,8 +84,14 @@ class EmbeddedIdentity:
         *,
         token_lifetime: timedelta = timedelta(hours=1),
         random_bytes: RandomBytes = secrets.token_bytes,
+        bcrypt_rounds: int = BCRYPT_ROUNDS,
+        service_user: str | None = None,
     ) -> None:
+        """`service_user`: whose password the services of the plane have, and nobody may change alone."""
+        self._state = state
         self._users = users
+        self._rounds = bcrypt_rounds
+        self._service_user = service_user
         self._keys = keys
         self._revocations = revocations
         self._failed_logins = FailedLogins(clock)
@@ -108,6 +118,26 @@ class EmbeddedIdentity:
             raise Unauthorized("user name or password is wrong", code="identity.password")
         self._failed_logins.succeeded(account, address)
         return user
+
+    def change_password(self, user: User | None, original: str, new: str, *, named: str, address: str) -> None:
+        """All tokens of the user are over then. Durable when this returns; other processes know within `RELOAD_PERIOD`.
+
+        Raises what `check_password` raises, `Invalid` for a password that cannot be one, `Forbidden` for the user that the
+        services call each other as, and what `UsersFile.set_password` raises.
+        """
+        user = self.check_password(user, original, named=named, address=address)
+        check_new_password(new)
+        if user.name == self._service_user:
+            raise Forbidden(
+                f"The services of this cloud call each other as {user.name}, with a password that each of them knows; an "
+                "administrator changes it for all of them.",
+                code="identity.service_user",
+            )
+        changed = hash_password(new, self._rounds)
+        with _alone(self._state):
+            self._users.set_password(user, changed)
+            _forget_note(self._state / "credentials.json", user.name)
+        log.info("a user has a new password", extra={"user": user.id})
 
     def issue(self, user: User, project: Project | None, methods: tuple[str, ...]) -> tuple[str, Identified]:
         """A token for the user in that project. Raises `Unauthorized` where the user has no role there."""
@@ -193,6 +223,7 @@ def open_or_create(
     token_lifetime: timedelta = timedelta(hours=1),
     random_bytes: RandomBytes = secrets.token_bytes,
     bcrypt_rounds: int = BCRYPT_ROUNDS,
+    service_user: str | None = None,
 ) -> EmbeddedIdentity:
     """The identity kept in `state`; made there at the first start. Raises `StartError` for files that cannot be used."""
     users_file = users_file or state / "users.yaml"
@@ -203,6 +234,7 @@ def open_or_create(
         make_first(state, random_bytes)
     users = UsersFile(users_file, clock)
     return EmbeddedIdentity(
+        state,
         users,
         watched(state, clock),
         Revocations(state / "revoked_tokens", clock, partial(_alone, state)),
@@ -210,6 +242,8 @@ def open_or_create(
         HostRegistry(state / "hosts.json", clock, ids),
         token_lifetime=token_lifetime,
         random_bytes=random_bytes,
+        bcrypt_rounds=bcrypt_rounds,
+        service_user=service_user,
     )
 
 
@@ -228,6 +262,16 @@ def credentials(state: Path, user: str) -> tuple[str, str]:
             f"{path} has no password of {user} ({type(error).__name__}); it is made together with the users file: "
             f'write {{"{user}": {{"password": ..., "project": ...}}}} into it, or give the password as an option'
         ) from error
+
+
+def _forget_note(path: Path, user: str) -> None:
+    """What was noted of a password that is none any more; the new one is the user's alone."""
+    try:
+        notes = orjson.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return
+    if notes.pop(user, None) is not None:
+        write_durably(path, orjson.dumps(notes, option=orjson.OPT_INDENT_2))
 
 
 def _make_first_accounts(

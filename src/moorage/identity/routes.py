@@ -1,6 +1,6 @@
 """The part of the Identity API v3 that clients and other services need of us, and who may use it.
 
-Not here: what writes users and projects. They are edited in the users file. ``/moorage/v1/hosts`` is not Keystone's:
+Not here: what writes users and projects, but for passwords. They are edited in the users file. ``/moorage/v1/hosts`` is not Keystone's:
 the identities of hosts.
 """
 
@@ -10,6 +10,7 @@ from moorage.identity.handlers import accounts, hosts, tokens, versions
 from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone
 from moorage.identity.schemas import hosts as host_schemas
 from moorage.identity.schemas.tokens import LOGIN
+from moorage.identity.schemas.users import CHANGE_PASSWORD
 from moorage.identity.service import IdentityService
 from moorage.wire.app import ServiceApi
 from moorage.wire.call import Reply, Route
@@ -54,6 +55,8 @@ API: ServiceApi[IdentityService] = ServiceApi(
         Route("GET", "/v3/projects/{project_id}", accounts.show_project, "identity:get_project"),
         Route("GET", "/v3/users", accounts.list_users, "identity:list_users"),
         Route("GET", "/v3/users/{user_id}", accounts.show_user, "identity:get_user"),
+        # The password in it says who asks.
+        Route("POST", "/v3/users/{user_id}/password", accounts.change_password, None, schema=CHANGE_PASSWORD),
         Route("GET", "/v3/users/{user_id}/projects", accounts.list_user_projects, "identity:list_user_projects"),
         Route("GET", "/v3/roles", accounts.list_roles, "identity:list_roles"),
         Route("GET", "/v3/roles/{role_id}", accounts.show_role, "identity:get_role"),

@@ -160,6 +160,13 @@ class IdentityService:
             raise NotFound(f"Could not find user: {user_id}.")
         return user
 
+    def change_password(self, user_id: str, original: str, new: str, address: str) -> None:
+        """Whoever knows the password needs no token, as in Keystone. Raises `Unauthorized`, `TooManyRequests`, `Invalid`,
+        `Forbidden`, `Conflict`.
+        """
+        user = self._identity.accounts().users.get(user_id)
+        self._identity.change_password(user, original, new, named=user_id, address=address)
+
     def roles(self, name: str | None) -> Sequence[str]:
         """Those that the peers know, and those that the users file speaks of."""
         held = {

@@ -15,10 +15,13 @@
 An error names the file, the line and the remedy. A file that others may write is refused: it decides who is admin.
 """
 
+import errno
+import logging
 import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,9 +31,12 @@ import jsonschema_rs
 import yaml
 
 from moorage.core.clock import Clock
-from moorage.core.errors import StartError
+from moorage.core.errors import ConcurrentUpdate, Conflict, Forbidden, Invalid, StartError
+from moorage.durable import write_durably
 from moorage.identity.model import Accounts, Project, User
 from moorage.identity.watched import Watched
+
+log = logging.getLogger(__name__)
 
 #: Bytes of a password that bcrypt can tell apart; longer ones are refused instead of cut.
 MAX_PASSWORD_BYTES = 72
@@ -87,10 +93,34 @@ class UsersFile:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
         self._watched = Watched("users file", [path], lambda: load(path), clock)
 
     def accounts(self) -> Accounts:
         return self._watched.value()
+
+    def set_password(self, user: User, password_hash: str) -> None:
+        """In the file, where nothing else of it changes: it is people's, with their comments. Nobody else writes meanwhile.
+
+        Raises `ConcurrentUpdate` where the user is another one in the file by now, `Forbidden` where it cannot be written,
+        and `Conflict` where the password is not written there as text of its own.
+        """
+        text = _read(self._path)
+        if parse(text, str(self._path)).users.get(user.id) != user:
+            raise ConcurrentUpdate("the user was changed meanwhile; try again")
+        # A link stays one, and what it leads to is replaced.
+        real = self._path.resolve()
+        try:
+            _replace(real, with_password(text, user, password_hash))
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            log.warning("a password was not changed", extra={"file": str(real), "reason": str(error)})
+            raise Forbidden(
+                "The users of this cloud cannot be changed here; an administrator can set a password.",
+                code="identity.read_only",
+            ) from error
+        self._watched.look_now()
 
 
 def load(path: Path) -> Accounts:
@@ -111,6 +141,37 @@ def parse(text: str, where: str) -> Accounts:
     for fault in _validator().iter_errors(document):
         raise StartError(f"{where}:{_line(root, fault.instance_path)}: {_worded(fault)}")
     return _accounts(document, root, where)
+
+
+def with_password(text: str, user: User, password_hash: str) -> str:
+    """`text` with another password of the user, and nothing else changed. Raises `Conflict` where that cannot be."""
+    node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    for step in ("users", user.name, "password"):
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        node = next((value for key, value in pairs if key.value == step), None)
+    before = parse(text, "users file")
+    wanted = {**before.users, user.id: replace(user, password_hash=password_hash)}
+    try:
+        if node is not None:
+            changed = text[: node.start_mark.index] + password_hash + text[node.end_mark.index :]
+            after = parse(changed, "users file")
+            if (after.users, after.projects) == (wanted, before.projects):
+                return changed
+    except StartError as error:
+        log.warning("a password cannot be changed in the users file", extra={"reason": error.message})
+    raise Conflict(
+        f"The password of {user.name} is not written by itself in the users file; an administrator can change it there.",
+        code="identity.users_file",
+    )
+
+
+def check_new_password(password: str) -> None:
+    """Raises `Invalid` for one that bcrypt cannot tell from others."""
+    raw = password.encode("utf-8", "surrogatepass")
+    if not 1 <= len(raw) <= MAX_PASSWORD_BYTES or b"\0" in raw:
+        raise Invalid(
+            f"A password has 1 to {MAX_PASSWORD_BYTES} bytes, none of them zero.", code="identity.new_password"
+        )
 
 
 def hash_password(password: str, rounds: int) -> str:
@@ -147,6 +208,14 @@ def _read(path: Path) -> str:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"the users file {path} cannot be read: {error}") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    """With the rights that it has, where they are for this user's group."""
+    there = path.stat()
+    write_durably(path, text.encode())
+    if there.st_gid == path.stat().st_gid:
+        path.chmod(stat.S_IMODE(there.st_mode))
 
 
 def _accounts(document: Mapping[str, Any], root: yaml.Node | None, where: str) -> Accounts:

@@ -54,6 +54,7 @@ def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity |
         ids=ids,
         users_file=Path(identity.users_file) if identity.users_file else None,
         token_lifetime=timedelta(seconds=identity.token_lifetime_s),
+        service_user=identity.username,
     )
 
 

@@ -121,3 +121,41 @@ def test_headers_of_a_client_cannot_make_it_somebody_else(served):
         {"X-Auth-Token": "admin", "X-Roles": "admin"},
     ):
         assert httpx.get(f"{served.url}/identity/v3/projects", headers=headers, trust_env=False).status_code == 401
+
+
+def test_a_user_changes_its_password(tmp_path):
+    """And the token that the client had is none any more, as in Keystone."""
+    with cloud(tmp_path / "state") as served:
+        variables = served.variables("demo", "demo")
+        old = variables["OS_PASSWORD"]
+        issued, changed = openstack(
+            variables,
+            ["token", "issue", "-f", "json"],
+            ["user", "password", "set", "--original-password", old, "--password", "a new one"],
+        )
+        assert changed.status == 0, changed.err
+        before, after = (
+            openstack(variables, ["token", "issue"]),
+            openstack(variables | {"OS_PASSWORD": "a new one"}, ["token", "issue"]),
+        )
+        assert "(HTTP 401)" in before[0].err
+        assert after[0].status == 0
+        token = {"x-auth-token": issued.document["id"]}
+        assert httpx.get(f"{served.url}/identity/v3/auth/projects", headers=token).status_code == 401
+        wrong, revoked = openstack(
+            variables | {"OS_PASSWORD": "a new one"},
+            ["user", "password", "set", "--original-password", "wrong", "--password", "x"],
+            ["token", "revoke", issued.document["id"]],
+        )
+        assert "(HTTP 401)" in wrong.err
+        assert "(HTTP 404)" in revoked.err
+
+
+def test_a_token_is_revoked(served):
+    (issued,) = openstack(served.variables("demo", "demo"), ["token", "issue", "-f", "json"])
+    token = issued.document["id"]
+    headers = {"x-auth-token": token}
+    assert httpx.get(f"{served.url}/identity/v3/auth/projects", headers=headers).status_code == 200
+    (revoked,) = openstack(served.variables("admin", "admin"), ["token", "revoke", token])
+    assert revoked.status == 0, revoked.err
+    assert httpx.get(f"{served.url}/identity/v3/auth/projects", headers=headers).status_code == 401

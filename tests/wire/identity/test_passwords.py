@@ -1,0 +1,162 @@
+"""Users change their passwords themselves, and what that does to the users file and to tokens."""
+
+import json
+import os
+
+import pytest
+import yaml
+
+from moorage.identity.throttle import FREE
+from moorage.identity.users import hash_password
+from tests.plane import InProcessPlane
+
+
+def user_of(wire, name):
+    return wire.log_in(name)[2]["token"]["user"]["id"]
+
+
+def change(wire, user_id, original, new, **headers):
+    body = {"user": {"original_password": original, "password": new}}
+    return wire.send("POST", f"/v3/users/{user_id}/password", body, **headers)
+
+
+def test_a_user_changes_its_password_and_old_tokens_end(wire, passwords):
+    token, others = wire.token("demo", "demo"), wire.token("admin", "admin")
+    user = user_of(wire, "demo")
+    assert change(wire, user, passwords["demo"], "a new one", token=token)[::2] == (204, None)
+    assert wire.send("GET", "/v3/auth/projects", token=token)[0] == 401
+    assert wire.send("GET", "/v3/auth/projects", token=others)[0] == 200
+    assert wire.log_in("demo")[0] == 401
+    assert wire.log_in("demo", password="a new one")[0] == 201
+
+
+def test_whoever_knows_the_password_needs_no_token(wire, passwords):
+    """As in Keystone, where a user whose password is over can get none."""
+    assert change(wire, user_of(wire, "demo"), passwords["demo"], "a new one")[0] == 204
+
+
+def test_another_process_knows_the_new_password_within_a_second(plane, wire, passwords, clock):
+    there = InProcessPlane(plane.directory, "identity", cloud=plane.cloud, authenticator=None)
+    token = wire.token("demo", "demo")
+    change(wire, user_of(wire, "demo"), passwords["demo"], "a new one")
+    clock.sleep(1)
+    answer = there.transport().send("GET", "/identity/v3/auth/projects", {"x-auth-token": token})
+    assert answer.status == 401
+    there.stop()
+
+
+def test_a_wrong_password_and_an_unknown_user_look_the_same_and_are_slowed_down(wire):
+    wrong, unknown = user_of(wire, "demo"), "nobody"
+    answers = [change(wire, user, "wrong", "a new one") for user in (wrong, unknown)]
+    assert [answer[0] for answer in answers] == [401, 401]
+    assert answers[0][2] == answers[1][2]
+    for user in (wrong, unknown):
+        for _ in range(FREE - 1):
+            change(wire, user, "wrong", "a new one")
+        assert change(wire, user, "wrong", "a new one")[0] == 429
+
+
+@pytest.mark.parametrize("new", ["", "x" * 73, "\N{SNOWMAN}" * 25], ids=["none", "long", "long in bytes"])
+def test_what_bcrypt_could_not_tell_from_others_is_no_password(wire, passwords, new):
+    status, _, document = change(wire, user_of(wire, "demo"), passwords["demo"], new)
+    assert status == 400
+    assert "1 to 72 bytes" in document["error"]["message"]
+    assert wire.log_in("demo")[0] == 201
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        {},
+        {"user": {}},
+        {"user": {"password": "geheim"}},
+        {"user": {"password": "geheim", "original_password": 1}},
+    ],
+    ids=str,
+)
+def test_a_malformed_change_is_400_and_repeats_no_password(wire, body):
+    status, _, document = wire.send("POST", "/v3/users/x/password", body)
+    assert status == 400
+    assert "geheim" not in json.dumps(document)
+
+
+def test_the_services_own_user_keeps_its_password(wire, passwords):
+    """The services have it from a file or the configuration, and would all be locked out."""
+    status, _, document = change(wire, user_of(wire, "moorage"), passwords["moorage"], "a new one")
+    assert status == 403
+    assert "administrator" in document["error"]["message"]
+    assert wire.log_in("moorage")[0] == 201
+
+
+def test_the_note_of_the_first_password_goes(wire, passwords, plane):
+    change(wire, user_of(wire, "demo"), passwords["demo"], "a new one")
+    path = plane.config.state / "credentials.json"
+    assert set(json.loads(path.read_text())) == {"admin", "moorage"}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "a new one" not in path.read_text()
+
+
+OURS = """\
+# Mine.
+projects: {red: {id: p1}}   # the only one
+users:
+  alice:   # since May
+    id: u1
+    password: %s
+    roles: {red: [member]}
+  bob: {id: u2, password: '%s', roles: {red: [reader]}}   # \N{SNOWMAN}
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path, clock, ids):
+    """A plane whose users file is the operator's, somewhere else."""
+    path = tmp_path / "etc" / "users.yaml"
+    path.parent.mkdir()
+    path.write_text(OURS % (hash_password("one", 4), hash_password("two", 4)))
+    path.chmod(0o640)
+    link = tmp_path / "users"
+    link.symlink_to(path)
+    options = {"identity": {"users_file": str(link), "password": "x"}}
+    with InProcessPlane(tmp_path / "state", "identity", clock=clock, ids=ids, authenticator=None, **options) as plane:
+        yield plane, path
+
+
+def changed(plane, user_id, original, new="a new one"):
+    body = json.dumps({"user": {"original_password": original, "password": new}}).encode()
+    sent = {"content-type": "application/json"}
+    return plane.transport().send("POST", f"/identity/v3/users/{user_id}/password", sent, body).status
+
+
+@pytest.mark.parametrize(("user_id", "name", "original"), [("u1", "alice", "one"), ("u2", "bob", "two")])
+def test_nothing_else_of_the_operators_file_changes(elsewhere, user_id, name, original):
+    plane, path = elsewhere
+    before = path.read_text()
+    assert changed(plane, user_id, original) == 204
+    after = path.read_text()
+    old, new = (yaml.safe_load(text)["users"][name]["password"] for text in (before, after))
+    assert old != new
+    assert after.replace(new, old).replace(f"password: {old},", f"password: '{old}',") == before
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert (path.parent.parent / "users").is_symlink()
+
+
+def test_a_password_that_two_users_share_by_an_anchor_is_the_operators_to_change(elsewhere, clock):
+    plane, path = elsewhere
+    path.write_text(OURS.replace("'%s'", "*one").replace("%s", "&one %s") % hash_password("one", 4))
+    clock.sleep(1)
+    before = path.read_text()
+    assert changed(plane, "u1", "one") == 409
+    assert changed(plane, "u2", "one") == 409
+    assert path.read_text() == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_users_file_that_cannot_be_written_is_said(elsewhere):
+    plane, path = elsewhere
+    path.parent.chmod(0o500)
+    try:
+        assert changed(plane, "u1", "one") == 403
+    finally:
+        path.parent.chmod(0o700)
