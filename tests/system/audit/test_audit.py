@@ -48,6 +48,7 @@ def delete_reservation_provider(plane) -> None:
 def test_every_kind_of_fault_is_found(plane):
     reservation = plane.running_lease(1)[1]
     delete_reservation_provider(plane)
+    plane.services.compute.delete_flavor(reservation)
     server = plane.create_server(flavor=plane.create_flavor("small"))  # no host is open to it, and compute knows it
     plane.settle()
     row = [{"resource_provider": {"uuid": plane.host}, "resources": {"VCPU": 1}}]
@@ -90,6 +91,7 @@ def test_every_kind_of_fault_is_found(plane):
         (Kind.OWNERLESS_PROVIDER, device),
         (Kind.WRONG_ROOT, leaf),
         (Kind.LOST_INVENTORY, reservation),
+        (Kind.LEASE_WITHOUT_FLAVOR, reservation),
         (Kind.ALLOCATION_ELSEWHERE, server),
     ])  # fmt: skip
 
@@ -326,15 +328,15 @@ def test_a_provider_that_changes_while_it_is_read_is_read_again(plane):
 # --- when it cannot be done -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("service", ["placement", "compute", "accelerator", "reservation"])
-def test_half_a_picture_is_none(plane, service):
+def test_half_a_picture_is_none(plane):
     def gone(_path: str) -> None:
-        raise Unavailable(f"{service} does not answer")
+        raise Unavailable("nobody answers")
 
     plane.take(ORPHAN, plane.host, {"VCPU": 1})
-    plane.answers[service] = gone
-    with pytest.raises(Unavailable, match=f"{service} does not answer"):
-        plane.audit()
+    for service in ("placement", "compute", "accelerator", "reservation"):
+        plane.answers = {service: gone}
+        with pytest.raises(Unavailable, match="nobody answers"):
+            plane.audit()
 
 
 def test_a_provider_that_is_deleted_while_all_are_read_is_left_out(plane):

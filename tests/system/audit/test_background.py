@@ -121,7 +121,7 @@ def test_each_new_finding_is_one_event(engine, clock, caplog):
     assert told(4) == [Kind.OVER_CAPACITY]
 
 
-def test_reading_by_tree_gives_the_same_picture(tmp_path):
+def test_reading_by_tree_gives_the_same_picture_of_accelerators_in_use(tmp_path):
     with AuditedPlane(tmp_path) as plane:
         plane.create_server(flavor=plane.create_fpga_flavor())
         plane.settle()
@@ -132,6 +132,8 @@ def test_reading_by_tree_gives_the_same_picture(tmp_path):
             other = by_tree.providers[uuid]
             assert (other.inventories, other.held, other.is_device) == (one.inventories, one.held, one.is_device)
         assert findings.decide(by_tree, timedelta(0)) == findings.decide(usual, timedelta(0)) == []
+        assert [one.is_made_here for one in usual.accelerators.requests] == [False], "plugged, not bound by the API"
+        assert usual.accelerators.parts
 
 
 def test_on_a_plane_it_shows_and_wakes(tmp_path):

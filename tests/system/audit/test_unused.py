@@ -12,6 +12,8 @@ pytestmark = pytest.mark.slow
 
 CLASS = reservation_class("00000007-0000-4000-8000-000000000000")
 TRAIT = "CUSTOM_FPGA_INTEL_FUNCTION_00000007_0000_4000_8000_000000000000"
+OF_A_FLAVOR = reservation_class("00000008-0000-4000-8000-000000000000")
+OF_A_PROFILE = "CUSTOM_FPGA_INTEL_FUNCTION_00000008_0000_4000_8000_000000000000"
 
 
 @pytest.fixture
@@ -21,12 +23,16 @@ def plane(tmp_path):
 
 
 def test_unused_names_are_deleted_when_asked_for_and_come_back(plane):
+    """Those that a flavor or a device profile asks for are used."""
     plane.running_lease(1)
     placement = plane.services.placement
-    for name in (CLASS, "CUSTOM_MINE"):
+    for name in (CLASS, "CUSTOM_MINE", OF_A_FLAVOR, "CUSTOM_ACCELERATOR_QAT"):
         placement.ensure_class(name)
-    for name in (TRAIT, "CUSTOM_OWN"):
+    for name in (TRAIT, "CUSTOM_OWN", OF_A_PROFILE):
         placement.ensure_trait(name)
+    plane.create_flavor("asks", **{f"resources:{OF_A_FLAVOR}": "1", "trait:CUSTOM_X": "forbidden"})
+    group = {"resources:CUSTOM_ACCELERATOR_QAT": "1", f"trait:{OF_A_PROFILE}": "required"}
+    plane.accelerator.request("POST", "/device_profiles", json=[{"name": "p", "groups": [group]}])
     assert plane.audit() == []
     found = plane.audit(names=True)
     assert [(one.kind, one.subject) for one in found] == [(Kind.UNUSED_CLASS, CLASS), (Kind.UNUSED_TRAIT, TRAIT)]
@@ -35,16 +41,6 @@ def test_unused_names_are_deleted_when_asked_for_and_come_back(plane):
     assert (placement.has_class(CLASS), placement.has_trait(TRAIT)) == (False, False)
     undo(plane, plane.receipt_path.read_text())
     assert (placement.has_class(CLASS), placement.has_trait(TRAIT)) == (True, True)
-
-
-def test_names_that_flavors_and_profiles_ask_for_stay(plane):
-    for name in (CLASS, "CUSTOM_ACCELERATOR_QAT"):
-        plane.services.placement.ensure_class(name)
-    plane.services.placement.ensure_trait(TRAIT)
-    plane.create_flavor("asks", **{f"resources:{CLASS}": "1", "trait:CUSTOM_X": "forbidden"})
-    group = {"resources:CUSTOM_ACCELERATOR_QAT": "1", f"trait:{TRAIT}": "required"}
-    plane.accelerator.request("POST", "/device_profiles", json=[{"name": "p", "groups": [group]}])
-    assert plane.audit(names=True) == []
 
 
 @pytest.mark.parametrize("how", ["asked for", "had"])
