@@ -7,9 +7,9 @@ import pytest
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
 from moorage.core.ids import SeededIds
-from moorage.wire.transports import InProcessTransport
 from moorage.wiring import build_plane
 from tests.conftest import START
+from tests.plane import Bearer, InProcessPlane
 from tests.system.planes import write_config
 
 PAGE = "https://console.example.org"
@@ -17,11 +17,8 @@ PAGE = "https://console.example.org"
 
 def headers_for_a_page(directory, **sections):
     """Of an answer that a page of `PAGE` gets from a plane with these options."""
-    config = write_config(directory, identity={"mode": "none"}, **sections)
-    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
-    answer = InProcessTransport(plane.app, "http://127.0.0.1").send("GET", "/compute/", {"origin": PAGE})
-    plane.stop()
-    return answer.headers
+    with InProcessPlane(directory, "placement,image,compute", **sections) as plane:
+        return plane.send("GET", "/compute/", headers={"origin": PAGE}).headers
 
 
 def test_pages_of_listed_origins_may_call_every_service(tmp_path):
@@ -64,31 +61,24 @@ def test_a_socket_that_was_asked_for_by_a_path_too_long_stops_the_start(tmp_path
 
 
 def test_a_change_log_that_is_too_short_to_serve_is_refused_at_the_start(tmp_path):
-    config = write_config(tmp_path, placement={"history_s": 59})
     with pytest.raises(StartError, match="history_s is 59; it must be 60 at least"):
-        build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+        InProcessPlane(tmp_path, "placement", placement={"history_s": 59})
 
 
 @pytest.mark.parametrize("lease_s", [0.2, 5.5, -1])
 def test_a_lease_that_could_not_be_kept_stops_the_start(tmp_path, lease_s):
-    config = write_config(tmp_path, placement={"lease_s": lease_s})
     with pytest.raises(StartError, match=rf"lease_s is {lease_s}; it must be 0.3 to 5, or 0 for no lease"):
-        build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
+        InProcessPlane(tmp_path, "placement", placement={"lease_s": lease_s})
 
 
 @pytest.mark.parametrize(("watchers", "threads", "held"), [(2, 8, 2), (50, 4, 3), (2, 1, 0), (-1, 8, 0)])
 def test_watchers_leave_a_thread_for_everybody_else(tmp_path, watchers, threads, held):
     """Whoever finds no place is told to come again in two seconds, and gets what there is."""
-    config = write_config(
-        tmp_path, server={"threads": threads}, placement={"watchers": watchers}, identity={"mode": "none"}
-    )
-    plane = build_plane(config, clock=VirtualClock(START), ids=SeededIds(1))
-    plane.prepare()
-    transport = InProcessTransport(plane.app, "http://127.0.0.1")
-    with contextlib.ExitStack() as stack:
+    options = {"server": {"threads": threads}, "placement": {"watchers": watchers}}
+    with InProcessPlane(tmp_path, "placement", **options) as plane, contextlib.ExitStack() as stack:
         begun = []
         for _ in range(held + 2):
-            _, _, chunks = stack.enter_context(transport.stream("GET", "/placement/moorage/v1/events", {}))
+            events = plane.transport().stream("GET", "/placement/moorage/v1/events", Bearer().headers())
+            _, _, chunks = stack.enter_context(events)
             begun.append(next(chunks).startswith(b"retry: 500"))
-    plane.stop()
     assert begun == [True] * held + [False] * 2
