@@ -30,6 +30,7 @@ from moorage.options import (
     SchedulerOptions,
     ServerOptions,
     TracingOptions,
+    TrailOptions,
 )
 
 #: Service -> path of its endpoint below the plane's address; the first segment is its mount prefix.
@@ -74,6 +75,7 @@ class Config:
     accelerator: AcceleratorOptions = field(default_factory=AcceleratorOptions)
     reservation: ReservationOptions = field(default_factory=ReservationOptions)
     audit: AuditOptions = field(default_factory=AuditOptions)
+    trail: TrailOptions = field(default_factory=TrailOptions)
     tracing: TracingOptions = field(default_factory=TracingOptions)
     enforcement: EnforcementOptions = field(default_factory=EnforcementOptions)
     before_end: BeforeEndOptions = field(default_factory=BeforeEndOptions)

@@ -369,6 +369,25 @@ class AuditOptions:
 
 
 @dataclass(frozen=True)
+class TrailOptions:
+    enabled: bool = option(True, "Whether an audit trail is kept: who changed what over the APIs, and how it ended.")
+    path: str = option("trail.jsonl", "Its file, relative to state_path. Empty: none, for syslog alone.")
+    rotate_mb: float = option(100.0, "The file is rotated when it is larger (MiB).")
+    keep: int = option(10, "Rotated files that are kept beside it, 1 to 1000; older ones are deleted.")
+    syslog: str = option("", "Entries go to a syslog daemon too: /dev/log, or udp://host:514. Empty: they do not.")
+    required: bool = option(
+        False,
+        "Each change has an entry before it is made, and is refused with 503 where that entry cannot be written. false: it "
+        "is made, and the metric moorage_trail_lost_entries_total counts the entry.",
+    )
+    agents: bool = option(
+        False,
+        "What agents of hosts do all the time has entries too: heartbeats, reports of devices and domains, claims of jobs. "
+        "Those that are refused have entries anyway.",
+    )
+
+
+@dataclass(frozen=True)
 class TracingOptions:
     endpoint: str = option(
         "",

@@ -13,6 +13,7 @@ It is served on `moorage.accelerator.agent_socket` alone; who may ask, and what 
 from moorage.accelerator.agent import AcceleratorAgent
 from moorage.core.errors import Invalid
 from moorage.core.ids import Ids
+from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, WsgiApp
 from moorage.wire.body import Schema
 from moorage.wire.call import Call, Reply, Route
@@ -67,5 +68,5 @@ API: ServiceApi[AcceleratorAgent] = local_api(
 )
 
 
-def wsgi_app(agent: AcceleratorAgent, ids: Ids) -> WsgiApp:
-    return build_local(API, agent, ids)
+def wsgi_app(agent: AcceleratorAgent, ids: Ids, trail: Trail | None = None) -> WsgiApp:
+    return build_local(API, agent, ids, trail)

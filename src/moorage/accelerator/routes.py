@@ -143,16 +143,38 @@ _OURS: Routes = (
 )
 
 _AGENT: Routes = (
-    Route("PUT", "/agent/v1/hosts/{host}/devices", reports.put_devices, rule=AGENT_RULE, schema=schemas.DEVICES),
+    Route(
+        "PUT",
+        "/agent/v1/hosts/{host}/devices",
+        reports.put_devices,
+        rule=AGENT_RULE,
+        schema=schemas.DEVICES,
+        effect="routine",
+    ),
     Route(
         "PUT",
         "/agent/v1/hosts/{host}/attachments",
         reports.put_attachments,
         rule=AGENT_RULE,
         schema=schemas.ATTACHMENTS,
+        effect="routine",
     ),
-    Route("POST", "/agent/v1/hosts/{host}/history", history.post, rule=AGENT_RULE, schema=schemas.HISTORY),
-    Route("POST", "/agent/v1/hosts/{host}/jobs", requests.claim, rule=AGENT_RULE, schema=over_http.CLAIM),
+    Route(
+        "POST",
+        "/agent/v1/hosts/{host}/history",
+        history.post,
+        rule=AGENT_RULE,
+        schema=schemas.HISTORY,
+        effect="routine",
+    ),
+    Route(
+        "POST",
+        "/agent/v1/hosts/{host}/jobs",
+        requests.claim,
+        rule=AGENT_RULE,
+        schema=over_http.CLAIM,
+        effect="routine",
+    ),
     Route("PUT", "/agent/v1/jobs/{job_id}", requests.report, rule=AGENT_RULE, schema=over_http.REPORT),
 )
 

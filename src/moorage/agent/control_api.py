@@ -25,6 +25,7 @@ from moorage.agent.provider_config.kept import KeptFiles
 from moorage.agent.resource_tracker import ResourceTracker, Round
 from moorage.core.errors import Conflict, MoorageError, StartError
 from moorage.core.ids import Ids
+from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, WsgiApp
 from moorage.wire.body import Schema
 from moorage.wire.call import Call, Reply, Route
@@ -147,6 +148,7 @@ API: ServiceApi[HostControl] = local_api(
             plan,
             rule=None,
             schema=Schema({"type": "object", "required": ["files"], "properties": {"files": _FILES}}),
+            effect="none",
         ),
         Route(
             "POST",
@@ -159,5 +161,5 @@ API: ServiceApi[HostControl] = local_api(
 )
 
 
-def wsgi_app(control: HostControl, ids: Ids) -> WsgiApp:
-    return build_local(API, control, ids)
+def wsgi_app(control: HostControl, ids: Ids, trail: Trail | None = None) -> WsgiApp:
+    return build_local(API, control, ids, trail)

@@ -22,7 +22,11 @@ from moorage.durable import sync_directory
 ORDER = ("reservation", "compute", "accelerator", "placement")
 
 #: Of the state directory: what no process needs that starts anew, and caches.
-_LEFT_OUT = ("lock", "running.conf", "failed", "moorage.log", "*.sock", "*.lock", ".lock", "*.db", "*.db-*", "*.new")
+#: The audit trail is only appended to: an older one must not be put in its place.
+_LEFT_OUT = (
+    "lock", "running.conf", "failed", "moorage.log", "trail.jsonl", "trail.jsonl.*", "*.sock", "*.lock", ".lock", "*.db",
+    "*.db-*", "*.new",
+)  # fmt: skip
 _CACHES = ("accelerators/bitstreams", "host/instances")
 
 #: What belongs to the machine: an older state of it is put back only where it is asked for.

@@ -22,6 +22,7 @@ _COMMANDS = {
     "explain": ("moorage.cli.explain", "explain", "Why hosts fit or do not fit a request, constraint by constraint."),
     "events": ("moorage.cli.events", "events", "What changed in placement; --follow shows what changes now."),
     "compute": ("moorage.cli.compute", "compute", "Migrate what older bare-metal servers were made with."),
+    "trail": ("moorage.cli.trail", "trail", "Who changed what over the APIs, when, from where, and how it ended."),
     "history": ("moorage.cli.history", "history", "What a provider or consumer was at some time."),
     "accelerator": ("moorage.cli.accelerator", "accelerator", "What was done with devices, and for whom."),
     "provider-config": (

@@ -221,10 +221,10 @@ _ABSENT = [
 ]
 
 _AGENTS: list[Route[ComputeService]] = [
-    Route("PUT", "/agent/v1/hosts/{host}", agents.register, AGENT_RULE, schema=host_schemas.REGISTER),
-    Route("POST", "/agent/v1/hosts/{host}/jobs", agents.claim, AGENT_RULE, schema=over_http.CLAIM),
+    Route("PUT", "/agent/v1/hosts/{host}", agents.register, AGENT_RULE, schema=host_schemas.REGISTER, effect="routine"),
+    Route("POST", "/agent/v1/hosts/{host}/jobs", agents.claim, AGENT_RULE, schema=over_http.CLAIM, effect="routine"),
     Route("GET", "/agent/v1/hosts/{host}/servers", agents.expected, AGENT_RULE),
-    Route("PUT", "/agent/v1/hosts/{host}/domains", agents.seen, AGENT_RULE, schema=host_schemas.SEEN),
+    Route("PUT", "/agent/v1/hosts/{host}/domains", agents.seen, AGENT_RULE, schema=host_schemas.SEEN, effect="routine"),
     Route("PUT", "/agent/v1/jobs/{job_id}", agents.report, AGENT_RULE, schema=over_http.REPORT),
 ]
 
@@ -235,6 +235,7 @@ _OWN_ROUTES: list[Route[ComputeService]] = [
         explanations.of_new_server,
         EXPLAIN_RULE,
         schema=explanation_schemas.EXPLAINED,
+        effect="none",
     ),
     Route("POST", "/moorage/v1/migrate-flavors", baremetal.migrate, MIGRATE_RULE, schema=baremetal_schemas.MIGRATE),
     Route("GET", "/moorage/v1/servers/{server_id}/explanation", explanations.of_server, EXPLAIN_RULE),

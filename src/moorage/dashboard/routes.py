@@ -1,6 +1,7 @@
 """The addresses of the dashboard, below ``/ui``. A page is a row here, a handler, a view and a template."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from moorage.dashboard.handlers import (
     calendar,
@@ -32,8 +33,10 @@ def _shows(path: str, handler: Handler, *, is_public: bool = False) -> Route[Das
     return _route("GET", path, page(handler, is_public=is_public), "none")
 
 
-def _does(path: str, handler: Handler, *, is_public: bool = False) -> Route[Dashboard]:
-    return _route("POST", path, page(handler, is_public=is_public), "stream")
+def _does(
+    path: str, handler: Handler, *, is_public: bool = False, effect: Literal["change", "none"] = "change"
+) -> Route[Dashboard]:
+    return Route("POST", path, page(handler, is_public=is_public), rule=None, reads="stream", effect=effect)
 
 
 def _route(method: str, path: str, handler: Callable[..., Reply], reads: str) -> Route[Dashboard]:
@@ -47,7 +50,7 @@ ROUTES: Sequence[Route[Dashboard]] = (
     _does("/sign-in", session.sign_in, is_public=True),
     _does("/sign-out", session.sign_out, is_public=True),
     _does("/project", session.switch_project),
-    _does("/theme", session.theme, is_public=True),
+    _does("/theme", session.theme, is_public=True, effect="none"),
     _shows("/calendar", calendar.show),
     _shows("/leases", leases.index),
     _shows("/leases/new", reserving.ask),

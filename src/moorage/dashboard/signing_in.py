@@ -15,6 +15,7 @@ import orjson
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, MoorageError, RemoteError, TooManyRequests, Unauthorized, Unavailable
+from moorage.telemetry.logs import passed_on
 from moorage.wire.client import decode, refusal_of
 from moorage.wire.transports import Answer, Transport
 
@@ -152,6 +153,8 @@ class SigningIn:
         self, method: str, path: str, token: str | None, headers: Mapping[str, str], body: bytes | None = None
     ) -> Answer:
         own = {"accept": "application/json", **headers}
+        if request_id := passed_on():
+            own["x-openstack-request-id"] = request_id
         if token is not None:
             own["x-auth-token"] = token
         if body is not None:

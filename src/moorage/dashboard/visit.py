@@ -88,6 +88,8 @@ def _admitted(visit: Visit, *, is_public: bool) -> Visit:
     person = None if is_public else call.service.person(session or None, call.caller)
     if person is None and not is_public:
         raise Unauthorized("sign in first", code="dashboard.session_over")
+    if person is not None and call.change is not None:
+        call.change.by(name=person.user_name, project_id=person.project.id, project_name=person.project.name)
     return Visit(call, visit.cookies, visit.seed, form, person)
 
 

@@ -107,6 +107,10 @@ class IdentityService:
     def now(self) -> datetime:
         return self._identity.now()
 
+    def account_of(self, login: Login) -> User | None:
+        """Whom it names; None where there is nobody of that name, or a token alone."""
+        return self._find_user(login.user) if login.user else None
+
     def judge(
         self, caller: Caller, subject: str, own_token: str | None, *, privileged: bool, allow_expired: bool
     ) -> Identified:

@@ -86,6 +86,14 @@ class Metrics:
         )
         for role in ("listener", "sender"):
             self.hint_losses.labels(role)
+        self.trail_losses = Counter(
+            "moorage_trail_lost_entries",
+            "Entries of the audit trail that a file or a syslog daemon did not take.",
+            ["sink"],
+            registry=self.registry,
+        )
+        for sink in ("file", "syslog"):
+            self.trail_losses.labels(sink)
         self.agent_jobs = JobMeter(self.registry)
         self.registry.register(_AtScrape(self._families))
 

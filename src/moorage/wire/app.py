@@ -20,6 +20,7 @@ from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.ids import Ids
 from moorage.telemetry.logs import caller_context, global_request, request_context
 from moorage.telemetry.requests import NO_ROUTE, RequestMeter
+from moorage.telemetry.trail import Trail
 from moorage.wire import forwarded
 from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
@@ -27,6 +28,7 @@ from moorage.wire.call import Call, Headers, Query, Reply, Route
 from moorage.wire.errors import ErrorShape, of_the_disk, problem_of
 from moorage.wire.forwarded import Proxies
 from moorage.wire.microversion import HEADER, Version, VersionRange
+from moorage.wire.trailed import Change, ChangeKind, refused_sign_in
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +82,7 @@ class Surroundings:
     proxies: Proxies = field(default_factory=Proxies)  #: whose word counts before the Host header's
     health: Callable[[], Mapping[str, str]] = dict  #: {what: trouble}; empty when all is well
     requests: RequestMeter = field(default_factory=RequestMeter)
+    trail: Trail | None = None  #: None: no audit trail is kept
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,7 @@ class _Prepare(Generic[S]):
         resp.set_header("x-openstack-request-id", context.request_id)
         context.caller = ANONYMOUS
         context.refusal = None
+        context.change = None
         context.version_refusal = None
         context.version = Version(0, 0)
         try:
@@ -168,6 +172,7 @@ class _Prepare(Generic[S]):
             caller_context.set((context.caller.project_id or "", context.caller.user_id or ""))
         except e.MoorageError as error:
             context.refusal = error
+            context.change = refused_sign_in(self._api.name, error.error_code)
         try:
             if versions := self._api.versions:
                 legacy = headers.get(versions.legacy_header) if versions.legacy_header else None
@@ -184,11 +189,32 @@ class _Prepare(Generic[S]):
         self, req: falcon.Request, resp: falcon.Response, _resource: object, _req_succeeded: bool
     ) -> None:
         req.env[ROUTE] = req.uri_template or NO_ROUTE
+        if req.context.change is not None:
+            _note(req, req.context.change, resp.status_code)
         method = req.method if req.method in _METHODS else "OTHER"
         _around(req).requests.end(req.context.began, method, req.uri_template or NO_ROUTE, resp.status_code)
 
 
 _METHODS = frozenset(falcon.constants.COMBINED_METHODS)
+
+
+def _announce(req: falcon.Request, change: Change) -> None:
+    """The entry before a change, where the audit trail is required. Raises `Unavailable`."""
+    trail = _around(req).trail
+    if trail is not None and trail.required and (trail.agents or not change.kind.is_routine):
+        trail.begin(_entry(req, trail, change, None))
+
+
+def _note(req: falcon.Request, change: Change, status: int) -> None:
+    """The entry after it."""
+    trail = _around(req).trail
+    if trail is not None and (status >= 400 or trail.agents or not change.kind.is_routine):
+        trail.write(_entry(req, trail, change, status))
+
+
+def _entry(req: falcon.Request, trail: Trail, change: Change, status: int | None) -> dict[str, Any]:
+    context, address = req.context, _around(req).proxies.whole_address(req.env)
+    return change.entry(trail, context.caller, address, req.query_string, context.request_id, status)
 
 
 def _around(req: falcon.Request) -> Surroundings:
@@ -200,11 +226,20 @@ def _resource(api: ServiceApi[S], methods: Mapping[str, Sequence[Route[S]]]) -> 
     """A Falcon resource: one responder per method of one path."""
 
     def responder(routes: Sequence[Route[S]]) -> Callable[..., None]:
+        kind = ChangeKind.of(api.name, routes[0]) if routes[0].is_change else None
+
         def respond(_self: object, req: falcon.Request, resp: falcon.Response, **params: str) -> None:
+            if kind is not None:
+                req.context.change = Change(kind, params)
             if api.strict and req.context.version_refusal is not None:
                 raise req.context.version_refusal
             route = _route_at(routes, req)
-            reply = route.handler(_call(api, req.env[_SERVED], req, route, params), **params)
+            call = _call(api, req.env[_SERVED], req, route, params)
+            if call.change is None:
+                _send(resp, route.handler(call, **params))
+                return
+            _announce(req, call.change)
+            call.change.reply = reply = route.handler(call, **params)
             _send(resp, reply)
 
         return respond
@@ -250,6 +285,9 @@ def _call(
         raise e.Forbidden(around.policy.refusal(route.rule), rule=route.rule)
     if raw or (api.strict and route.schema is not None):
         document = decode_json(raw)
+    change: Change | None = req.context.change
+    if change is not None:
+        change.of_body(document)
     call = Call(
         service=served.service,
         caller=caller,
@@ -264,6 +302,7 @@ def _call(
         json=document,
         stream=_input(req) if route.reads == "stream" else io.BytesIO(),
         allowed=lambda rule: around.policy.allows(rule, caller),
+        change=change,
     )
     if route.before_schema is not None:
         route.before_schema(call, **params)
@@ -356,6 +395,8 @@ def _send_error(api: ServiceApi[S], req: falcon.Request, resp: falcon.Response, 
     problem = problem_of(error, req.context.request_id, req.get_header("Accept") or "*/*", req.context.version)
     if problem.status >= 500:
         _log_failure(error, problem.message, {"method": req.method, "path": req.path})
+    if req.context.change is not None:
+        req.context.change.code = problem.code
     reply = api.error_shape(problem)
     if isinstance(error, e.MethodNotAllowed):
         reply.headers.setdefault("allow", str(error.fields["allowed"]))

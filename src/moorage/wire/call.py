@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import IO, Any, Generic, TypeVar, overload
+from typing import IO, TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from urllib.parse import parse_qsl
 
 from moorage.core.caller import Caller
 from moorage.wire.body import Schema, Versioned
 from moorage.wire.microversion import Version
+
+if TYPE_CHECKING:
+    from moorage.wire.trailed import Change
 
 S = TypeVar("S")
 D = TypeVar("D")
@@ -96,6 +99,7 @@ class Call(Generic[S]):
     json: Any  #: None where the route reads no JSON
     stream: IO[bytes]  #: the raw body of a route with ``reads="stream"``, else empty
     allowed: Callable[[str], bool]  #: does a policy rule allow this caller? For rules that depend on the request
+    change: "Change | None" = None  #: its entry in the audit trail, where it has one
 
 
 @dataclass(slots=True)
@@ -129,3 +133,11 @@ class Route(Generic[S]):
     #: 404 for a provider that does not exist, whatever the body says.
     before_schema: Callable[..., None] | None = None
     reads: str = "json"  #: ``json``, ``stream`` (raw, unbounded) or ``none`` (a body is ignored)
+    #: Of methods other than GET and HEAD: ``change``; ``none``, a question that needs a body; or ``routine``, what the agent
+    #: of a host says and asks all the time, which the audit trail leaves out where it was not refused.
+    effect: Literal["change", "none", "routine"] = "change"
+
+    @property
+    def is_change(self) -> bool:
+        """Whether requests have an entry in the audit trail."""
+        return self.effect != "none" and self.method not in ("GET", "HEAD")

@@ -46,6 +46,14 @@ class Proxies:
             address = _client(environ) or ("" if environ.get(IN_PROCESS) else address)
         return _network(address)
 
+    def whole_address(self, environ: Mapping[str, Any]) -> str:
+        """The client's, for people to read: what a believed proxy says, where that is an address; else the other end's."""
+        address = str(environ.get("REMOTE_ADDR") or "")
+        if not (environ.get(IN_PROCESS) or self.believes(environ)):
+            return address
+        said = _client(environ) or ""
+        return said if _is_address(said) else address
+
     def _looked_up(self, address: str) -> bool:
         try:
             found = ip_address(address.partition("%")[0])
@@ -76,6 +84,15 @@ def _client(environ: Mapping[str, Any]) -> str | None:
 
 
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?\Z")
+
+
+@lru_cache(maxsize=1024)
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=1024)

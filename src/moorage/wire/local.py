@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.ids import Ids
+from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
 from moorage.wire.call import Reply, Route
 from moorage.wire.errors import Problem
@@ -19,9 +20,9 @@ def local_api(name: str, routes: Sequence[Route[S]]) -> ServiceApi[S]:
     return ServiceApi(name, routes, error_shape=_error, word_schema_error=lambda error: error.message)
 
 
-def build_local(api: ServiceApi[S], service: S, ids: Ids) -> WsgiApp:
+def build_local(api: ServiceApi[S], service: S, ids: Ids, trail: Trail | None = None) -> WsgiApp:
     everything = _Everything()
-    return build(api, service, Surroundings(authenticator=everything, policy=everything, ids=ids))
+    return build(api, service, Surroundings(authenticator=everything, policy=everything, ids=ids, trail=trail))
 
 
 class _Everything:

@@ -108,7 +108,8 @@ def build_agent(parts: Parts) -> ProviderConfigKeeper:
     parts.plane.starts += [agent.start, keeper.started]
     parts.plane.stops.append(accelerators.close)
     _serve_os_acc(parts, accelerators)
-    _serve_here(parts, control_api.wsgi_app(control, parts.ids), options.socket, AGENT_SOCKET, "[agent] socket")
+    control_app = control_api.wsgi_app(control, parts.ids, parts.trail)
+    _serve_here(parts, control_app, options.socket, AGENT_SOCKET, "[agent] socket")
     watch = ProviderConfigDuty(
         keeper, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s
     )
@@ -165,7 +166,8 @@ def _domains_duty(parts: Parts, virt: VirtDriver, compute: ComputeClient) -> Dom
 
 def _serve_os_acc(parts: Parts, accelerators: AcceleratorAgent) -> None:
     """For the os_acc of other processes of this host; our own agent needs no socket."""
-    app, wanted = agent_api.wsgi_app(accelerators, parts.ids), parts.config.accelerator.agent_socket
+    app = agent_api.wsgi_app(accelerators, parts.ids, parts.trail)
+    wanted = parts.config.accelerator.agent_socket
     _serve_here(parts, app, wanted, "os-acc.sock", "[accelerator] agent_socket")
 
 

@@ -23,6 +23,7 @@ from moorage.jobs.hints import Hints
 from moorage.jobs.pool import DutyPool
 from moorage.telemetry.metrics import Metrics
 from moorage.telemetry.tracing import Tracer
+from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
@@ -162,6 +163,8 @@ class Parts:
     proxies: Proxies = field(default_factory=Proxies)
     #: None: no traces
     tracer: Tracer | None = None
+    #: None: no audit trail
+    trail: Trail | None = None
 
     def serve(
         self, prefix: str, api: ServiceApi[S], service: S, rules: RuleTable, engine: Engine | None = None
@@ -174,6 +177,7 @@ class Parts:
             proxies=self.proxies,
             health=lambda: self._troubles(engine),
             requests=self.plane.metrics.requests_of(prefix),
+            trail=self.trail,
         )
         app = build(api, service, around)
         self.plane.built[prefix] = service

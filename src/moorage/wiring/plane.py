@@ -33,6 +33,7 @@ from moorage.wiring.services import (
     build_reservation,
 )
 from moorage.wiring.tracing import open_tracer
+from moorage.wiring.trail import open_trail
 
 SERVICES: Mapping[str, Callable[[Parts], None]] = {
     "identity": build_identity,
@@ -121,8 +122,22 @@ def _parts(
     if tracer is not None:
         tracing.switch(tracer)
         plane.stops += [tracer.close, lambda: tracing.switch(None)]
+    trail = open_trail(config, clock, plane.metrics)
+    if trail is not None:
+        plane.stops.append(trail.close)
     return Parts(
-        config, clock, ids, wakeups, carrier, apps, plane, authenticator, own, proxies=_proxies(config), tracer=tracer
+        config,
+        clock,
+        ids,
+        wakeups,
+        carrier,
+        apps,
+        plane,
+        authenticator,
+        own,
+        proxies=_proxies(config),
+        tracer=tracer,
+        trail=trail,
     )
 
 

@@ -32,3 +32,21 @@ PROXY = "10.0.0.1"
 )
 def test_the_address_of_the_client(environ, address):
     assert Proxies([f"{PROXY}/32"]).client_address(environ) == address
+
+
+@pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        ({"REMOTE_ADDR": "127.0.0.1"}, "127.0.0.1"),
+        ({"REMOTE_ADDR": "2001:db8:1:2:3::4"}, "2001:db8:1:2:3::4"),
+        ({"REMOTE_ADDR": "192.0.2.7", "HTTP_X_FORWARDED_FOR": "198.51.100.1"}, "192.0.2.7"),
+        ({"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": "198.51.100.1"}, "198.51.100.1"),
+        ({"REMOTE_ADDR": PROXY, "HTTP_FORWARDED": 'for="[2001:db8:1:2:3::4]:4711"'}, "2001:db8:1:2:3::4"),
+        ({"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": "a secret"}, PROXY),
+        ({"REMOTE_ADDR": "127.0.0.1", IN_PROCESS: True, "HTTP_X_FORWARDED_FOR": "192.0.2.7"}, "192.0.2.7"),
+        ({"REMOTE_ADDR": "127.0.0.1", IN_PROCESS: True}, "127.0.0.1"),
+        ({}, ""),
+    ],
+)
+def test_the_whole_address_that_people_read(environ, address):
+    assert Proxies([f"{PROXY}/32"]).whole_address(environ) == address

@@ -37,6 +37,9 @@ def sign_in(visit: Visit) -> Page | Reply:
         person = service.sign_in(name, password, visit.call.address)
     except (Unauthorized, TooManyRequests) as error:
         return _form(visit, target, name, error.message, status=status_of(error))
+    if visit.call.change is not None:
+        project = person.project
+        visit.call.change.by(name=person.user_name, project_id=project.id, project_name=project.name)
     return redirect(visit, target, _session(visit, person))
 
 

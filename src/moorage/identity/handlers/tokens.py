@@ -17,7 +17,16 @@ _NO = {"false", "0", "no", "off", "f", "n"}
 
 
 def create(call: Call[IdentityService]) -> Reply:
-    token, held = call.service.log_in(_login(call.json["auth"]), call.address)
+    login = _login(call.json["auth"])
+    if call.change is not None:
+        # Only who there is: in the place of the name people type their passwords, too.
+        user = call.service.account_of(login)
+        call.change.by(id=user.id if user else "", name=user.name if user else "")
+    token, held = call.service.log_in(login, call.address)
+    if call.change is not None:
+        call.change.by(id=held.user.id, name=held.user.name)
+        if held.project is not None:
+            call.change.by(project_id=held.project.id, project_name=held.project.name)
     return Reply(201, _document(call, held), {_SUBJECT: token, "vary": "X-Auth-Token"})
 
 

@@ -1,0 +1,98 @@
+"""`moorage trail`: who changed what, from the files of this plane."""
+
+import contextlib
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from moorage.cli.state import config_option, open_config, seconds
+from moorage.core.clock import SystemClock
+from moorage.core.errors import StartError
+from moorage.telemetry.trail_reading import Reading, Wanted
+
+
+@click.command()
+@config_option
+@click.option(
+    "--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="This trail instead: a copy, say."
+)
+@click.option("--user", metavar="ID", help="Only what this user did: id or name.")
+@click.option("--project", metavar="ID", help="Only what was done in this project: id or name.")
+@click.option(
+    "--resource", metavar="ID", help="Only what was done to this resource: its id, or a type: compute/servers."
+)
+@click.option("--action", metavar="TEXT", help="Only actions with this text in their name; with * the whole name.")
+@click.option("--outcome", type=click.Choice(["success", "failure", "pending"]), help="Only what ended so.")
+@click.option("--request-id", metavar="ID", help="Only what this request caused, in all services.")
+@click.option("--since", metavar="TIME", help="From this time on: 2026-03-01T09:30:00Z, or so long ago: 2h.")
+@click.option("--until", metavar="TIME", help="Before this time.")
+@click.option("--follow", "-f", "follows", is_flag=True, help="Go on until Ctrl-C; without --since, from now on.")
+@click.option("--json", "as_json", is_flag=True, help="Print each entry as JSON, on a line of its own.")
+def trail(
+    config_path: Path | None,
+    path: Path | None,
+    since: str | None,
+    until: str | None,
+    *,
+    follows: bool,
+    as_json: bool,
+    **filters: str | None,
+) -> None:
+    """Show who changed what over the APIs of this plane, oldest first, with how it ended.
+
+    The files are read here, those that were rotated too: run it as the user of the plane, on each machine that serves APIs.
+    """
+    if path is None:
+        config = open_config(config_path)
+        if not config.trail.path:
+            raise StartError(f"{config.source}: [trail] path is empty: the trail goes to syslog alone")
+        path = config.state / config.trail.path
+    wanted = Wanted(since=_moment(since), until=_moment(until), **filters)
+    reading = Reading(path, wanted)
+    found = reading.follow(sleep=time.sleep, from_now=since is None) if follows else reading.kept()
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            for entry in found:
+                click.echo(orjson.dumps(entry) if as_json else line(entry))
+    except FileNotFoundError as error:
+        raise StartError(f"{path}: there is no audit trail (yet); nothing was changed, or [trail] is off") from error
+    except PermissionError as error:
+        raise StartError(f"{path}: cannot be read: {error.strerror}; run this as the user of the plane") from error
+    if reading.damaged:
+        click.echo(f"moorage: {reading.damaged} entries were cut off when they were written", err=True)
+
+
+def line(entry: dict[str, Any]) -> str:
+    """One entry for people: time, how it ended, who, what, on which resource, from where, in which request."""
+    initiator, target, reason = (entry.get(name, {}) for name in ("initiator", "target", "reason"))
+    who = str(initiator.get("name") or initiator.get("id") or "-")
+    if project := initiator.get("project_name") or initiator.get("project_id"):
+        who += f"@{project}"
+    if initiator.get("is_service"):
+        who += " (service)"
+    ids = target.get("ids") or [target.get("id"), *str(target.get("part") or "").split("/")]
+    what = " ".join([str(target.get("typeURI", "-")), *(str(one) for one in ids if one)])
+    address = initiator.get("host", {}).get("address", "-")
+    ended = f"{entry.get('outcome', '-')} {reason.get('reasonCode', '')}".rstrip()
+    parts = (entry.get("eventTime"), f"{ended:<11}", who, entry.get("action"), what, address, entry.get("request_id"))
+    return _printable("  ".join(str(part) for part in parts))
+
+
+def _printable(text: str) -> str:
+    """A name that somebody chose must not steer the terminal."""
+    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
+
+
+def _moment(text: str | None) -> datetime | None:
+    """A time, or a period before now. Raises `StartError`."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return SystemClock().now() - timedelta(seconds=seconds(text))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,90 @@
+"""Lines to a syslog daemon as datagrams: to the Unix socket of this machine, or over UDP. Nothing waits for the daemon."""
+
+import errno
+import os
+import socket
+from datetime import datetime
+from time import monotonic
+from typing import Any
+
+from moorage.core.clock import Clock
+from moorage.core.errors import StartError
+
+#: Facility authpriv (10), severity notice (5).
+PRIORITY = 10 * 8 + 5
+
+#: After a failure a new socket is opened no sooner.
+RETRY_S = 1.0
+
+_TAG = "moorage-trail"
+
+
+class Syslog:
+    """`address`: the path of a Unix socket (``/dev/log``), or ``udp://host:port``. Raises `StartError` for another one.
+
+    A Unix socket gets the old form (RFC 3164), which all daemons read there; UDP that of RFC 5424.
+    """
+
+    name = "syslog"
+
+    def __init__(self, address: str, clock: Clock) -> None:
+        self._clock = clock
+        self._hostname = socket.gethostname()
+        self._socket: socket.socket | None = None
+        self._retry_at = 0.0
+        self._target: str | tuple[Any, ...]
+        if address.startswith("/"):
+            self._target, self._family = address, socket.AF_UNIX
+            return
+        scheme, _, place = address.partition("://")
+        host, _, port = place.rpartition(":")
+        if scheme != "udp" or not host or not port.isdecimal():
+            raise StartError(f"[trail] syslog is {address!r}; it takes /dev/log or udp://host:514")
+        try:  # once: a request must not wait for a name to be resolved
+            family, _, _, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        except OSError as error:
+            raise StartError(f"[trail] syslog: {host} has no address: {error.strerror}") from error
+        self._target, self._family = target, family
+
+    def write(self, line: bytes) -> None:
+        """Raises `OSError` where the daemon is away, or does not keep up."""
+        if self._socket is None:
+            if monotonic() < self._retry_at:
+                raise OSError(errno.ECONNREFUSED, "the daemon is away", str(self._target))
+            self._open()
+        opened = self._socket
+        if opened is None:
+            raise OSError(errno.ECONNREFUSED, "the daemon is away", str(self._target))
+        try:
+            opened.send(self._message(line.rstrip(b"\n"), self._clock.now()))
+        except BlockingIOError:
+            raise
+        except OSError:
+            self.close()
+            self._retry_at = monotonic() + RETRY_S
+            raise
+
+    def close(self) -> None:
+        opened, self._socket = self._socket, None
+        if opened is not None:
+            opened.close()
+
+    def _open(self) -> None:
+        opened = socket.socket(self._family, socket.SOCK_DGRAM)
+        try:
+            opened.setblocking(False)
+            opened.connect(self._target)
+        except OSError:
+            opened.close()
+            self._retry_at = monotonic() + RETRY_S
+            raise
+        self._socket = opened
+
+    def _message(self, line: bytes, now: datetime) -> bytes:
+        if self._family == socket.AF_UNIX:
+            local = now.astimezone()
+            head = f"<{PRIORITY}>{local:%b} {local.day:2d} {local:%H:%M:%S} {_TAG}[{os.getpid()}]: "
+        else:
+            moment = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            head = f"<{PRIORITY}>1 {moment} {self._hostname} {_TAG} {os.getpid()} - - "
+        return head.encode() + line

@@ -1,0 +1,190 @@
+"""Reading the audit trail: the file and those that it was rotated into, oldest first, and what is appended meanwhile.
+
+Nothing is written here, and nothing locked. Entries that a full disk cut off are skipped; `Reading.damaged` counts them.
+"""
+
+import fnmatch
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from moorage.telemetry.trail import BEGINNING
+
+#: How often a reader that follows looks, at rotated files too: other processes may still append to them.
+POLL_S = 0.25
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which entries; what is None or empty asks for nothing. `since` <= time < `until`."""
+
+    user: str | None = None  #: id or name
+    project: str | None = None  #: id or name
+    resource: str | None = None  #: an id, or the type or the beginning of it: ``compute/servers``
+    action: str | None = None  #: a part of it; with ``*`` all of it
+    outcome: str | None = None
+    request_id: str | None = None  #: of the request, or the one that it was sent with
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def matches(self, entry: Mapping[str, Any]) -> bool:
+        return self._is_who(entry.get("initiator", {})) and self._is_what(entry) and self._is_when(entry)
+
+    def _is_who(self, initiator: Mapping[str, Any]) -> bool:
+        is_user = self.user is None or self.user in (initiator.get("id"), initiator.get("name"))
+        return is_user and (
+            self.project is None or self.project in (initiator.get("project_id"), initiator.get("project_name"))
+        )
+
+    def _is_what(self, entry: Mapping[str, Any]) -> bool:
+        if self.outcome is not None and self.outcome != entry.get("outcome"):
+            return False
+        if self.request_id not in (None, entry.get("request_id"), entry.get("global_request_id")):
+            return False
+        if self.action is not None:
+            pattern = self.action if "*" in self.action else f"*{self.action}*"
+            if not fnmatch.fnmatchcase(str(entry.get("action", "")).lower(), pattern.lower()):
+                return False
+        return self.resource is None or _is_about(entry.get("target", {}), self.resource)
+
+    def _is_when(self, entry: Mapping[str, Any]) -> bool:
+        if self.since is None and self.until is None:
+            return True
+        try:
+            moment = datetime.fromisoformat(str(entry.get("eventTime")))
+        except ValueError:
+            return False
+        return (self.since is None or self.since <= moment) and (self.until is None or moment < self.until)
+
+
+def _is_about(target: Mapping[str, Any], resource: str) -> bool:
+    kind = str(target.get("typeURI", ""))
+    ids = (target.get("id"), *str(target.get("part", "")).split("/"), *target.get("ids", ()))
+    return resource in ids or kind == resource or kind.startswith(f"{resource}/")
+
+
+class Reading:
+    """Of the trail at `path`."""
+
+    def __init__(self, path: Path, wanted: Wanted) -> None:
+        self._path = path
+        self._wanted = wanted
+        self.damaged = 0
+
+    def kept(self) -> Iterator[dict[str, Any]]:
+        """What there is at this moment. Raises `FileNotFoundError` where there is none of it."""
+        with ExitStack() as stack:
+            opened = self._open(stack)
+            if not opened:
+                raise FileNotFoundError(str(self._path))
+            for file in opened:
+                if self._wanted.since is not None and os.fstat(file.fileno()).st_mtime < self._wanted.since.timestamp():
+                    continue  # written last before that time
+                for line in file:
+                    yield from self._entries(line)
+
+    def follow(self, *, sleep: Callable[[float], None], from_now: bool) -> Iterator[dict[str, Any]]:
+        """Without end: what there is (not `from_now`), then what is appended."""
+        tails: dict[tuple[int, int], _Tail] = {}
+        is_first = True
+        while True:
+            for tail in self._new_tails(tails):
+                tails[tail.identity] = tail
+                if is_first and from_now:
+                    tail.skip()
+            is_first = False
+            for tail in list(tails.values()):
+                is_deleted = tail.is_deleted
+                for line in tail.lines():
+                    yield from self._entries(line)
+                if is_deleted:
+                    tails.pop(tail.identity).close()
+            sleep(POLL_S)
+
+    def _new_tails(self, known: Mapping[tuple[int, int], "_Tail"]) -> "list[_Tail]":
+        """Of files that were not there at the last look, oldest first."""
+        found: list[_Tail] = []
+        for path in self._paths():
+            try:
+                tail = _Tail(path)
+            except FileNotFoundError:
+                if path == self._path:
+                    continue  # rotated a moment ago, and nothing written since
+                break
+            if tail.identity in known:
+                tail.close()
+                break
+            found.append(tail)
+        return found[::-1]
+
+    def _open(self, stack: ExitStack) -> list[IO[bytes]]:
+        """Oldest first. Opened newest first: what is rotated meanwhile is then found twice, and not missed."""
+        found: dict[tuple[int, int], IO[bytes]] = {}
+        for path in self._paths():
+            try:
+                file = stack.enter_context(path.open("rb"))
+            except FileNotFoundError:
+                if path == self._path:
+                    continue
+                break
+            found.setdefault(_identity(file), file)
+        return list(found.values())[::-1]
+
+    def _paths(self) -> Iterator[Path]:
+        yield self._path
+        yield from (Path(f"{self._path}.{number}") for number in count(1))
+
+    def _entries(self, line: bytes) -> Iterator[dict[str, Any]]:
+        entry = _decoded(line)
+        if entry is None:
+            self.damaged += 1
+            # Behind what was cut off is what was written next.
+            entry = _decoded(line[line.rfind(BEGINNING) :]) if line.rfind(BEGINNING) > 0 else None
+        if entry is not None and self._wanted.matches(entry):
+            yield entry
+
+
+class _Tail:
+    """One file, read up to where it ends now."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self.identity = _identity(self._file)
+        self._part = b""
+
+    def skip(self) -> None:
+        self._file.seek(0, os.SEEK_END)
+
+    def lines(self) -> Iterator[bytes]:
+        """Whole ones."""
+        while piece := self._file.read(1 << 16):
+            *whole, self._part = (self._part + piece).split(b"\n")
+            yield from whole
+
+    @property
+    def is_deleted(self) -> bool:
+        """Under every name. Until then it stays open: another file would get its number, and be taken for it."""
+        return os.fstat(self._file.fileno()).st_nlink == 0
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _identity(file: IO[bytes]) -> tuple[int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino
+
+
+def _decoded(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return entry if isinstance(entry, dict) else None

@@ -1,0 +1,82 @@
+"""Entries as datagrams, to real sockets."""
+
+import os
+import re
+import socket
+
+import pytest
+
+from moorage.core.clock import VirtualClock
+from moorage.core.errors import StartError
+from moorage.telemetry.syslog import Syslog
+from moorage.telemetry.trail import Trail
+from tests.conftest import START
+
+CLOCK = VirtualClock(START)
+
+
+@pytest.fixture
+def unix(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "log"))
+        receiver.settimeout(10)
+        yield receiver
+
+
+def test_a_unix_socket_gets_the_old_form(unix):
+    sink = Syslog(unix.getsockname(), CLOCK)
+    assert Trail([sink], CLOCK, observer="here").write({"action": "a"})
+    message = unix.recv(8192).decode()
+    head = re.match(r"<85>\w{3} [ \d]\d \d\d:\d\d:\d\d moorage-trail\[(\d+)\]: ", message)
+    assert head is not None, message
+    assert int(head[1]) == os.getpid()
+    assert '"action":"a"' in message[head.end() :]
+    assert not message.endswith("\n")
+    sink.close()
+
+
+def test_udp_gets_rfc_5424():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(10)
+        sink = Syslog(f"udp://127.0.0.1:{receiver.getsockname()[1]}", CLOCK)
+        sink.write(b'{"a":1}\n')
+        message = receiver.recv(8192).decode()
+        sink.close()
+    assert re.fullmatch(r'<85>1 2026-03-01T09:30:00\.000Z \S+ moorage-trail \d+ - - \{"a":1\}', message)
+
+
+def test_nothing_waits_for_a_daemon_that_does_not_keep_up(unix):
+    lost = []
+    trail = Trail([Syslog(unix.getsockname(), CLOCK)], CLOCK, observer="here", lost=lost.append)
+    taken = [trail.write({"action": "x" * 1000}) for _ in range(5000)]
+    assert taken[0]
+    assert lost == ["syslog"] * taken.count(False)
+    assert lost, "the socket's buffer is smaller than 5 MB"
+
+
+def test_a_daemon_that_is_away_costs_entries_until_it_is_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("moorage.telemetry.syslog.RETRY_S", 0.0)
+    lost = []
+    trail = Trail([Syslog(str(tmp_path / "log"), CLOCK)], CLOCK, observer="here", lost=lost.append)
+    assert not trail.write({})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "log"))
+        assert trail.write({})
+    (tmp_path / "log").unlink()
+    assert not trail.write({})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "log"))
+        assert trail.write({}), "a new socket is opened after a failure"
+    assert lost == ["syslog"] * 2
+
+
+@pytest.mark.parametrize("address", ["log", "tcp://10.0.0.1:514", "udp://10.0.0.1", "udp://:514", "udp://10.0.0.1:x"])
+def test_an_address_that_cannot_be_meant_is_refused_at_the_start(address):
+    with pytest.raises(StartError, match="udp://host:514"):
+        Syslog(address, CLOCK)
+
+
+def test_a_name_without_an_address_is_refused_at_the_start():
+    with pytest.raises(StartError, match="has no address"):
+        Syslog("udp://nowhere.invalid:514", CLOCK)

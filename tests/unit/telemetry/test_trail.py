@@ -1,0 +1,262 @@
+"""The audit trail: lines, the file that processes share and rotate, what is lost, and reading it all again."""
+
+import json
+import multiprocessing
+import os
+import threading
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.clock import VirtualClock
+from moorage.core.errors import Unavailable
+from moorage.telemetry.trail import BEGINNING, MOST_BYTES, Trail, TrailFile
+from moorage.telemetry.trail_reading import Reading, Wanted
+from tests.conftest import START
+
+EVERYTHING = Wanted()
+
+
+def opened(path, *, rotate_bytes=1 << 20, keep=3, **options):
+    sink = TrailFile(path, rotate_bytes=rotate_bytes, keep=keep)
+    return Trail([sink], options.pop("clock", VirtualClock(START)), observer="here", **options)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def test_a_line_has_time_and_a_number_that_counts_up(tmp_path):
+    trail = opened(tmp_path / "t")
+    for action in "ab":
+        assert trail.write({"action": action})
+    first, second = lines(tmp_path / "t")
+    assert first["eventTime"] == "2026-03-01T09:30:00Z"
+    assert (tmp_path / "t").read_bytes().startswith(BEGINNING)
+    process, _, number = second["id"].rpartition("-")
+    assert (first["id"], number) == (f"{process}-1", "2")
+
+
+def test_the_file_is_for_its_owner_alone(tmp_path):
+    opened(tmp_path / "t").write({})
+    assert (tmp_path / "t").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_is_not_followed(tmp_path):
+    (tmp_path / "t").symlink_to(tmp_path / "elsewhere")
+    assert not opened(tmp_path / "t").write({})
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "\0" * 5000, "\udcff" * 10, "\N{SNOWMAN}" * 3000])
+def test_a_line_stays_below_its_bound_whatever_is_in_it(tmp_path, text):
+    trail = opened(tmp_path / "t")
+    entry = {
+        "action": text,
+        "target": {"id": text, "ids": [text] * 20},
+        "initiator": {"roles": [text] * 16, "name": text},
+    }
+    assert trail.write(entry)
+    (raw,) = (tmp_path / "t").read_bytes().splitlines(keepends=True)
+    assert len(raw) <= MOST_BYTES
+    assert json.loads(raw)["id"].endswith("-1")
+
+
+def test_it_is_rotated_and_the_oldest_is_deleted(tmp_path):
+    trail = opened(tmp_path / "t", rotate_bytes=5000, keep=2)
+    for number in range(100):
+        trail.write({"action": str(number), "pad": "x" * 200})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "t.1", "t.2", "t.lock"]
+    kept = [int(entry["action"]) for entry in Reading(tmp_path / "t", EVERYTHING).kept()]
+    assert kept == list(range(kept[0], 100)), "in order, without a gap"
+    assert 20 < kept[0] < 80
+    for path in (tmp_path / "t.1", tmp_path / "t.2"):
+        assert 5000 <= path.stat().st_size < 5000 + MOST_BYTES + 1000
+
+
+def append(path, worker, count):
+    trail = opened(path, rotate_bytes=30_000, keep=1000)
+    for number in range(count):
+        if not trail.write({"action": f"{worker}/{number}", "pad": "x" * 100}):
+            os._exit(3)
+
+
+def test_processes_and_threads_lose_nothing_while_they_append_and_rotate(tmp_path):
+    path = tmp_path / "t"
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=append, args=(path, worker, 400)) for worker in range(4)]
+    for process in processes:
+        process.start()
+    trail = opened(path, rotate_bytes=30_000, keep=1000)
+    threads = [
+        threading.Thread(target=lambda name=name: [trail.write({"action": f"{name}/{n}"}) for n in range(200)])
+        for name in "ab"
+    ]
+    for thread in threads:
+        thread.start()
+    for one in (*processes, *threads):
+        one.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    reading = Reading(path, EVERYTHING)
+    found = [entry["action"] for entry in reading.kept()]
+    wanted = {f"{worker}/{n}" for worker in range(4) for n in range(400)} | {
+        f"{t}/{n}" for t in "ab" for n in range(200)
+    }
+    assert (len(found), set(found), reading.damaged) == (len(wanted), wanted, 0)
+    assert (tmp_path / "t.5").exists(), "it was rotated"
+
+
+def test_a_process_that_was_forked_has_numbers_of_its_own(tmp_path):
+    trail = opened(tmp_path / "t")
+    trail.write({})
+    child = os.fork()
+    if not child:
+        trail.write({})
+        os._exit(0)
+    os.waitpid(child, 0)
+    trail.write({})
+    ids = [entry["id"] for entry in lines(tmp_path / "t")]
+    assert len(set(ids)) == 3
+    assert [one.rpartition("-")[2] for one in ids] == ["1", "1", "2"]
+
+
+def test_a_file_that_somebody_renames_is_begun_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(TrailFile, "LOOK_S", 0.0)
+    trail = opened(tmp_path / "t")
+    trail.write({"action": "a"})
+    (tmp_path / "t").rename(tmp_path / "old")
+    trail.write({"action": "b"})
+    assert [entry["action"] for entry in lines(tmp_path / "t")] == ["b"]
+
+
+def test_what_cannot_be_written_is_counted_and_written_again_later(tmp_path, caplog):
+    caplog.set_level("INFO")
+    lost = []
+    trail = opened(tmp_path / "missing" / "t", lost=lost.append)
+    assert [trail.write({}), trail.write({})] == [False, False]
+    assert lost == ["file", "file"]
+    assert [record.message for record in caplog.records] == ["entries of the audit trail are lost"], "said once"
+    (tmp_path / "missing").mkdir()
+    assert trail.write({"action": "again"})
+    assert caplog.records[-1].message == "the audit trail is written again"
+    assert [entry["id"].rpartition("-")[2] for entry in lines(tmp_path / "missing" / "t")] == ["3"], "a gap says so"
+
+
+def test_a_full_disk_costs_the_entry():
+    lost = []
+    trail = Trail([TrailFileAt("/dev/full")], VirtualClock(START), observer="here", lost=lost.append)
+    assert not trail.write({"action": "a"})
+    assert lost == ["file"]
+    with pytest.raises(Unavailable, match="audit trail") as refused:
+        trail.begin({"action": "a"})
+    assert refused.value.error_code == "moorage.trail"
+
+
+class TrailFileAt:
+    """A device of the kernel that is always full; `TrailFile` itself takes regular files only."""
+
+    name = "file"
+
+    def __init__(self, path):
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+
+    def write(self, line):
+        os.write(self._descriptor, line)
+
+    def close(self):
+        os.close(self._descriptor)
+
+
+def test_a_device_is_no_file(tmp_path):
+    assert not opened(tmp_path.__class__("/dev/full")).write({})
+
+
+def test_what_a_full_disk_cut_off_is_skipped_and_the_next_entry_is_found(tmp_path):
+    path = tmp_path / "t"
+    trail = opened(path)
+    trail.write({"action": "a"})
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:40])
+    trail.write({"action": "b"})
+    trail.write({"action": "c"})
+    reading = Reading(path, EVERYTHING)
+    assert [entry["action"] for entry in reading.kept()] == ["a", "b", "c"]
+    assert reading.damaged == 1
+
+
+ENTRY = {
+    "action": "os_compute_api:servers:create",
+    "outcome": "failure",
+    "initiator": {"id": "u1", "name": "ann", "project_id": "p1", "project_name": "red"},
+    "target": {"typeURI": "compute/servers/metadata", "id": "s1", "part": "key"},
+    "request_id": "req-1",
+    "global_request_id": "req-0",
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_found"),
+    [
+        ({"user": "u1"}, True),
+        ({"user": "ann"}, True),
+        ({"user": "red"}, False),
+        ({"project": "p1"}, True),
+        ({"project": "red"}, True),
+        ({"project": "blue"}, False),
+        ({"resource": "s1"}, True),
+        ({"resource": "key"}, True),
+        ({"resource": "compute/servers"}, True),
+        ({"resource": "compute/serv"}, False),
+        ({"resource": "s2"}, False),
+        ({"action": "servers:"}, True),
+        ({"action": "OS_compute_api:*"}, True),
+        ({"action": "servers:*"}, False),
+        ({"outcome": "failure"}, True),
+        ({"outcome": "success"}, False),
+        ({"request_id": "req-1"}, True),
+        ({"request_id": "req-0"}, True),
+        ({"request_id": "req-2"}, False),
+        ({"since": START}, True),
+        ({"since": START + timedelta(seconds=1)}, False),
+        ({"until": START + timedelta(seconds=1)}, True),
+        ({"until": START}, False),
+        ({"user": "ann", "outcome": "success"}, False),
+    ],
+)
+def test_filters(tmp_path, wanted, is_found):
+    trail = opened(tmp_path / "t")
+    trail.write(ENTRY)
+    assert len(list(Reading(tmp_path / "t", Wanted(**wanted)).kept())) == is_found
+
+
+def test_following_sees_what_is_appended_over_rotations(tmp_path):
+    """Nothing is lost and nothing comes twice, also where another process appends to a file that was rotated."""
+    path = tmp_path / "t"
+    trail = opened(path, rotate_bytes=5000, keep=3)
+    trail.write({"action": "before"})
+    late = os.open(path, os.O_WRONLY | os.O_APPEND)
+    turns = iter(range(1000))
+
+    def meanwhile(_seconds):
+        turn = next(turns)
+        for number in range(10):
+            trail.write({"action": f"{turn}/{number}", "pad": "x" * 300})
+        if turn == 2:
+            os.write(late, b'{"eventTime":"2026-03-01T09:30:00Z","action":"late"}\n')
+
+    found = []
+    for entry in Reading(path, EVERYTHING).follow(sleep=meanwhile, from_now=True):
+        found.append(entry["action"])
+        if len(found) == 201:
+            break
+    os.close(late)
+    assert "before" not in found
+    assert "late" in found
+    found.remove("late")
+    assert found == [f"{turn}/{number}" for turn in range(20) for number in range(10)]
+
+
+def test_following_waits_for_a_file_that_is_not_there_yet(tmp_path):
+    trail = opened(tmp_path / "t")
+    following = Reading(tmp_path / "t", EVERYTHING).follow(sleep=lambda _: trail.write({"action": "a"}), from_now=True)
+    assert next(following)["action"] == "a"
