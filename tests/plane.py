@@ -12,7 +12,13 @@ A plane is one process; several that are made by `beside` are one cloud. Nothing
 test, and duties run in `settle`, `run_for` and `run_until`. Faults are put on a `Way`, which every request of a plane's
 parts to a service takes.
 
-Not here: planes in processes of their own, and planes that the stock clients drive (`tests.system.planes`).
+A program that a test starts may have a plane too, with the machine's time, and serve it:
+
+    with InProcessPlane(directory, "placement", clock=SystemClock(), ids=RandomIds()) as plane:
+        plane.plane.start_duties()
+        serve(plane.plane.app, port)    # or `plane.alone("placement")`
+
+Not here: planes that `moorage up` runs and the stock clients drive (`tests.system.planes`).
 """
 
 import dataclasses
@@ -26,13 +32,14 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from moorage.config import ENDPOINT_PATHS, Config
-from moorage.core.clock import VirtualClock
+from moorage.core.clock import Clock, VirtualClock
 from moorage.core.errors import Unavailable
 from moorage.core.ids import Ids, SeededIds
 from moorage.identity.authenticators import TestTokens
 from moorage.identity.embedded import open_or_create
 from moorage.jobs.duties import DutiesInTurn, Duty, Wakeups
 from moorage.jobs.hints import Hints, InProcessHints
+from moorage.wire.app import WsgiApp
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import ServiceClient, TokenSource
 from moorage.wire.transports import Answer, InProcessTransport, Transport
@@ -218,7 +225,7 @@ class _OnTheWay:
 class _Cloud:
     """What the planes of one cloud share."""
 
-    def __init__(self, clock: VirtualClock, ids: Ids, url: str) -> None:
+    def __init__(self, clock: Any, ids: Ids, url: str) -> None:
         self.clock = clock
         self.ids = ids
         self.url = url
@@ -258,7 +265,7 @@ class InProcessPlane:
         directory: Path,
         services: str,
         *,
-        clock: VirtualClock | None = None,
+        clock: Clock | None = None,
         ids: Ids | None = None,
         url: str = URL,
         authenticator: Authenticator | None = TOKENS,
@@ -273,6 +280,8 @@ class InProcessPlane:
         **sections: Mapping[str, object],
     ) -> None:
         """`services` as in [plane] services; `sections` are options by section, ``compute={"quota_cores": -1}``.
+
+        Duties have turns under a `VirtualClock`, which is the default; under another clock they run in threads or are called.
 
         `authenticator` and `credentials`: None is what [identity] says, which is users of the plane's own. `built` is called
         with each plane between its building and its start. `reach` leads to URLs of [endpoints] outside the cloud; without
@@ -403,7 +412,7 @@ class InProcessPlane:
         return self._plane
 
     @property
-    def clock(self) -> VirtualClock:
+    def clock(self) -> Any:
         return self.cloud.clock
 
     @property
@@ -433,6 +442,10 @@ class InProcessPlane:
     def engine(self, service: str) -> Any:
         """The database of a service that this plane runs."""
         return self.plane.engines[service]
+
+    def alone(self, service: str) -> WsgiApp:
+        """The application of a service without its prefix, for the root of an address: there its peers are served."""
+        return self.plane.apps[f"/{service}"]
 
     # ------------------------------------------------------------------------------------ those who call it
 

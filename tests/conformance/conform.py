@@ -55,7 +55,10 @@ def our_servers(database: str, front: str = "literal") -> Iterator[dict[str, str
 @contextlib.contextmanager
 def our_servers_on(database_url: str, front: str) -> Iterator[dict[str, str]]:
     """{variant: URL} of our placement, a process each, on one database."""
-    with _running(_our_program(), {name: [database_url, front] for name in VARIANTS}) as urls:
+    with (
+        tempfile.TemporaryDirectory(prefix="our-placement") as directory,
+        _running(_our_program(), {name: [database_url, front, directory] for name in VARIANTS}) as urls,
+    ):
         yield urls
 
 

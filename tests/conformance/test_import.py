@@ -10,12 +10,6 @@ from click.testing import CliRunner
 
 from moorage.cli.main import cli
 from moorage.core.clock import SystemClock
-from moorage.core.ids import SeededIds
-from moorage.db.engine import open_engine
-from moorage.identity.authenticators import TestTokens
-from moorage.placement.routes import API, POLICIES
-from moorage.placement.service import PlacementService
-from moorage.wire.app import Surroundings, build
 from moorage.wire.transports import InProcessTransport
 from tests.conformance.conform import upstream_server
 from tests.conformance.reset import empty
@@ -23,6 +17,7 @@ from tests.conformance.wire import Api, send
 from tests.conformance.world import World
 from tests.conformance.worlds import WORLDS, granular, multi_segment_network, numa_network
 from tests.conftest import DATABASES
+from tests.plane import InProcessPlane
 from tests.servers import temporary_database
 
 pytestmark = [pytest.mark.slow, pytest.mark.conformance]
@@ -52,13 +47,12 @@ class Upstream:
 
 
 class Ours:
-    """The service on a database, called in process."""
+    """The service on a database, called in process. Links in answers have no prefix, as the peer's."""
 
-    def __init__(self, database_url: str) -> None:
-        self._engine = open_engine(database_url)
-        self._service = PlacementService(self._engine, SystemClock(), SeededIds(1))
-        app = build(API, self._service, Surroundings(TestTokens(), POLICIES["old"], SeededIds(1)))
-        self._transport = InProcessTransport(app)
+    def __init__(self, database_url: str, directory: Path) -> None:
+        database = {"placement": database_url}
+        self._plane = InProcessPlane(directory / "ours", "placement", clock=SystemClock(), database=database)
+        self._transport = InProcessTransport(self._plane.alone("placement"))
 
     def get(self, path: str):
         answer = self._transport.send("GET", path, HEADERS)
@@ -72,7 +66,7 @@ class Ours:
         return self
 
     def __exit__(self, *_):
-        self._engine.dispose()
+        self._plane.stop()
 
 
 def import_(source: str, target: str, directory: Path, *options: str):
@@ -183,7 +177,7 @@ def test_a_database_that_upstream_made_answers_as_before(kind, tmp_path):
         assert rehearsal.exit_code == 0, rehearsal.output
         done = import_(source, target, tmp_path, "--json")
         assert done.exit_code == 0, done.output
-        with Ours(target) as ours:
+        with Ours(target, tmp_path) as ours:
             assert differing(Upstream(url), ours) == []
     receipt = json.loads(done.output)
     assert receipt == json.loads(rehearsal.output) | {"dry_run": False}
@@ -204,7 +198,7 @@ def test_what_was_taken_over_goes_on_where_it_was(tmp_path):
             world.inventory(host, "VCPU", 8)
             consumer = world.use(host, {"VCPU": 6})
         assert import_(source, target, tmp_path).exit_code == 0
-        with Ours(target) as ours:
+        with Ours(target, tmp_path) as ours:
             held = ours.get(f"/allocations/{consumer}")[2] | {"consumer_type": "INSTANCE"}
             other = held | {"consumer_generation": None}
             assert held["consumer_generation"] == 1
@@ -224,7 +218,7 @@ def test_it_goes_into_any_of_our_databases(kind, tmp_path):
         api = Api(url)
         live_long(World(api), api)
         assert import_(source, target, tmp_path).exit_code == 0
-        with Ours(target) as ours:
+        with Ours(target, tmp_path) as ours:
             assert differing(Upstream(url), ours) == []
 
 
@@ -237,5 +231,5 @@ def test_every_world_of_the_suite_survives(tmp_path):
             with temporary_database("sqlite") as target:
                 done = import_(source, target, tmp_path / name)
                 assert done.exit_code == 0, done.output
-                with Ours(target) as ours:
+                with Ours(target, tmp_path / name) as ours:
                     assert (name, differing(Upstream(url), ours)) == (name, [])

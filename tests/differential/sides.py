@@ -11,16 +11,11 @@ from typing import Protocol
 
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
-from moorage.db.engine import open_engine
-from moorage.db.migrations import upgrade
-from moorage.identity.authenticators import TestTokens
-from moorage.placement.routes import API, POLICIES
-from moorage.placement.service import PlacementService
-from moorage.wire.app import Surroundings, build
 from moorage.wire.transports import InProcessTransport
 from tests.conformance import reset
 from tests.conformance.conform import ROOT, SUITE_PYTHON, environment
 from tests.conformance.variants import VARIANTS
+from tests.plane import InProcessPlane
 
 
 @dataclass(frozen=True)
@@ -114,12 +109,17 @@ class Ours(AbstractContextManager):
     """In this process, on a SQLite file in `directory`, or on the empty database that `database_url` names."""
 
     def __init__(self, directory: Path, database_url: str = "") -> None:
-        self.engine = open_engine(database_url or f"sqlite:///{directory}/moorage.sqlite")
-        upgrade(self.engine, "placement")
-        self.service = PlacementService(self.engine, SystemClock(), RandomIds())
-        self.service.start()
-        surroundings = Surroundings(TestTokens(), POLICIES[VARIANTS["default"].policy], RandomIds())
-        self._transport = InProcessTransport(build(API, self.service, surroundings), "http://placement.example")
+        self._plane = InProcessPlane(
+            directory,
+            "placement",
+            clock=SystemClock(),
+            ids=RandomIds(),
+            placement={"policy": VARIANTS["default"].policy},
+            database={"placement": database_url},
+        )
+        self.engine = self._plane.engine("placement")
+        self.service = self._plane.service("placement")
+        self._transport = InProcessTransport(self._plane.alone("placement"), "http://placement.example")
 
     def empty(self) -> None:
         reset.empty(partial(_admin, self))
@@ -130,7 +130,7 @@ class Ours(AbstractContextManager):
         return Answered(answer.status, dict(answer.headers), answer.body.decode())
 
     def __exit__(self, *_error: object) -> None:
-        self.engine.dispose()
+        self._plane.stop()
 
 
 def _admin(side: Side, method: str, path: str, version: str, ok: Collection[int] = (200, 204)) -> dict:

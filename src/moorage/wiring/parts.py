@@ -71,6 +71,8 @@ class Plane:
     built: dict[str, object] = field(default_factory=dict)
     #: {service: its database}, of those that this process runs
     engines: dict[str, Engine] = field(default_factory=dict)
+    #: {``/placement``: its application}: what `app` mounts. Each can also be served at the root of an address.
+    apps: dict[str, WsgiApp] = field(default_factory=dict)
     #: duties that run in threads
     _running: Sequence[Duty] = ()
     _rounds: Rounds = field(default_factory=Rounds)

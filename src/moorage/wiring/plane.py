@@ -106,7 +106,7 @@ def _parts(
     authenticator: Authenticator | None,
 ) -> Parts:
     apps: dict[str, WsgiApp] = {}
-    plane = Plane(mount(apps), clock, wakeups)
+    plane = Plane(mount(apps), clock, wakeups, apps=apps)
     own = None if authenticator else open_identity(config, clock, ids)
     authenticator = authenticator or authenticator_of(config, clock, own, _proxies(config))
     if isinstance(authenticator, KeystoneTokens):

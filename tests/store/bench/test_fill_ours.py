@@ -7,6 +7,7 @@ profile is shown on SQLite.
 import json
 import random
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 from sqlalchemy import text
@@ -18,24 +19,28 @@ from bench.load import Client
 from bench.profile_ours import InProcess
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
-from moorage.db.engine import open_engine
-from moorage.identity.authenticators import NoAuth
-from moorage.placement.routes import API, POLICIES
-from moorage.placement.service import PlacementService
-from moorage.wire.app import Surroundings, build
 from tests.migrated import schema_of
+from tests.plane import InProcessPlane
 from tests.servers import temporary_database
 from tests.store.conftest import on_every_database
 
 HOSTS = 12
 
 
-def serve(url):
-    """On a database with tables."""
-    engine, ids = open_engine(url), RandomIds()
-    service = PlacementService(engine, SystemClock(), ids)
-    service.start()
-    return engine, InProcess(build(API, service, Surroundings(NoAuth(), POLICIES["old"], ids)))
+@pytest.fixture
+def serve(tmp_path):
+    """Placement on a database with tables: the plane, and the bench's connection to it."""
+    with ExitStack() as stack:
+
+        def start(url):
+            directory = tmp_path / f"plane-{len(list(tmp_path.iterdir()))}"
+            plane = InProcessPlane(
+                directory, "placement", clock=SystemClock(), ids=RandomIds(), database={"placement": url}
+            )
+            stack.callback(plane.stop)
+            return plane, InProcess(plane.alone("placement"))
+
+        yield start
 
 
 @pytest.fixture
@@ -83,28 +88,27 @@ def told(connection, cloud):
     ],
     indirect=["kind"],
 )
-def test_filled_directly_or_over_http_the_api_tells_the_same(database_url, slow_url, profile):
+def test_filled_directly_or_over_http_the_api_tells_the_same(serve, database_url, slow_url, profile):
     cloud = Cloud(profile, HOSTS, 0 if profile == "wide" else 2)
-    slow_engine, slow = serve(slow_url)
+    _, slow = serve(slow_url)
     operations.prepare(slow, cloud)
     run(slow, operations.loading(cloud, HOSTS))
     if cloud.servers_per_host:
         run(slow, operations.loading_servers(cloud))
-    engine, quick = serve(database_url)
+    plane, quick = serve(database_url)
     operations.names(quick)
     # Asked before, so that what was read is to be read again.
     assert json.loads(quick.request("GET", "/resource_providers")[1]) == {"resource_providers": []}
     fill(database_url, cloud)
     assert told(quick, cloud) == told(slow, cloud)
-    engine.dispose()
-    slow_engine.dispose()
+    plane.stop()
     assert invariants.violations(database_url) == {}
 
 
 @on_every_database
-def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(database_url):
+def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(serve, database_url):
     cloud = Cloud("nested", HOSTS, 1)
-    engine, connection = serve(database_url)
+    plane, connection = serve(database_url)
     operations.prepare(connection, cloud)
     run(connection, operations.loading(cloud, 5))
     fill(database_url, cloud, first_host=5)
@@ -115,7 +119,7 @@ def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(database_url):
     state, held = told(connection, cloud)
     assert len(state) == sum(len(cloud.providers(host)) for host in range(HOSTS)) + len(cloud.others()) + 1
     assert all(one["allocations"] for one in held)
-    engine.dispose()
+    plane.stop()
     assert invariants.violations(database_url) == {}
 
 
@@ -132,11 +136,11 @@ def test_the_rest_of_a_cloud_is_filled_behind_what_came_over_http(database_url):
         ("UPDATE change_sequence SET last = 0", "changes after the last"),
     ],
 )
-def test_what_is_wrong_is_found(fault, wrong, database_url):
+def test_what_is_wrong_is_found(serve, fault, wrong, database_url):
     cloud = Cloud("nested", HOSTS, 2)
-    engine, connection = serve(database_url)
+    plane, connection = serve(database_url)
     operations.names(connection)
-    engine.dispose()
+    plane.stop()
     fill(database_url, cloud)
     with patient_engine(database_url) as engine, engine.begin() as connection:
         connection.execute(text(fault))
