@@ -5,6 +5,7 @@ import json
 import httpx
 import pytest
 
+from moorage.config import ENDPOINT_PATHS
 from tests.processes import cloud, openstack, sdk
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
@@ -33,7 +34,7 @@ def test_an_admins_commands(served):
     by_name = {row["Name"]: row["ID"] for row in projects}
     assert set(by_name) == {"admin", "demo", "service"}
     assert token["project_id"] == by_name["demo"] == project["id"]
-    assert {row["Type"] for row in catalog} == {"identity", "image", "placement"}
+    assert {row["Type"] for row in catalog} == set(ENDPOINT_PATHS)
     assert f"{served.url}/placement" in str(catalog)
     assert {row["Name"] for row in users} == {"admin", "demo", "moorage"}
     assert user["name"] == "demo"

@@ -11,19 +11,16 @@ import pytest
 from moorage.core.clock import SystemClock, VirtualClock
 from moorage.core.errors import NotFound
 from moorage.core.ids import RandomIds
-from moorage.identity.authenticators import NoAuth
 from moorage.identity.client import PasswordTokens
-from moorage.images import routes
 from moorage.images.base import DigestMismatch, ImageSource
 from moorage.images.cache import DigestCache
 from moorage.images.client import ImageLookup
 from moorage.images.directory import ImageDirectory
 from moorage.images.glance import GlanceImages
-from moorage.images.service import ImageService
 from moorage.images.views import ProjectView
-from moorage.wire.app import Surroundings, build
 from moorage.wire.client import ServiceClient
-from moorage.wire.transports import InProcessTransport, SocketTransport
+from moorage.wire.transports import SocketTransport
+from tests.plane import InProcessPlane
 from tests.processes import cloud, free_port, python_of, running
 
 DATA = bytes(range(256)) * 5000
@@ -55,14 +52,6 @@ class Shelf:
         return image
 
 
-def own_service(path):
-    directory = ImageDirectory(path, clock=SystemClock(), ids=RandomIds())
-    service = ImageService(directory, clock=SystemClock(), ids=RandomIds())
-    around = Surroundings(NoAuth(), routes.RULES, RandomIds())
-    http = ServiceClient(InProcessTransport(build(routes.API, service, around)), service_type="image")
-    return directory, http
-
-
 @contextlib.contextmanager
 def glance(tmp, *arguments):
     port = free_port()
@@ -87,7 +76,9 @@ def shelf(request, tmp_path_factory):
     tmp = tmp_path_factory.mktemp("source")
     with contextlib.ExitStack() as stack:
         if request.param in ("directory", "own service"):
-            directory, http = own_service(tmp / "images")
+            plane = stack.enter_context(InProcessPlane(tmp, "image", clock=SystemClock(), ids=RandomIds()))
+            http = plane.client("image")
+            directory = ImageDirectory(tmp / "images", clock=plane.clock, ids=plane.ids)
             source = directory if request.param == "directory" else GlanceImages(http)
             yield Shelf(source, http, lambda image: tmp / "images" / f"{image}.data")
             return

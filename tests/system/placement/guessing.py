@@ -1,7 +1,7 @@
 """Our placement with a database that is some way off, so that much comes while a group is being written; how often that was
 decided early is to be seen.
 
-usage: python -m tests.system.placement.guessing PORT DATABASE_URL WARY
+usage: python -m tests.system.placement.guessing PORT DATABASE_URL WARY DIRECTORY
 
 ``WARY``: after a guess that was wrong so many groups do without (`moorage.placement.writing.WARY`).
 """
@@ -18,18 +18,10 @@ from typing import NamedTuple
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.batches import Batches, Command
-from moorage.db.engine import open_engine
 from moorage.db.links import Rows
-from moorage.db.migrations import upgrade
-from moorage.identity.authenticators import TestTokens
-from moorage.jobs.duties import DutyThreads, Wakeups
 from moorage.placement import writing
-from moorage.placement.routes import API, POLICIES
-from moorage.placement.service import PlacementService
 from moorage.telemetry import logs
-from moorage.telemetry.metrics import Metrics
-from moorage.wire.app import Surroundings, WsgiApp, build, mount
-from moorage.wire.scrape import scrape_app
+from tests.plane import InProcessPlane
 from tests.processes import ROOT, free_port, running
 from tests.served import serve
 
@@ -54,21 +46,12 @@ def guessing_servers(database_url: str, wary: Sequence[int], directory: Path) ->
         for number, one in enumerate(wary):
             port = free_port()
             servers.append(Guessing(f"http://127.0.0.1:{port}/placement"))
-            command = [sys.executable, "-m", "tests.system.placement.guessing", str(port), database_url, str(one)]
-            log = directory / f"server-{number}.log"
+            program = "tests.system.placement.guessing"
+            own = directory / f"server-{number}"
+            command = [sys.executable, "-m", program, str(port), database_url, str(one), str(own)]
+            log = own.with_suffix(".log")
             stack.enter_context(running(command, f"{servers[-1].url}/", log, PYTHONPATH=f"{ROOT}/src:{ROOT}"))
         yield servers
-
-
-def application(database_url: str) -> WsgiApp:
-    logs.set_up("warning")
-    engine, clock, ids, metrics = open_engine(database_url), SystemClock(), RandomIds(), Metrics()
-    upgrade(engine, "placement")
-    service = PlacementService(engine, clock, ids, registry=metrics.registry)
-    service.start()
-    DutyThreads(clock, Wakeups()).start([service.lease_duty])
-    app = build(API, service, Surroundings(TestTokens(), POLICIES["old"], ids))
-    return mount({"/placement": app, "/metrics": scrape_app(metrics, beyond_loopback=False)})
 
 
 def _move_database_away() -> None:
@@ -88,7 +71,16 @@ def _move_database_away() -> None:
     Batches.start = started
 
 
-if __name__ == "__main__":
+def main() -> None:
+    port, database_url, wary, directory = sys.argv[1:]
+    logs.set_up("warning")
     _move_database_away()
-    writing.WARY = int(sys.argv[3])
-    serve(application(sys.argv[2]), int(sys.argv[1]), threads=8)
+    writing.WARY = int(wary)
+    database = {"placement": database_url}
+    with InProcessPlane(Path(directory), "placement", clock=SystemClock(), ids=RandomIds(), database=database) as plane:
+        plane.plane.start_duties()
+        serve(plane.plane.app, int(port), threads=8)
+
+
+if __name__ == "__main__":
+    main()
