@@ -143,8 +143,6 @@ class AgentService:
             result = {key: value for key, value in report.result.items() if key != "console"}
             if not store.HOST_JOBS.finish(connection, job_id, report.epoch, final, result, now):
                 return []
-            if "password" in job.payload:
-                store.HOST_JOBS.redact(connection, job_id, {**job.payload, "password": ""})
             return self.follow(connection, job, report)
 
         for queue in in_transaction(self._engine, work):

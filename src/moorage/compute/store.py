@@ -29,7 +29,10 @@ from moorage.jobs.store import JobStore
 #: A host that dies of a job must not die of it for ever: it is given up after this many claims.
 MAX_HOST_ATTEMPTS = 10
 
-HOST_JOBS = JobStore(jobs, max_attempts=MAX_HOST_ATTEMPTS)
+#: An administrator's password, and what an owner wrote for the guest, which often has one in it.
+_SECRETS = (("password",), ("server", "guest", "user_data"))
+
+HOST_JOBS = JobStore(jobs, max_attempts=MAX_HOST_ATTEMPTS, secrets=_SECRETS)
 #: What `build` does is never given up by the store: an allocation must be given back, however long it takes.
 BUILD_JOBS = JobStore(jobs)
 

@@ -1,10 +1,32 @@
 """The statements of `moorage.jobs.store`, built once per table: that costs several times what SQLite needs to run them."""
 
-from sqlalchemy import ColumnElement, Dialect, Table, and_, bindparam, delete, func, or_, select, update
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Dialect,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import Executable
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from moorage.jobs.model import JobState
+
+#: To a text inside a payload: ("server", "guest", "user_data").
+Path = tuple[str, ...]
 
 
 class Enqueueing:
@@ -85,15 +107,23 @@ class Claiming:
 
 
 class Changing:
-    """`extend`, `release`, `finish`: by who still has the claim. The others: whoever has it."""
+    """`extend`, `release`, `finish`: by who still has the claim. The others: whoever has it.
 
-    def __init__(self, table: Table) -> None:
+    Whatever ends a job blanks its `secrets`, in the same statement.
+    """
+
+    def __init__(self, table: Table, secrets: Iterable[Path] = ()) -> None:
         job = table.c
         mine = and_(job.id == bindparam("of_id"), job.epoch == bindparam("of_epoch"), job.state == JobState.CLAIMED)
         until = bindparam("until", type_=job.lease_until.type)
         what = bindparam("what", type_=job.result.type)
         now = bindparam("now", type_=job.created_at.type)
-        ended = {"open_queue": None, "claimed_key": None, "lease_until": None, "finished_at": now}
+        ended: dict[str, Any] = {"open_queue": None, "claimed_key": None, "lease_until": None, "finished_at": now}
+        if secrets:
+            payload: ColumnElement[Any] = job.payload
+            for path in secrets:
+                payload = _Blanked(payload, path)
+            ended["payload"] = payload
         self.extend = update(table).where(mine).values(lease_until=until)
         self.release = update(table).where(mine).values(state=JobState.READY.value, claimed_key=None, lease_until=until)
         self.finish = update(table).where(mine).values(state=bindparam("final"), result=what, **ended)
@@ -117,11 +147,6 @@ class Changing:
             .where(job.id == bindparam("of_id"), job.open_queue.is_not(None))
             .values(state=JobState.CANCELLED.value, epoch=job.epoch + 1, **ended)
         )
-        self.redact = (
-            update(table)
-            .where(job.id == bindparam("of_id"), job.open_queue.is_(None))
-            .values(payload=bindparam("instead", type_=job.payload.type))
-        )
         self.old = (
             select(job.position)
             .where(job.finished_at < bindparam("before", type_=job.finished_at.type))
@@ -132,6 +157,29 @@ class Changing:
             job.serial_key == bindparam("of_key"), job.state == JobState.DONE
         )
         self.forget = delete(table).where(job.position.in_(bindparam("positions", expanding=True)))
+
+
+class _Blanked(FunctionElement[str]):
+    """A JSON document as text, with an empty text in the place of what is at `path`, where anything is."""
+
+    inherit_cache = True
+    type = Text()
+
+    def __init__(self, document: ColumnElement[Any], path: Path) -> None:
+        of_postgresql, of_others = f"'{{{','.join(path)}}}'", f"'$.{'.'.join(path)}'"
+        super().__init__(document, literal_column(of_postgresql), literal_column(of_others))
+
+
+@compiles(_Blanked)
+def _replaced(element: _Blanked, compiler: SQLCompiler, **options: Any) -> str:
+    document, _, path = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"json_replace({document}, {path}, '')"
+
+
+@compiles(_Blanked, "postgresql")
+def _set(element: _Blanked, compiler: SQLCompiler, **options: Any) -> str:
+    document, path, _ = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"CAST(jsonb_set(CAST({document} AS jsonb), {path}, '\"\"', false) AS text)"
 
 
 def _in_queue(table: Table) -> ColumnElement[bool]:

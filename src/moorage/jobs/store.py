@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.core.errors import Conflict, NotFound, RetryableConflict
 from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
-from moorage.jobs.statements import Changing, Claiming, Enqueueing, Looking
+from moorage.jobs.statements import Changing, Claiming, Enqueueing, Looking, Path
 from moorage.telemetry.tracing import carried
 
 #: What is done, in the claiming transaction, about a job that was given up after its last attempt.
@@ -30,12 +30,16 @@ _FINAL = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 
 
 class JobStore:
-    """The jobs in `table`. With `max_attempts` a claim that would be one more gives the job up instead (FAILED)."""
+    """The jobs in `table`. With `max_attempts` a claim that would be one more gives the job up instead (FAILED).
 
-    def __init__(self, table: Table, *, max_attempts: int | None = None) -> None:
+    `secrets` lead to texts in payloads, ``("password",)``, that are not kept longer than the job is open: they are empty
+    afterwards, however it ended.
+    """
+
+    def __init__(self, table: Table, *, max_attempts: int | None = None, secrets: tuple[Path, ...] = ()) -> None:
         self.table = table
         self._max_attempts = max_attempts
-        self._enqueueing, self._claiming, self._changing, self._looking = _statements(table)
+        self._enqueueing, self._claiming, self._changing, self._looking = _statements(table, secrets)
         #: Has the queue ``of_queue`` any job that is not finished? One statement, for who asks often and in vain.
         self.any_open = self._looking.any_open
 
@@ -169,10 +173,6 @@ class JobStore:
         """As `revoke`, of one job."""
         connection.execute(self._changing.revoke_one, {"of_id": job_id, "now": now})
 
-    def redact(self, connection: Connection, job_id: str, payload: Mapping[str, Any]) -> None:
-        """Another payload for a job that is finished: what was in it is not to be kept."""
-        connection.execute(self._changing.redact, {"of_id": job_id, "instead": dict(payload)})
-
     def next_due(self, connection: Connection, queue: str) -> datetime | None:
         """When to look again: from this moment on (maybe past) a claim would find a job; None: when woken.
 
@@ -262,8 +262,8 @@ class JobStore:
 
 
 @cache
-def _statements(table: Table) -> tuple[Enqueueing, Claiming, Changing, Looking]:
-    return Enqueueing(table), Claiming(table), Changing(table), Looking(table)
+def _statements(table: Table, secrets: tuple[Path, ...]) -> tuple[Enqueueing, Claiming, Changing, Looking]:
+    return Enqueueing(table), Claiming(table), Changing(table, secrets), Looking(table)
 
 
 def _moment(value: object) -> datetime:

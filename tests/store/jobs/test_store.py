@@ -323,3 +323,51 @@ def test_the_story_of_a_key_is_kept_until_it_is_pruned(jobs, clock):
         assert STORE.prune(connection, clock.now(), 9) == 0
         assert STORE.prune(connection, clock.now() + timedelta(seconds=1), 9) == 1
         assert [job.id for job in STORE.story(connection, "server-1")] == ["b"]
+
+
+SECRETS = JobStore(STORE.table, max_attempts=1, secrets=(("password",), ("server", "guest", "user_data")))
+SECRET = "geheim \N{SNOWMAN} '\"\\\\ %s {x}"
+
+
+def _finished(state):
+    return lambda connection, job, now: SECRETS.finish(connection, job.id, job.epoch, state, {"a": 1}, now)
+
+
+#: name -> whether the job was begun before, and what ends it
+ENDS = {
+    **{state.value: (True, _finished(state)) for state in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)},
+    "done with others": (True, lambda connection, job, now: SECRETS.finish_all(connection, [(job, {})], now)),
+    "cancelled before": (False, lambda connection, job, now: SECRETS.cancel(connection, job.id, now)),
+    "revoked": (True, lambda connection, job, now: SECRETS.revoke(connection, job.key, job.queue, now)),
+    "revoked before": (False, lambda connection, job, now: SECRETS.revoke(connection, job.key, job.queue, now)),
+    "one revoked": (True, lambda connection, job, now: SECRETS.revoke_one(connection, job.id, now)),
+    "given up": (
+        True,
+        lambda connection, job, now: SECRETS.claim(
+            connection, job.queue, "another", now + timedelta(seconds=LEASE_S), LEASE_S
+        ),
+    ),
+}
+
+
+@on_every_database
+@pytest.mark.parametrize("end", ENDS)
+def test_secrets_of_a_job_are_gone_however_it_ends_and_nothing_else_is(jobs, clock, end):
+    now, (is_begun, ends) = clock.now(), ENDS[end]
+    server = {"id": "s", "name": "a \N{SNOWMAN}", "guest": {"hostname": "h", "user_data": SECRET}}
+    payload = {"server": server, "password": SECRET, "n": [1, None, 2.5], "action_id": "a"}
+    secret = dataclasses.replace(new("1"), payload=payload)
+    without = dataclasses.replace(
+        new("2", key="other", queue="other"), payload={"server": {"guest": None}, "password": ""}
+    )
+    enqueue(jobs, now, secret, without)
+    job = claim(jobs, now)[0] if is_begun else get(jobs, "1")
+    assert job.payload == payload
+    with write(jobs) as connection:
+        ends(connection, job, now)
+        SECRETS.revoke_one(connection, "2", now)
+    ended = get(jobs, "1")
+    assert ended.finished_at is not None
+    guest = {"hostname": "h", "user_data": ""}
+    assert ended.payload == {**payload, "password": "", "server": {**server, "guest": guest}}
+    assert get(jobs, "2").payload == without.payload
