@@ -29,10 +29,15 @@ _EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "
 WRITE_OPTION = "moorage_write"
 
 
+#: Values of statements, with passwords and keys among them, are in no exception and no log.
+_QUIET: dict[str, Any] = {"hide_parameters": True}
+
+
 def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
     """An engine for `url_text`; nothing is connected yet. A malformed URL raises `StartError`."""
     url = _with_driver(url_text)
     options: dict[str, Any] = {
+        **_QUIET,
         "pool_size": pool_size,
         "max_overflow": pool_size,
         "pool_timeout": bounds.ANSWER_TIMEOUT_S,
@@ -57,7 +62,9 @@ def open_to_read(url_text: str) -> Engine:
     path = Path(url.database or "")
     if not path.is_file():
         raise StartError(f"there is no SQLite file {path}; name an existing one: sqlite:////DIRECTORY/FILE")
-    engine = create_engine(url, creator=lambda: sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True))
+    engine = create_engine(
+        url, creator=lambda: sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True), **_QUIET
+    )
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -67,7 +74,7 @@ def open_to_read(url_text: str) -> Engine:
 
 
 def _open_server_to_read(url: URL) -> Engine:
-    engine = create_engine(url, isolation_level="REPEATABLE READ")
+    engine = create_engine(url, isolation_level="REPEATABLE READ", **_QUIET)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
