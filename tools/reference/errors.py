@@ -26,7 +26,10 @@ Where several errors have one code, what the first says is here; … is a name o
 _CODE = re.compile(r"[a-z_]+\.[a-z_]+")
 #: What is given in neither of the two ways: {code: (status, what)}.
 BESIDES = {
-    "agent.failed": ("-", "A job ended with an exception that is none of ours; the report has its words."),
+    "agent.failed": (
+        "-",
+        "A job ended with an exception that nobody foresaw; the report has a number, the log of the host what it was.",
+    ),
     "compute.host_down": ("-", "The host of a job is dead: what was to be done there is not done."),
     "jobs.attempts": ("-", "A job was given up after its last attempt."),
     "placement.undefined_code": (

@@ -10,6 +10,7 @@ the domain, `destroy` and `unplug` find nothing left to do.
 """
 
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
@@ -116,9 +117,9 @@ class Builder:
         except JobLost:
             raise
         except Exception as error:  # os_acc brings errors of its own tree; whatever it is, it must be undone
-            log.warning("build failed", extra={"server": order.server.id, "why": str(error)}, exc_info=True)
-            leftovers = self._undo(order, keep_alive)
             sentence, code = told(error)
+            log.warning("build failed", extra={"server": order.server.id, "why": sentence})
+            leftovers = self._undo(order, keep_alive)
             failed = BuildFailed("; ".join([sentence, *leftovers]), code=code)
             failed.is_left = bool(leftovers)
             raise failed from error
@@ -240,13 +241,22 @@ def _named(uuid: str, name: str) -> dict[str, Any]:
 
 
 def told(error: Exception) -> tuple[str, str]:
-    """(sentence, code) for a report. The errors of os_acc are not of our tree, but have both as well."""
+    """(sentence, code) for a report, which the server's owner reads.
+
+    The errors of os_acc are not of our tree, but have both as well. What nobody foresaw may have anything in its words: a
+    path, a URL, a secret. The owner has a number of it, and the log of this host has what happened under the same number.
+    """
     if isinstance(error, MoorageError):
         return error.message, error.error_code
     message, code = getattr(error, "message", None), getattr(error, "code", None)
     if isinstance(message, str) and isinstance(code, str):
         return message, code
-    return f"{type(error).__name__}: {error}", "agent.failed"
+    reference = f"err-{secrets.token_hex(5)}"
+    log.error("unforeseen error", extra={"reference": reference, "why": repr(error)}, exc_info=error)
+    return (
+        f"Unexpected error on the host; its operator finds what happened under {reference} in its log",
+        "agent.failed",
+    )
 
 
 def _config_drive(server: ServerOrder) -> dict[str, bytes] | None:

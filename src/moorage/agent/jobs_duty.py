@@ -116,10 +116,9 @@ class JobsDuty:
         except BuildFailed as failed:
             log.warning("job failed", extra={"kind": job.kind, "why": failed.message})
             return "failed", {"error": failed.message, "code": failed.error_code, "is_left": failed.is_left}
-        except Exception as error:  # the top of a job: its server must not hang in a transition
+        except Exception as error:  # noqa: BLE001 - `told` logs it; the top of a job: its server must not hang
             sentence, code = told(error)
-            unexpected = not isinstance(error, MoorageError)
-            log.warning("job failed", extra={"kind": job.kind, "why": sentence}, exc_info=unexpected)
+            log.warning("job failed", extra={"kind": job.kind, "why": sentence})
             return "failed", {"error": sentence, "code": code}
 
     def _keep_alive(self, job: AgentJob) -> None:

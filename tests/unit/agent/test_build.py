@@ -1,5 +1,6 @@
 """Build and destroy: the order of effects, what a failure leaves, what a repetition does."""
 
+import re
 import threading
 from datetime import UTC, datetime
 
@@ -126,7 +127,7 @@ def test_building_again_after_a_crash_changes_nothing(builder, driver):
 
 
 def test_when_plug_fails_nothing_is_left_and_the_reason_is_told(builder, driver, bench):
-    bench.fails["plug"] = RuntimeError("bitstreams 1 and 2 both provide function sha")
+    bench.fails["plug"] = VirtError("bitstreams 1 and 2 both provide function sha")
     with pytest.raises(BuildFailed, match="bitstreams 1 and 2 both provide function sha"):
         builder.build(order(), alive)
     assert driver.domains() == {}
@@ -138,11 +139,23 @@ def test_when_plug_fails_nothing_is_left_and_the_reason_is_told(builder, driver,
     [
         (VirtError("no room"), ("no room", "virt.failed")),
         (CyborgAgentUnavailable("nobody answers", A), ("nobody answers", "accelerator.not_ready")),
-        (ZeroDivisionError("division by zero"), ("ZeroDivisionError: division by zero", "agent.failed")),
     ],
 )
 def test_a_report_has_the_sentence_and_the_code_of_the_error(error, expected):
     assert told(error) == expected
+
+
+def test_of_an_error_that_nobody_foresaw_the_owner_has_a_number_and_the_log_what_it_was(caplog):
+    sentence, code = told(ConnectionError("amqp://nova:geheim@10.0.0.1 refused"))
+    found = re.fullmatch(
+        r"Unexpected error on the host; its operator finds .* under (err-[0-9a-f]{10}) in its log", sentence
+    )
+    assert found, sentence
+    assert code == "agent.failed"
+    (record,) = caplog.records
+    assert record.reference == found.group(1)
+    assert "geheim" in record.why
+    assert record.exc_info
 
 
 def test_when_spawn_fails_the_devices_are_released(builder, driver, bench):
@@ -155,7 +168,7 @@ def test_when_spawn_fails_the_devices_are_released(builder, driver, bench):
 
 def test_when_the_domain_cannot_be_removed_its_devices_are_not_given_to_others(builder, driver, bench):
     builder.build(order(), alive)
-    bench.fails["plug"] = RuntimeError("first reason")
+    bench.fails["plug"] = VirtError("first reason")
     driver.script.fail("destroy", "the guest does not let go")
     with pytest.raises(BuildFailed, match="first reason; and it could not be undone: the guest does not let go"):
         builder.build(order(), alive)

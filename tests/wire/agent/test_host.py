@@ -121,6 +121,33 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(plane):
     assert plane.acceleration.unplug({"uuid": server_id, "name": "gpu"}) == 0
 
 
+def test_an_error_that_nobody_foresaw_is_a_number_to_the_owner_and_a_line_in_the_hosts_log(plane, monkeypatch, caplog):
+    plane.start_agent()
+
+    def fails(*_arguments, **_named):
+        raise OSError("/srv/pool on storage-7 (key geheim) is gone")
+
+    server_id = plane.create("gpu", flavor="gpu", **GPU)
+    with monkeypatch.context() as patch:
+        patch.setattr(plane.driver, "spawn", fails)
+        plane.settle()
+    server = plane.server(server_id)
+    assert server["status"] == "ERROR"
+    (record,) = [record for record in caplog.records if hasattr(record, "reference")]
+    assert record.reference in server["fault"]["message"]
+    assert "geheim" in record.why
+    answers = [plane.http.request("GET", path) for path in (f"/v2.1/servers/{server_id}", *_actions(plane, server_id))]
+    assert record.reference in str(answers)
+    assert not any(word in str(answers) for word in ("geheim", "storage-7", "OSError"))
+
+
+def _actions(plane, server_id):
+    """The paths of its actions."""
+    path = f"/v2.1/servers/{server_id}/os-instance-actions"
+    listed = plane.http.request("GET", path)["instanceActions"]
+    return [f"{path}/{one['request_id']}" for one in listed]
+
+
 @pytest.mark.parametrize("when", ["before plug", "after plug", "after spawn"])
 def test_a_build_that_the_agent_died_in_is_finished_by_the_next_agent(plane, monkeypatch, when):
     """R27 (accelerator-attach): whatever had happened, the server ends ACTIVE with one device, taken once."""
