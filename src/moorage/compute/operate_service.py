@@ -27,6 +27,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, MoorageError, OverQuota
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
+from moorage.images.attributes import refuse_base
 from moorage.images.views import CallerView
 from moorage.jobs.hints import Hints
 
@@ -170,10 +171,11 @@ class OperateService:
         self._hints.send(in_transaction(self._engine, work))
 
     def make_image(self, caller: Caller, request_id: str, server_id: str, wanted: NewImage) -> str:
-        """The id of the image that is being made."""
+        """The id of the image that is being made. Raises `Invalid` for metadata that is more than properties."""
         if self._image_writer is None:
             raise Conflict("There is no image service to put an image into.")
         operation = lifecycle.SNAPSHOT if wanted.backup_type is None else lifecycle.BACKUP
+        refuse_base(wanted.metadata, f"metadata of {operation.name}")
         image_id = self._ids.uuid()
 
         def work(connection: Connection) -> tuple[Server, dict[str, str], str]:

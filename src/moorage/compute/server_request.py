@@ -11,6 +11,7 @@ from moorage.compute import flavor_store, host_store
 from moorage.compute.model import DEFAULT_ZONE, Flavor
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, Invalid, NotFound
+from moorage.images.attributes import named_images
 from moorage.images.views import CallerView, ProjectView, View, WritingView
 from moorage.scheduler.flavor_resources import FlavorFields
 
@@ -87,6 +88,10 @@ def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, im
     image = images.get(CallerView.of(caller), image_id)
     if image is None or not _may_use(images, project_id, image):
         raise Invalid(f"Can not find requested image: {image_id}")
+    for other, where in named_images(image.properties).items():
+        named = images.get(CallerView.of(caller), other)
+        if named is None or not _may_use(images, project_id, named):
+            raise Invalid(f"Can not find image {other}, which {where} of image {image_id} names, for this project.")
     if image.status != "active":
         raise Invalid(f"Image {image_id} is not active.")
     if image.properties.get(SAVED_STATE_PROPERTY) == "required":

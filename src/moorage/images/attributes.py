@@ -4,7 +4,9 @@ Base attributes say what an image is: whose, for whom, which bytes. Only the Ima
 the rights of whoever asks. What travels another way (the metadata of createImage, say) carries additional properties.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+
+import orjson
 
 from moorage.core.errors import Invalid
 
@@ -47,3 +49,35 @@ def refuse_base(properties: Iterable[str], where: str) -> None:
             "through the image service where it lets you",
             code="images.base_attribute",
         )
+
+
+#: Properties that are the id of another image.
+_IMAGE_IDS = ("kernel_id", "ramdisk_id")
+#: Properties that are JSON and may name other images in it.
+_DISKS = ("block_device_mapping", "mappings")
+#: Each is looked up when a server is asked for.
+MOST_NAMED_IMAGES = 16
+
+
+def named_images(properties: Mapping[str, str]) -> dict[str, str]:
+    """{image id: the property that names it}: the other images that a server of this image would read.
+
+    Raises `Invalid` for more than `MOST_NAMED_IMAGES`. What is no JSON names none: nothing reads it.
+    """
+    named = {properties[name]: name for name in _IMAGE_IDS if properties.get(name)}
+    for name in _DISKS:
+        named |= dict.fromkeys(_named_in(properties.get(name, "")), name)
+    if len(named) > MOST_NAMED_IMAGES:
+        raise Invalid(f"an image may name {MOST_NAMED_IMAGES} other images in its properties, not {len(named)}")
+    return named
+
+
+def _named_in(text: str) -> Iterator[str]:
+    try:
+        disks = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return
+    for disk in disks if isinstance(disks, list) else [disks]:
+        if isinstance(disk, dict):
+            found = [disk.get("image_id"), disk.get("uuid") if disk.get("source_type") == "image" else None]
+            yield from (str(image_id) for image_id in found if image_id)

@@ -4,8 +4,13 @@
 
     <id>.json           the image, always whole (written beside and renamed)
     <id>.data           its data, always whole
+    deleted/<id>        the id of an image that is gone; empty. It is never given away again
     <upload id>.part    an upload under way; whoever writes it holds a lock on it, so a dead upload is recognised
     locks/              an image changes only under the lock of its id's stripe
+
+Ids are the same whatever their case; on the disk they are in lower case. An id that was used once stays taken: servers and
+leases remember images by their ids, and must not be handed somebody else's image under one. What was deleted therefore
+leaves its id behind; nothing removes these.
 
 Several processes may share it. Not here: who may see or change what (`service`).
 """
@@ -55,6 +60,8 @@ class ImageDirectory:
         self._ids = ids
         self._max_image_bytes = max_image_bytes
         self._stripes = Stripes(directory / "locks")
+        self._deleted = directory / "deleted"
+        private_directory(self._deleted)
         #: id -> (what changes when the file does, the image in it)
         self._read: dict[str, tuple[tuple[int, int], Image]] = {}
         self._tidy()
@@ -86,12 +93,13 @@ class ImageDirectory:
     # ------------------------------------------------------------------------------------------------ images
 
     def images(self) -> list[Image]:
-        names = [entry.name[:-5] for entry in os.scandir(self._directory) if entry.name.endswith(".json")]
+        names = {entry.name[:-5].lower() for entry in os.scandir(self._directory) if entry.name.endswith(".json")}
         return [image for name in names if (image := self.image(name)) is not None]
 
     def image(self, image_id: str) -> Image | None:
         if not _ID.match(image_id):
             return None
+        image_id = image_id.lower()
         path = self._json(image_id)
         try:
             status = path.stat()
@@ -110,9 +118,9 @@ class ImageDirectory:
         return image
 
     def create(self, image: Image) -> None:
-        """Raises `Conflict` where the id is taken."""
+        """Raises `Conflict` where the id is taken, or was once."""
         with self._alone(image.id):
-            if self._json(image.id).exists():
+            if self._json(image.id).exists() or self._tombstone(image.id).exists():
                 raise Conflict(f"Image ID {image.id} already exists!", code="images.exists")
             self._write(image)
 
@@ -127,9 +135,12 @@ class ImageDirectory:
         """`check` sees the image as it is now and may raise. An upload or download under way goes to its end."""
         with self._alone(image_id):
             check(self._existing(image_id))
-            self._json(image_id).unlink()
-            self._data(image_id).unlink(missing_ok=True)
+            # One step: there is no moment at which the image is gone and its id is free.
+            self._json(image_id).rename(self._tombstone(image_id))
+            sync_directory(self._deleted)
             sync_directory(self._directory)
+            self._data(image_id).unlink(missing_ok=True)
+            os.truncate(self._tombstone(image_id), 0)
 
     # -------------------------------------------------------------------------------------------------- data
 
@@ -221,7 +232,13 @@ class ImageDirectory:
     # ------------------------------------------------------------------------------------------------- files
 
     def _tidy(self) -> None:
-        """What killed processes left: dead uploads, images that wait for them, data whose image is gone."""
+        """What killed processes left: dead uploads, images that wait for them, data whose image is gone; and what earlier
+        releases left: ids in upper case.
+        """
+        for path in self._directory.glob("*.json"):
+            if _ID.match(path.stem) and path.stem != path.stem.lower():
+                with self._alone(path.stem):
+                    self._lower(path.stem)
         with self._stripes.hold(_PARTS):
             for part in self._directory.glob("*.part"):
                 if not is_locked(part):
@@ -235,6 +252,39 @@ class ImageDirectory:
             with self._alone(data.stem):
                 if not self._json(data.stem).exists():
                     data.unlink(missing_ok=True)
+
+    def _lower(self, odd: str) -> None:
+        """Under the lock: the image is known by its id in lower case. Where that is another image, the older one has it."""
+        even = odd.lower()
+        if self._tombstone(even).exists() or self._is_older(even, than=odd):
+            self._set_aside(odd, even)
+        elif self._json(even).exists():
+            self._set_aside(even, even)
+        # Where the odd one was set aside, or another process was quicker, there is nothing left to rename.
+        for suffix in ("data", "json"):  # the image last: what it needs is there before it is
+            with contextlib.suppress(FileNotFoundError):
+                (self._directory / f"{odd}.{suffix}").rename(self._directory / f"{even}.{suffix}")
+        sync_directory(self._directory)
+
+    def _is_older(self, one: str, *, than: str) -> bool:
+        def created(name: str) -> str:
+            try:
+                return str(orjson.loads((self._directory / f"{name}.json").read_bytes())["created_at"])
+            except (FileNotFoundError, ValueError, KeyError, TypeError):
+                return "never"  # after every time
+
+        return created(one) <= created(than) and created(one) != "never"
+
+    def _set_aside(self, name: str, image_id: str) -> None:
+        for suffix in ("json", "data"):
+            with contextlib.suppress(FileNotFoundError):
+                (self._directory / f"{name}.{suffix}").rename(self._directory / f"{name}.{suffix}.aside")
+        sync_directory(self._directory)
+        log.warning(
+            "two images had ids that differ in case only; the later one is set aside: look at its .aside files, and "
+            "upload what is wanted of it under another id",
+            extra={"image": image_id, "file": str(self._directory / f"{name}.json.aside")},
+        )
 
     def _alone(self, image_id: str) -> AbstractContextManager[None]:
         """The lock under which the image changes. Raises `NotFound` for what is no id, and so no file name."""
@@ -253,14 +303,17 @@ class ImageDirectory:
         return from_kept(orjson.loads(self._json(image_id).read_bytes()))
 
     def _write(self, image: Image) -> None:
-        self._read.pop(image.id, None)
+        self._read.pop(image.id.lower(), None)
         write_durably(self._json(image.id), orjson.dumps(kept(image), option=orjson.OPT_INDENT_2))
 
     def _json(self, image_id: str) -> Path:
-        return self._directory / f"{image_id}.json"
+        return self._directory / f"{image_id.lower()}.json"
 
     def _data(self, image_id: str) -> Path:
-        return self._directory / f"{image_id}.data"
+        return self._directory / f"{image_id.lower()}.data"
+
+    def _tombstone(self, image_id: str) -> Path:
+        return self._deleted / image_id.lower()
 
 
 def _not_found(image_id: str) -> NotFound:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moorage.core.errors import Forbidden
-from moorage.images.attributes import BASE, READ_ONLY, WRITABLE
+from moorage.images.attributes import BASE, READ_ONLY, RESERVED_PREFIX, WRITABLE
 from moorage.images.model import Image, ImageStatus, Member, MemberStatus, Visibility
 
 
@@ -40,7 +40,7 @@ def shown(image: Image) -> dict[str, Any]:
 def refuse_read_only(names: Mapping[str, Any]) -> None:
     """Raises `Forbidden` for a creation that sets what only we set."""
     for name in names:
-        if name in READ_ONLY - {"id"}:
+        if name in READ_ONLY - {"id"} or name.startswith(RESERVED_PREFIX):
             raise Forbidden(f"Attribute '{name}' is read-only.", code="images.read_only")
 
 
@@ -99,7 +99,7 @@ def from_kept(document: Mapping[str, Any]) -> Image:
     base = {name: value for name, value in document.items() if name in WRITABLE}
     arguments = settings(base) | {"properties": dict(document["properties"])}
     return Image(
-        id=document["id"],
+        id=document["id"].lower(),  # written as it came by earlier releases
         created_at=datetime.fromisoformat(document["created_at"]),
         updated_at=datetime.fromisoformat(document["updated_at"]),
         status=ImageStatus(document["status"]),

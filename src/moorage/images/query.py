@@ -72,7 +72,8 @@ def understand(pairs: Sequence[tuple[str, str]]) -> Listing:
     tests: list[Test] = [lambda image: image.hidden == hidden]
     tests += [_tag_test(value) for name, value in pairs if name == "tag"]
     tests += [_test(name, value) for name, value in last.items() if name not in _NOT_FILTERS]
-    return Listing(tests, _order(pairs), _limit(last.get("limit")), last.get("marker"), visibility)
+    marker = last["marker"].lower() if "marker" in last else None
+    return Listing(tests, _order(pairs), _limit(last.get("limit")), marker, visibility)
 
 
 def pick(images: Iterable[Image], listing: Listing, caller: Caller) -> tuple[list[Image], bool]:
@@ -120,6 +121,7 @@ def listed_for(image: Image, visibility: str | None, caller: Caller) -> bool:
 def _test(name: str, value: str) -> Test:
     if name in _TEXTS:
         attribute = _TEXTS[name]
+        value = value.lower() if name == "id" else value
         wanted = {value}
         if name in _LISTABLE and value.startswith("in:"):
             wanted = {part.strip().strip('"') for part in value[3:].split(",")}

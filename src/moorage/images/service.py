@@ -32,7 +32,7 @@ class ImageService:
         now = self._clock.now()
         settings = document.settings(wanted)
         settings["owner"] = settings["owner"] or caller.project_id or None
-        image = Image(id=wanted.get("id") or self._ids.uuid(), created_at=now, updated_at=now, **settings)
+        image = Image(id=(wanted.get("id") or self._ids.uuid()).lower(), created_at=now, updated_at=now, **settings)
         if not caller.is_admin and image.owner != (caller.project_id or None):
             raise Forbidden(f"You are not permitted to create images owned by '{image.owner}'.")
         _may_show(image, allowed)

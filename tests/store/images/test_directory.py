@@ -14,6 +14,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import Conflict, Invalid, NotFound, StartError, TooLarge
 from moorage.core.ids import RandomIds
 from moorage.images.directory import ImageDirectory
+from moorage.images.document import kept
 from moorage.images.model import Image, ImageStatus, Visibility
 from moorage.images.views import OwnerView
 
@@ -327,3 +328,112 @@ def test_a_directory_open_to_others_is_refused(tmp_path):
 
 def test_the_record_is_json_for_people(directory, image, tmp_path):
     assert json.loads((tmp_path / "images" / f"{ID}.json").read_text())["name"] == "a"
+
+
+# ------------------------------------------------------------------------------------------------- ids
+
+
+OTHER = "abcdefab-1111-4111-8111-abcdefabcdef"
+
+
+def an_image(image_id=OTHER, **more) -> Image:
+    formats = {"disk_format": "raw", "container_format": "bare"}
+    return Image(**{"id": image_id, "created_at": NOW, "updated_at": NOW, "name": "a", "owner": "red"} | formats | more)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("spelled", [OTHER, OTHER.upper()])
+def test_the_id_of_a_deleted_image_stays_taken(directory, tmp_path, is_restarted, spelled):
+    """Who remembers the image by its id must not be handed somebody else's."""
+    directory.create(an_image())
+    directory.upload(OTHER, [b"x"], size_bytes=1)
+    directory.remove(OTHER, lambda now: None)
+    later = open_directory(tmp_path) if is_restarted else directory
+    with pytest.raises(Conflict, match="already exists"):
+        later.create(an_image(spelled, owner="blue"))
+    assert later.image(spelled) is None
+    assert files(tmp_path) == set()
+
+
+def test_nothing_of_a_deleted_image_is_kept_but_its_id(directory, tmp_path):
+    directory.create(an_image(properties={"secret": "word"}))
+    directory.remove(OTHER, lambda now: None)
+    assert (tmp_path / "images" / "deleted" / OTHER).read_bytes() == b""
+
+
+@pytest.mark.parametrize("call", ["rename", "unlink", "truncate"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_no_death_while_an_image_is_deleted_frees_its_id(directory, tmp_path, monkeypatch, call, when):
+    """At each step: the image is there wholly, or it is gone and its id is taken."""
+    directory.create(an_image())
+    directory.upload(OTHER, [b"x"], size_bytes=1)
+
+    class Killed(BaseException):
+        pass
+
+    owner = os if call == "truncate" else type(tmp_path)
+    real = getattr(owner, call)
+
+    def dying(*arguments, **options):
+        if when == "after":
+            real(*arguments, **options)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, call, dying)
+        with pytest.raises(Killed):
+            directory.remove(OTHER, lambda now: None)
+    later = open_directory(tmp_path)
+    if later.image(OTHER) is not None:
+        assert (call, when) == ("rename", "before")
+        with later.data(OTHER) as file:
+            assert file.read() == b"x"
+    else:
+        assert not (tmp_path / "images" / f"{OTHER}.data").exists()
+    with pytest.raises(Conflict):
+        later.create(an_image())
+
+
+def test_ids_that_differ_in_case_are_one_id(directory):
+    directory.create(an_image(OTHER.upper()))
+    assert directory.image(OTHER).id == directory.image(OTHER.upper()).id == OTHER
+    with pytest.raises(Conflict):
+        directory.create(an_image())
+    directory.upload(OTHER.upper(), [b"x"], size_bytes=1)
+    assert [image.id for image in directory.images()] == [OTHER]
+    directory.remove(OTHER.title(), lambda now: None)
+    assert directory.images() == []
+
+
+def as_before(tmp_path, image, data):
+    """Files as the release before wrote them: under the id as it was sent."""
+    document = kept(image) | {"id": image.id, "status": "active", "size": len(data)}
+    (tmp_path / "images" / f"{image.id}.json").write_text(json.dumps(document))
+    (tmp_path / "images" / f"{image.id}.data").write_bytes(data)
+
+
+def test_an_image_of_the_release_before_is_found_by_its_id_in_any_case(directory, tmp_path):
+    as_before(tmp_path, an_image(OTHER.upper()), b"theirs")
+    later = open_directory(tmp_path)
+    for spelled in (OTHER, OTHER.upper()):
+        with later.data(spelled) as file:
+            assert file.read() == b"theirs"
+    with pytest.raises(Conflict):
+        later.create(an_image())
+
+
+@pytest.mark.parametrize("first_is_upper", [True, False])
+def test_of_two_images_whose_ids_differed_in_case_the_older_one_has_the_id(directory, tmp_path, caplog, first_is_upper):
+    """The later one may have been put there to be taken for it. It is set aside, and an operator is told."""
+    upper, lower = OTHER.upper(), OTHER
+    first, second = (upper, lower) if first_is_upper else (lower, upper)
+    as_before(tmp_path, an_image(first), b"first")
+    as_before(tmp_path, an_image(second, created_at=NOW.replace(hour=12), owner="blue"), b"second")
+    later = open_directory(tmp_path)
+    with later.data(OTHER) as file:
+        assert file.read() == b"first"
+    assert [image.owner for image in later.images()] == ["red"]
+    assert (tmp_path / "images" / f"{second}.data.aside").read_bytes() == b"second"
+    assert "set aside" in caplog.text
+    with open_directory(tmp_path).data(OTHER) as file:
+        assert file.read() == b"first"

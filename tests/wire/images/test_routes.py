@@ -83,6 +83,30 @@ def test_the_id_may_be_chosen_once(wire):
     assert document["message"] == f"Image ID {chosen} already exists!"
 
 
+def test_the_id_of_a_deleted_image_is_nobodys_to_choose(wire):
+    """Measured on Glance: 409, for the project that had the image too."""
+    chosen = "abcdefab-1111-4111-8111-abcdefabcdef"
+    assert wire.create(id=chosen.upper())["id"] == chosen
+    assert wire.send("DELETE", f"/v2/images/{chosen.upper()}")[0] == 204
+    for who in ("alice:red", "bob:blue"):
+        for spelled in (chosen, chosen.upper()):
+            assert wire.send("POST", "/v2/images", {"id": spelled}, who=who)[0] == 409
+
+
+@pytest.mark.parametrize("name", ["os_glance_import_task", "os_glance_failed_import"])
+def test_what_glance_keeps_for_itself_is_not_for_clients(wire, name):
+    assert wire.send("POST", "/v2/images", {name: "x"})[0] == 403
+    image = wire.create()
+    assert wire.patch(image["id"], {"op": "add", "path": f"/{name}", "value": "x"})[0] == 403
+
+
+def test_a_list_by_id_takes_any_case(wire):
+    chosen = "abcdefab-1111-4111-8111-abcdefabcdef"
+    wire.create(id=chosen, name="it")
+    assert wire.names(f"?id={chosen.upper()}") == ["it"]
+    assert wire.names(f"?marker={chosen.upper()}") == []
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
