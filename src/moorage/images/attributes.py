@@ -28,8 +28,14 @@ READ_ONLY = frozenset(
 
 BASE = WRITABLE | READ_ONLY
 
-#: Names that Glance keeps for itself, beside the base attributes.
+#: Names that Glance keeps for itself, beside the base attributes; and how others of them begin.
+RESERVED = frozenset({"location", "deleted", "deleted_at"})
 RESERVED_PREFIX = "os_glance_"
+
+
+def is_reserved(name: str) -> bool:
+    """Whether no client may set it, also not as a property."""
+    return name in RESERVED or name.startswith(RESERVED_PREFIX)
 
 
 def is_base(name: str) -> bool:
@@ -38,7 +44,7 @@ def is_base(name: str) -> bool:
     Databases of image services may take names that differ in case for the same.
     """
     lower = name.lower()
-    return lower in BASE or lower.startswith(RESERVED_PREFIX)
+    return lower in BASE or is_reserved(lower)
 
 
 def refuse_base(properties: Iterable[str], where: str) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moorage.core.errors import Forbidden
-from moorage.images.attributes import BASE, READ_ONLY, RESERVED_PREFIX, WRITABLE
+from moorage.images.attributes import BASE, READ_ONLY, WRITABLE, is_reserved
 from moorage.images.model import Image, ImageStatus, Member, MemberStatus, Visibility
 
 
@@ -40,7 +40,7 @@ def shown(image: Image) -> dict[str, Any]:
 def refuse_read_only(names: Mapping[str, Any]) -> None:
     """Raises `Forbidden` for a creation that sets what only we set."""
     for name in names:
-        if name in READ_ONLY - {"id"} or name.startswith(RESERVED_PREFIX):
+        if name in READ_ONLY - {"id"} or is_reserved(name):
             raise Forbidden(f"Attribute '{name}' is read-only.", code="images.read_only")
 
 

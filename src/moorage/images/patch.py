@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.core.errors import Conflict, Forbidden, Invalid
-from moorage.images.attributes import BASE, READ_ONLY, RESERVED_PREFIX
+from moorage.images.attributes import BASE, READ_ONLY, is_reserved
 
 MEDIA_TYPE = "application/openstack-images-v2.1-json-patch"
 
@@ -34,7 +34,7 @@ def apply(shown: Mapping[str, Any], operations: Sequence[Operation]) -> dict[str
     result = dict(shown)
     for operation in operations:
         name = operation.name
-        if name in READ_ONLY or name.startswith(RESERVED_PREFIX):
+        if name in READ_ONLY or is_reserved(name):
             raise Forbidden(f"Attribute '{name}' is read-only.", code="images.read_only")
         if operation.verb != "add" and name not in result:
             raise Conflict(f"Property {name} does not exist.", code="images.no_property")

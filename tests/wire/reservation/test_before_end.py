@@ -12,6 +12,7 @@ from moorage.core.errors import Invalid, Unavailable
 from moorage.reservation.before_end import Allowed, EndAction, EndActionKind, split_url
 from moorage.reservation.notices import MailServer
 from moorage.reservation.operations import ACTION_TRIES
+from tests.images import put_image
 from tests.plane import Killed
 from tests.wire.reservation.listeners import Hooks, Mailbox
 from tests.wire.reservation.plane import IMAGE, instance, lease
@@ -137,6 +138,25 @@ def test_each_server_becomes_an_image_of_its_project(new_plane):
     plane.run_for(30)
     assert shown(plane, made)["status"] == "TERMINATED"
     assert len(images(plane)) == 2
+
+
+def test_an_image_of_another_project_is_not_taken_for_that_of_the_server(new_plane):
+    """Anybody can give an image these properties: the last image of a tenant's server would never be made."""
+    plane = plane_with(new_plane)
+    made = make(plane, SNAPSHOT, reservations=[instance()])
+    server_id = plane.boot("a", made["reservations"][0]["flavor_id"])
+    alike = {
+        "instance_uuid": server_id,
+        "reservation_id": made["reservations"][0]["id"],
+        "before_end": f"{made['id']}.202603011100",
+    }
+    for number, visibility in enumerate(("private", "shared", "community", "public")):
+        image_id = f"bbbbbbbb-0000-4000-8000-{number:012}"
+        put_image(plane.client("image"), image_id, owner="blue", visibility=visibility, properties=alike)
+    pass_to(plane, "11:10")
+    rows = plane.ask("GET", "/v2/images?visibility=all", service="image")["images"]
+    assert [row["name"] for row in rows if row["owner"] == "demo" and row["id"] != IMAGE] == ["a-before-end"]
+    assert outcomes(plane, made) == [("snapshot", "done", 1)]
 
 
 @pytest.mark.parametrize(
