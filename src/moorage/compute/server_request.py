@@ -12,7 +12,7 @@ from moorage.compute.model import DEFAULT_ZONE, Flavor
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, Invalid, NotFound
 from moorage.images.attributes import named_images
-from moorage.images.views import CallerView, ProjectView, View, WritingView
+from moorage.images.views import CallerView, OwnerView, ProjectView, View
 from moorage.scheduler.flavor_resources import FlavorFields
 
 #: Of an image: ``required`` where a system in it relies on what was in its accelerators when it was taken.
@@ -48,9 +48,9 @@ class ImageLookup(Protocol):
 
 class ImageWriter(Protocol):
     def announce(
-        self, view: WritingView, image_id: str, name: str, owner: str, properties: Mapping[str, str]
+        self, view: CallerView, image_id: str, name: str, owner: str, properties: Mapping[str, str]
     ) -> None: ...
-    def delete(self, view: WritingView, image_id: str) -> None: ...
+    def delete(self, view: OwnerView, image_id: str) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from moorage.core.errors import Conflict
 from moorage.images.attributes import refuse_base
 from moorage.images.base import ImageRecord
 from moorage.images.glance import GlanceImages, path_of
-from moorage.images.views import OwnerView, View, WritingView
+from moorage.images.views import CallerView, OwnerView, View
 from moorage.wire.client import ServiceClient
 
 __all__ = ["ImageLookup", "ImageRecord", "ImageWriter"]
@@ -30,14 +30,16 @@ class ImageLookup:
 
     def is_there(self, view: OwnerView, properties: Mapping[str, str]) -> bool:
         """Whether an image of the project carries all of `properties`, made or being made."""
+        _check(view, OwnerView)
         return bool(self._images.find(view, properties, status=_MADE_OR_BEING_MADE))
 
 
 class ImageWriter:
     """Images of servers' disks, which belong to the servers' projects.
 
-    With an `OwnerView` the service writes with the rights of an administrator: what it writes is private and the project's,
-    and it fills and deletes the project's images alone. Properties never carry a base attribute (`Invalid`).
+    A caller announces them with its own rights. Later the service fills and deletes them with the rights of an
+    administrator, for one project: what it writes is private and the project's, and nothing else is touched. Properties
+    never carry a base attribute (`Invalid`).
 
     Everything may be done again: an image of this id that is there already, and is the project's, is taken for ours, made
     before a crash.
@@ -46,8 +48,9 @@ class ImageWriter:
     def __init__(self, http: ServiceClient) -> None:
         self._images = GlanceImages(http)
 
-    def announce(self, view: WritingView, image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> None:
+    def announce(self, view: CallerView, image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> None:
         """The image without its data, so that whoever asks for it finds it (``queued``)."""
+        _check(view, CallerView)
         self._create(view, _document(image_id, name, owner, properties))
 
     def upload(
@@ -65,6 +68,7 @@ class ImageWriter:
 
         Raises `Conflict` where the id is not the project's to fill: another project has it, or it was deleted meanwhile.
         """
+        _check(view, OwnerView)
         formats = {"disk_format": disk_format, "container_format": _CONTAINER_FORMAT}
         http = self._images.http(view)
         if not self._create(view, _document(image_id, name, view.project_id, properties) | formats):
@@ -88,20 +92,27 @@ class ImageWriter:
         length = {"content-length": str(size_bytes)}
         http.upload("PUT", f"{path_of(image_id)}/file", chunks, "application/octet-stream", length)
 
-    def delete(self, view: WritingView, image_id: str) -> None:
-        """One that is not there, or that `view` does not own, is left alone."""
-        if isinstance(view, OwnerView) and self._images.get(view, image_id) is None:
-            return
-        self._images.http(view).answer("DELETE", path_of(image_id), accept=(404,))
+    def delete(self, view: OwnerView, image_id: str) -> None:
+        """One that is not there, or that the project does not own, is left alone."""
+        _check(view, OwnerView)
+        if self._images.get(view, image_id) is not None:
+            self._images.http(view).answer("DELETE", path_of(image_id), accept=(404,))
 
     def find(self, view: OwnerView, properties: Mapping[str, str]) -> list[ImageRecord]:
         """Active images of the project that carry all of `properties`, the oldest first."""
+        _check(view, OwnerView)
         return self._images.find(view, properties)
 
-    def _create(self, view: WritingView, document: Mapping[str, str]) -> bool:
+    def _create(self, view: CallerView | OwnerView, document: Mapping[str, str]) -> bool:
         """False: it was there."""
         http = self._images.http(view)
         return http.answer("POST", "/v2/images", json=document, repeatable=True, accept=(409,)).status != 409
+
+
+def _check(view: View, kind: type[View]) -> None:
+    """Types say so too; but what is written in another view is written with the rights of the service."""
+    if not isinstance(view, kind):
+        raise TypeError(f"this needs an image view of the kind {kind.__name__}, not {view!r}")
 
 
 def _document(image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 | view | credentials | lists | reads by id | writes |
 |---|---|---|---|---|
-| `CallerView` | the caller's own | what the Image API lists for the caller | the same | with the caller's rights |
+| `CallerView` | the caller's own | what the Image API lists for the caller | the same | makes images, with the caller's rights |
 | `ProjectView` | the service's | the project's own images and public ones | those, community ones and images shared with it | - |
-| `OwnerView` | the service's | the project's own images | those | those, and new ones of the project |
+| `OwnerView` | the service's | the project's own images | those | those, and new private ones of the project |
 | `PublicView` | the service's | public images | those | - |
 
 A request in progress has a `CallerView`. Work that runs later (builds, moves, backups, snapshots, bitstreams) has one of
@@ -62,9 +62,6 @@ class PublicView:
 ServiceView = ProjectView | OwnerView | PublicView
 
 View = CallerView | ServiceView
-
-#: Views that may create, fill and delete images.
-WritingView = CallerView | OwnerView
 
 
 def lists(view: ServiceView, image: ImageRecord) -> bool:
