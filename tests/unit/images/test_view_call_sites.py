@@ -1,0 +1,163 @@
+"""Every place that reads or writes images on somebody's behalf says whose view it has. A new place is put into `CALLS` here,
+with its view, by whoever adds it and can say why it is that one.
+"""
+
+import ast
+import functools
+import inspect
+import typing
+from pathlib import Path
+
+import pytest
+
+import moorage
+from moorage.compute import server_request
+from moorage.images import base, cache, client, glance
+from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView, ServiceView
+
+SOURCE = Path(moorage.__file__).parent
+VIEWS = {CallerView, ProjectView, OwnerView, PublicView}
+
+#: (module, function): {(operation, its view as written)}
+CALLS = {
+    # The request of a user, with the user's token; then whether the server's project may use it too.
+    ("compute.server_request", "usable_image"): {("get", "CallerView.of(caller)")},
+    ("compute.server_request", "_may_use"): {("get", "ProjectView(project_id)")},
+    ("compute.operate_service", "OperateService._announce"): {("announce", "view")},
+    # Images of servers' disks that are no longer needed: of the server's project.
+    ("compute.moving", "MovingDuty._forget"): {("delete", "OwnerView(server.project_id)")},
+    # A host acts for the project of the server.
+    ("agent.snapshots", "ImageSnapshots.take"): {("delete", "view")},
+    ("agent.snapshots", "ImageSnapshots._take"): {("upload", "view")},
+    ("agent.snapshots", "ImageSnapshots._withdraw"): {("delete", "view")},
+    ("agent.snapshots", "ImageSnapshots._beyond"): {("find", "view")},
+    ("agent.virt.libvirt_images", "BaseImages.record"): {("get", "view")},
+    ("agent.virt.libvirt_images", "BaseImages.copy"): {("open", "view")},
+    ("agent.virt.libvirt_images", "BaseImages._fetched"): {("open", "view")},
+    # The image before a lease's end: of the server's project.
+    ("reservation.snapshots", "SnapshotSteps._snapshot"): {("is_there", "view")},
+    # Bitstreams: for the project that asks.
+    ("accelerator.image_search", "_named"): {("get", "target.view")},
+    ("accelerator.image_search", "_searched"): {("find", "target.view")},
+    ("accelerator.bitstream_service", "_several"): {("get", "target.view")},
+    ("accelerator.programming", "Programmer.hints"): {("get", "Target('', project_id).view")},
+    ("accelerator.programming", "Programmer._fetched"): {("open", "chosen.view")},
+}
+
+#: Where somebody gets at the image service: each is given to a class whose every operation takes a view.
+WAYS = {
+    ("wiring.services", "_compute_service"): {"ImageLookup", "ImageWriter"},
+    ("wiring.services", "_compute_duties"): {"ImageWriter"},
+    ("wiring.services", "build_accelerator"): {"GlanceImages"},
+    ("wiring.services", "build_reservation"): {"ImageLookup"},
+    ("wiring.host", "build_agent"): {"ImageWriter"},
+    ("wiring.host", "_accelerator_agent"): {"GlanceImages"},
+    ("wiring.crowd", "build_crowd"): {"ImageWriter"},
+    ("wiring.libvirt_host", "libvirt_driver"): {"GlanceImages"},
+}
+
+CLASSES = (
+    base.ImageSource,
+    client.ImageLookup,
+    client.ImageWriter,
+    glance.GlanceImages,
+    server_request.ImageLookup,
+    server_request.ImageWriter,
+)
+
+#: Names that images, or the way to them, go by where they are used.
+RECEIVERS = {"images", "_images", "image_writer", "_image_writer", "writer", "source", "_source", "cache", "_cache"}
+#: The argument of each operation that is the view. `DigestCache.open` has its image and source first.
+OPERATIONS = {"find": 0, "get": 0, "open": 0, "delete": 0, "announce": 0, "upload": 0, "is_there": 0, "http": 0}
+
+
+def functions(tree, prefix=""):
+    """(qualified name, function) of all that are not inside another function."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef):
+            yield f"{prefix}{node.name}", node
+
+
+@functools.cache
+def modules():
+    """(name, tree) of the modules outside the image service itself."""
+    names = {path: ".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in sorted(SOURCE.rglob("*.py"))}
+    return [(name, ast.parse(path.read_text())) for path, name in names.items() if not name.startswith("images.")]
+
+
+def knows_images(tree):
+    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return any(name.startswith(("moorage.images", "moorage.compute.server_request")) for name in imported)
+
+
+def calls_in(function):
+    """{(operation, view as written)}"""
+    for node in ast.walk(function):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        receiver = node.func.value
+        last = receiver.attr if isinstance(receiver, ast.Attribute) else getattr(receiver, "id", "")
+        if last in RECEIVERS and node.func.attr in OPERATIONS:
+            place = 2 if last.endswith("cache") else OPERATIONS[node.func.attr]
+            yield node.func.attr, ast.unparse(node.args[place]) if len(node.args) > place else "no view"
+
+
+def test_every_call_site_has_the_view_that_it_should_have():
+    found = {}
+    for module, tree in modules():
+        for name, function in functions(tree) if knows_images(tree) else ():
+            if calls := set(calls_in(function)):
+                found[module, name] = calls
+    assert found == CALLS
+
+
+def test_every_way_to_the_image_service_leads_to_a_client_with_views():
+    found = {}
+    for module, tree in modules():
+        for name, function in functions(tree):
+            for outer in ast.walk(function):
+                for argument in outer.args if isinstance(outer, ast.Call) else ():
+                    if is_way(argument):
+                        found.setdefault((module, name), set()).add(ast.unparse(outer.func))
+    assert found == WAYS
+
+
+def is_way(node):
+    """``parts.client("image")``, ``transport("image")``"""
+    return (
+        isinstance(node, ast.Call)
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("client", "transport")
+        and any(isinstance(argument, ast.Constant) and argument.value == "image" for argument in node.args)
+    )
+
+
+def test_no_way_to_the_image_service_is_kept_for_other_uses():
+    """Each of them is an argument of a class of `WAYS`, not a variable that requests of any kind could be sent with."""
+    for module, tree in modules():
+        ways = sum(is_way(node) for node in ast.walk(tree))
+        arguments = sum(is_way(one) for node in ast.walk(tree) if isinstance(node, ast.Call) for one in node.args)
+        assert ways == arguments, module
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_every_operation_takes_a_view_first(kind):
+    operations = {name: one for name, one in vars(kind).items() if callable(one) and not name.startswith("_")}
+    assert operations
+    for name, operation in operations.items():
+        written = inspect.unwrap(operation)
+        first = list(inspect.signature(written).parameters.values())[1]
+        hint = typing.get_type_hints(written, vars(base) | {"ServiceView": ServiceView})["view"]
+        assert (first.name, first.default) == ("view", inspect.Parameter.empty), name
+        assert set(typing.get_args(hint) or {hint}) <= VIEWS, name
+
+
+def test_the_cache_takes_the_view_that_it_fetches_in():
+    view = inspect.signature(inspect.unwrap(cache.DigestCache.open)).parameters["view"]
+    assert view.default is inspect.Parameter.empty
+
+
+def test_a_call_without_a_view_is_noticed():
+    tree = ast.parse("def f(self, image_id):\n    self._images.get(image_id)\n    images.find()")
+    assert set(calls_in(tree)) == {("get", "image_id"), ("find", "no view")}
