@@ -126,6 +126,10 @@ class ComputeClient(HostJobsClient):
             found = self._http.get("/v2.1/os-hypervisors/detail", params=params, version=_WITH_CAPACITY)["hypervisors"]
         except NotFound:  # how Nova says that no name matches
             return None
+        except RemoteError as error:
+            if error.status == 400:  # and this is how it says that none can
+                return None
+            raise
         return next((_hypervisor(row) for row in found if row["hypervisor_hostname"] == name), None)
 
     def nodes(self) -> dict[str, Node]:

@@ -38,6 +38,9 @@ from moorage.jobs.model import NewJob
 from moorage.scheduler.flavor_resources import request_for
 from moorage.scheduler.image_needs import image_needs
 
+#: Servers that one request makes; they are written in one transaction, and get hosts together.
+MOST_AT_ONCE = 1000
+
 
 class CreateService:
     """`images` None: image ids are taken as they come (no image service is configured). `names`, `profiles` None: what
@@ -75,19 +78,27 @@ class CreateService:
         most_members = self._groups.most_members(caller.project_id) if "group" in new.scheduler_hints else 0
         now, one = self._clock.now(), of_flavor(flavor)
         others = self._quotas.held_by_others(caller.project_id, one)
-        wanted = [self._new_server(caller, new, flavor, zone, host, index, now) for index in range(new.count)]
-        reservation_id = f"r-{self._ids.uuid()[:8]}"
-        properties = None if image is None else dict(image.properties)
-        wanted = [replace(one, reservation_id=reservation_id, image_properties=properties) for one in wanted]
+        model = replace(
+            self._new_server(caller, new, flavor, zone, host, now),
+            reservation_id=f"r-{self._ids.uuid()[:8]}",
+            image_properties=None if image is None else dict(image.properties),
+        )
+        most = min(
+            new.count, MOST_AT_ONCE + 1
+        )  # one more: to refuse it, unless the project's limits leave room for fewer
 
         def work(connection: Connection) -> list[Server]:
             count = self._quotas.admit_servers(
-                connection, caller.project_id, one, min(new.least, new.count), new.count, others
+                connection, caller.project_id, one, min(new.least, new.count), most, others
             )
+            if count > MOST_AT_ONCE:
+                raise Invalid(
+                    f"One request makes {MOST_AT_ONCE} servers at most; ask for the others with further ones."
+                )
             self._quotas.check_metadata(connection, caller.project_id, new.metadata)
             group = self._groups.wanted_by(connection, caller, new.scheduler_hints, flavor.id)
             key_data = _key_data(connection, caller, new.key_name)
-            made = [replace(server, key_data=key_data) for server in wanted[:count]]
+            made = [_numbered(replace(model, key_data=key_data), new, self._ids.uuid(), at) for at in range(count)]
             store.insert_servers(connection, made, one)
             actions = [
                 Action(
@@ -101,7 +112,7 @@ class CreateService:
                 self._groups.join(connection, group, [action.server_id for action in actions], most_members)
             job = _build_job(actions, {"request_id": request_id, "image_properties": needs})
             store.BUILD_JOBS.enqueue(connection, job, now)
-            return wanted[:count]
+            return made
 
         built = in_transaction(self._engine, work)
         self._hints.send(BUILD_QUEUE)
@@ -112,7 +123,7 @@ class CreateService:
         nothing is asked of one.
         """
         _, flavor, zone, host, needs = self._looked_up(caller, new, may_force_host=may_force_host, image_needed=False)
-        return self._new_server(caller, new, flavor, zone, host, 0, self._clock.now()), needs
+        return self._new_server(caller, new, flavor, zone, host, self._clock.now()), needs
 
     def _looked_up(
         self, caller: Caller, new: NewServer, *, may_force_host: bool, image_needed: bool = True
@@ -140,22 +151,28 @@ class CreateService:
         return usable_image(self._images, caller, caller.project_id, image_id)
 
     def _new_server(
-        self, caller: Caller, new: NewServer, flavor: Flavor, zone: str | None, host: str | None, index: int,
-        now: datetime,
-    ) -> Server:  # fmt: skip
-        name = new.name if new.count == 1 else f"{new.name}-{index + 1}"
-        server_id = self._ids.uuid()
-        return Server(
-            id=server_id, number=0, name=name, project_id=caller.project_id, user_id=caller.user_id,
+        self, caller: Caller, new: NewServer, flavor: Flavor, zone: str | None, host: str | None, now: datetime
+    ) -> Server:
+        """The first one of the request."""
+        server = Server(
+            id="", number=0, name=new.name, project_id=caller.project_id, user_id=caller.user_id,
             image_id=new.image_id, flavor=flavor, vm_state=VmState.BUILDING, task_state=TaskState.SCHEDULING,
             power_state=PowerState.NONE, host=None, wanted_zone=zone, wanted_host=host, metadata=dict(new.metadata),
-            tags=new.tags, description=new.description, hostname=new.hostname or hostname_for(name, server_id),
+            tags=new.tags, description=new.description, hostname="",
             key_name=new.key_name, user_data=new.user_data, config_drive=new.config_drive, reservation_id="",
-            launch_index=index, scheduler_hints=dict(new.scheduler_hints), locked_by=None, locked_reason=None,
+            launch_index=0, scheduler_hints=dict(new.scheduler_hints), locked_by=None, locked_reason=None,
             fault=None, placed=None, devices=(), parked_at=None, parked_image_id=None,
             created_at=now, updated_at=now, launched_at=None, deleted_at=None,
             access_ipv4=new.access_ipv4, access_ipv6=new.access_ipv6, disk_config=new.disk_config,
         )  # fmt: skip
+        return _numbered(server, new, self._ids.uuid(), 0)
+
+
+def _numbered(server: Server, new: NewServer, server_id: str, index: int) -> Server:
+    """The server of the request with this launch index; `server` is any of them."""
+    name = new.name if new.count == 1 else f"{new.name}-{index + 1}"
+    hostname = new.hostname or hostname_for(name, server_id)
+    return replace(server, id=server_id, name=name, hostname=hostname, launch_index=index)
 
 
 def _key_data(connection: Connection, caller: Caller, key_name: str | None) -> str | None:

@@ -49,9 +49,8 @@ class GroupService:
             self._ids.uuid(), name, caller.project_id, caller.user_id, policy, dict(rules), self._clock.now()
         )
 
-        most = self._quotas.limits(caller.project_id)["server_groups"]
-
         def work(connection: Connection) -> None:
+            most = self._quotas.lock(connection, caller.project_id)["server_groups"]
             if 0 <= most <= store.count_groups(connection, caller.project_id):
                 raise OverQuota("Quota exceeded, too many server groups.")
             store.insert_group(connection, group)

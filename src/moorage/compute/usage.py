@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from moorage.compute.model import Server
 from moorage.core.errors import Invalid
 
 #: The period of who names no start.
 DEFAULT_PERIOD = timedelta(weeks=4)
+
+#: Nothing is before it.
+_FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Usage:
 def period_of(start: datetime | None, end: datetime | None, now: datetime) -> tuple[datetime, datetime]:
     """``[start, end)``; `DEFAULT_PERIOD` up to now where nothing is said. What is to come is not used yet."""
     until = now if end is None else min(now, end)
-    since = until - DEFAULT_PERIOD if start is None else start
+    since = max(until, _FIRST + DEFAULT_PERIOD) - DEFAULT_PERIOD if start is None else start
     if since >= until:
         raise Invalid("Invalid start time. The start time cannot occur after the end time.")
     return since, until

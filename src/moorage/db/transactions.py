@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from moorage.core import waiting
-from moorage.core.errors import RetryableConflict, Unavailable
+from moorage.core.errors import Invalid, RetryableConflict, Unavailable
 from moorage.db import bounds
 from moorage.db.engine import WRITE_OPTION
 
@@ -25,6 +25,8 @@ T = TypeVar("T")
 #: PostgreSQL: serialization_failure, deadlock_detected, lock_not_available. MariaDB: lock wait timeout, deadlock, record
 #: changed since last read (snapshot isolation).
 _RETRYABLE = {"40001", "40P01", "55P03", 1205, 1213, 1020}
+#: PostgreSQL: numeric_value_out_of_range, string_data_right_truncation, datetime_field_overflow. MariaDB: the same.
+_TOO_LARGE = {"22003", "22001", "22008", 1264, 1406, 1292}
 #: MariaDB: server gone, lost connection, cannot connect, shutting down, not (yet) part of its cluster.
 _GONE_MARIADB = {2002, 2003, 2006, 2013, 1053, 1047}
 #: What psycopg calls a server that is gone, going, not yet there, or that ended a transaction whose owner hung.
@@ -110,12 +112,18 @@ def translated() -> Iterator[None]:
         if ours := translate(error):
             raise ours from error
         raise
+    except OverflowError as error:  # of the sqlite3 module; SQLAlchemy passes it on as it is
+        if "SQLite" not in str(error):
+            raise
+        raise _too_large() from error
     except PoolTimeoutError as error:
         raise Unavailable("all connections to the database are in use; the request can be repeated") from error
 
 
-def translate(error: DBAPIError) -> Unavailable | None:
-    """The house's error for a failed transaction or a lost database; None where it is ours (a bug, a constraint)."""
+def translate(error: DBAPIError) -> Unavailable | Invalid | None:
+    """The house's error for a failed transaction, a lost database, or a value that no column keeps; None where it is ours
+    (a bug, a constraint).
+    """
     original = error.orig
     if isinstance(original, sqlite3.OperationalError):
         return _translate_sqlite(str(original))
@@ -123,14 +131,21 @@ def translate(error: DBAPIError) -> Unavailable | None:
     if codes & _RETRYABLE:
         return RetryableConflict("the database gave up this transaction for another one; repeat the request")
     detail = str(original).partition("\n")[0]
-    for listed, reason in _REASONS:
-        if codes & listed:
-            return Unavailable(reason.format(place="server", detail=detail))
-    if _NO_SLOT.search(detail):
-        return Unavailable(_NO_MORE_CONNECTIONS.format(place="server", detail=detail))
+    if codes & _TOO_LARGE:
+        return _too_large()
+    reason = next((reason for listed, reason in _REASONS if codes & listed), None)
+    if reason or _NO_SLOT.search(detail):
+        return Unavailable((reason or _NO_MORE_CONNECTIONS).format(place="server", detail=detail))
     if error.connection_invalidated or codes & _GONE_MARIADB or _is_lost_postgresql(original):
         return Unavailable(bounds.NO_ANSWER)
     return None
+
+
+def _too_large() -> Invalid:
+    """Schemas bound what is written; what a request only asks for may be beyond that."""
+    return Invalid(
+        "a number, a time or a text in the request is larger than any that is kept", code="moorage.too_large"
+    )
 
 
 def _translate_sqlite(text: str) -> Unavailable | None:

@@ -5,11 +5,12 @@ Source: Image API v2 reference, "List images"; answers to odd values measured on
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Invalid
+from moorage.core.parsing import moment
 from moorage.images.model import Image, MemberStatus, Visibility
 
 DEFAULT_LIMIT = 25
@@ -148,10 +149,9 @@ def _time_test(name: str, value: str) -> Test:
     if operator not in _COMPARISONS:
         operator, text = "eq", value
     try:
-        given = datetime.fromisoformat(text)
+        given = moment(text)
     except ValueError as error:
         raise Invalid(f'Bad "{name}" query filter format. Use ISO 8601 DateTime notation.') from error
-    given = given if given.tzinfo else given.replace(tzinfo=UTC)
     compare = _COMPARISONS[operator]
     if name == "created_at":
         return lambda image: compare(image.created_at, given)
@@ -180,8 +180,11 @@ def _order(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, bool]]:
     keys = keys or ["created_at"]
     if len(directions) != len(keys):
         directions = (directions or ["desc"]) * len(keys)
-    order = [(key, direction == "desc") for key, direction in zip(keys, directions, strict=True)]
-    return order if "created_at" in keys else [*order, ("created_at", True)]
+    order: dict[str, bool] = {}
+    for key, direction in zip(keys, directions, strict=True):  # the second time that it is named a key decides nothing
+        order.setdefault(key, direction == "desc")
+    order.setdefault("created_at", True)
+    return list(order.items())
 
 
 def _sort_value(image: Image, key: str) -> Any:

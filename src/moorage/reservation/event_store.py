@@ -319,7 +319,9 @@ def step_counts(connection: Connection, lease_id: str) -> dict[str, list[StepCou
     found: dict[str, list[StepCount]] = defaultdict(list)
     for row in connection.execute(_STEP_COUNTS, {"lease_id": lease_id}):
         found[row.event_id].append(
-            StepCount(row.kind, row.total, row.done or 0, row.failed or 0, row.attempts, row.changed_at, row.error)
+            StepCount(
+                row.kind, row.total, int(row.done or 0), int(row.failed or 0), row.attempts, row.changed_at, row.error
+            )  # MariaDB adds numbers up to decimals
         )
     return found
 

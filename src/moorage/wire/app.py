@@ -361,7 +361,14 @@ def _base_url(around: Surroundings, req: falcon.Request) -> str:
     if around.public_url:
         return around.public_url.rstrip("/") + prefix
     scheme, host = forwarded.scheme_and_host(req.env) if around.proxies.believes(req.env) else (None, None)
-    return f"{scheme or req.scheme}://{host or req.netloc}{prefix}"
+    host = host or req.netloc
+    if not _HOST.match(host):
+        raise e.Invalid(f"the Host header {host[:255]!r} is no name or address of a host, with or without a port")
+    return f"{scheme or req.scheme}://{host}{prefix}"
+
+
+#: Links are made of it: RFC 9110 wants a request with another one refused.
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~-]{0,255})(:[0-9]{0,5})?\Z")
 
 
 def _send(resp: falcon.Response, reply: Reply) -> None:

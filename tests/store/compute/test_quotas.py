@@ -5,6 +5,7 @@ On each database: locks, upserts, the migration, and how many rows are looked at
 
 import threading
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from sqlalchemy import event, select
@@ -23,6 +24,7 @@ from moorage.db.migrations import downgrade, upgrade
 from moorage.db.transactions import write
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import InProcessHints
+from moorage.scheduler.server_groups import Policy
 from tests import counted
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database, on_servers
@@ -87,6 +89,26 @@ def test_many_at_once_make_as_many_as_the_limit_and_no_more(compute):
         thread.join()
     assert sum(filter(None, answers)) == 6
     assert compute.quotas.usage("red")["instances"] == 6
+
+
+@on_servers
+def test_server_groups_made_at_once_are_as_many_as_the_limit_and_no_more(compute):
+    """Each counted those that the others had not committed yet, and all of them were let through."""
+    compute.quotas.set_limits("red", {"server_groups": 3}, force=True)
+    together = threading.Barrier(8)
+
+    def ask():
+        together.wait()
+        for _ in range(3):
+            with suppress(OverQuota):
+                compute.groups.create(ALICE, "g", Policy.AFFINITY, {})
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(compute.groups.find(ALICE, all_projects=False)) == 3
 
 
 def test_an_offloaded_server_counts_as_a_server_only_until_it_comes_back(compute, engine, clock):

@@ -173,3 +173,16 @@ def test_limits_show_what_is_used(plane, host):
     ask(plane, plane.flavor("small", vcpus=2))
     absolute = plane.send("GET", "/v2.1/limits", version="2.57")[2]["limits"]["absolute"]
     assert (absolute["maxTotalCores"], absolute["totalCoresUsed"], absolute["totalInstancesUsed"]) == (20, 2, 1)
+
+
+def test_a_request_makes_a_thousand_servers_at_most(plane):
+    """Billions were made in memory before the project's limits were asked: any member could end the service so."""
+    plane.flavor("small")
+    limit(plane, instances=3, cores=-1, ram=-1)
+    ask(plane, "small", max_count=2**31 - 1)
+    assert in_use(plane, "instances") == 3, "as many as the limit leaves room for"
+    limit(plane, instances=-1)
+    body = {"server": {"name": "vm", "imageRef": IMAGE, "flavorRef": "small", "networks": "none", "max_count": 1001}}
+    status, _, refused = plane.send("POST", "/v2.1/servers", body)
+    assert (status, "1000 servers at most" in refused["badRequest"]["message"]) == (400, True)
+    assert in_use(plane, "instances") == 3

@@ -1,6 +1,6 @@
 """The history of devices: hosts tell, administrators read. Not part of the peer's API."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from moorage.accelerator.records import Entry, HandleRow, HistoryFilter, Place
 from moorage.accelerator.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
+from moorage.core.parsing import moment
 from moorage.wire.call import Call, Reply
 
 _PARAMETERS = {
@@ -135,10 +136,6 @@ def _time(text: str | None, name: str) -> datetime | None:
     if text is None:
         return None
     try:
-        # In a query a plus that is not escaped is a blank.
-        moment = datetime.fromisoformat(text.replace(" ", "+", 1) if "T" in text else text)
-        if moment.tzinfo is None:
-            raise ValueError
-        return moment.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
+        return moment(text, zone=None)
+    except ValueError as error:
         raise Invalid(f"{name}={text!r} is no time with a zone; write it like 2026-03-01T09:30:00Z.") from error

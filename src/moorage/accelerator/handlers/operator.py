@@ -1,10 +1,15 @@
 """What an operator does with devices, regions and attributes."""
 
+import re
+
 from moorage.accelerator.handlers import shapes
 from moorage.accelerator.profile import Wanted
 from moorage.accelerator.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.wire.call import Call, Reply
+
+#: As a body names one.
+_ID = re.compile(r"[0-9]{1,18}\Z")
 
 
 def enable(call: Call[AcceleratorService], uuid: str) -> Reply:
@@ -30,8 +35,10 @@ def program(call: Call[AcceleratorService], uuid: str) -> Reply:
 
 def index_attributes(call: Call[AcceleratorService]) -> Reply:
     deployable_id = call.query.first("deployable_id")
-    if deployable_id is not None and not deployable_id.isdecimal():
-        raise Invalid(f"deployable_id is {deployable_id!r}; it takes the number that a deployable has as root_id.")
+    if deployable_id is not None and not _ID.match(deployable_id):
+        raise Invalid(
+            f"deployable_id is {deployable_id[:255]!r}; it takes the number that a deployable has as root_id."
+        )
     number = None if deployable_id is None else int(deployable_id)
     rows = call.service.operator.attributes(number, call.query.first("key"))
     return Reply(body={"attributes": [shapes.attribute(row, call.base_url) for row in rows]})

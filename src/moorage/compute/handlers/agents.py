@@ -8,7 +8,7 @@ PUT  /agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: what became
 """
 
 from moorage.compute.domain_service import Look
-from moorage.compute.handlers.views import ComputeCall
+from moorage.compute.handlers.views import ComputeCall, amount
 from moorage.compute.model import HostReport
 from moorage.jobs.over_http import job_document, report_of
 from moorage.wire.call import Reply
@@ -20,7 +20,7 @@ def register(call: ComputeCall, host: str) -> Reply:
         name=host,
         provider_uuid=body["provider_uuid"],
         hypervisor_type=body["hypervisor_type"],
-        hypervisor_version=int(body.get("hypervisor_version", 0)),
+        hypervisor_version=amount(body.get("hypervisor_version", 0), "hypervisor_version"),
         host_ip=body.get("host_ip", ""),
         vcpus=body["vcpus"],
         memory_mb=body["memory_mb"],

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from moorage.compute.handlers.views import ComputeCall, microseconds, require
+from moorage.compute.handlers.views import MAX_AMOUNT, ComputeCall, microseconds, require
 from moorage.compute.host_service import ZONE_KEY
 from moorage.compute.model import Aggregate
+from moorage.core import parsing
 from moorage.core.errors import NotFound
 from moorage.wire.call import Reply
 
@@ -49,9 +50,13 @@ def act(call: ComputeCall, aggregate_id: str) -> Reply:
 
 def _id(text: str) -> int:
     """Names are not ids: clients ask for ``/os-aggregates/NAME`` first and list when that is not found."""
-    if not text.isascii() or not text.isdigit():
-        raise NotFound(f"Aggregate {text} could not be found.")
-    return int(text)
+    try:
+        number = parsing.whole(text)
+    except ValueError:
+        number = MAX_AMOUNT + 1
+    if number > MAX_AMOUNT:
+        raise NotFound(f"Aggregate {text[:255]} could not be found.")
+    return number
 
 
 def _reply(call: ComputeCall, aggregate: Aggregate) -> Reply:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.compute.handlers.views import ComputeCall, flag, links, next_link, page
+from moorage.compute.handlers.views import ComputeCall, amount, flag, links, next_link, page, whole
 from moorage.compute.model import Flavor
 from moorage.core.errors import Invalid, NotFound
 from moorage.wire.call import Reply
@@ -30,11 +30,11 @@ def create(call: ComputeCall) -> Reply:
     flavor = Flavor(
         id="" if wanted_id in (None, "auto") else str(wanted_id),
         name=body["name"],
-        vcpus=int(body["vcpus"]),
-        ram_mb=int(body["ram"]),
-        disk_gb=int(body["disk"]),
-        ephemeral_gb=int(body.get("OS-FLV-EXT-DATA:ephemeral", 0)),
-        swap_mb=int(body.get("swap") or 0),
+        vcpus=amount(body["vcpus"], "vcpus"),
+        ram_mb=amount(body["ram"], "ram"),
+        disk_gb=amount(body["disk"], "disk"),
+        ephemeral_gb=amount(body.get("OS-FLV-EXT-DATA:ephemeral", 0), "OS-FLV-EXT-DATA:ephemeral"),
+        swap_mb=amount(body.get("swap") or 0, "swap"),
         rxtx_factor=float(body.get("rxtx_factor", 1.0)),
         is_public=flag(body.get("os-flavor-access:is_public", True)),
         description=body.get("description"),
@@ -108,9 +108,7 @@ def _is_public(call: ComputeCall) -> bool | None:
 
 def _number(call: ComputeCall, name: str) -> int:
     text = call.query.first(name) or "0"
-    if not text.isascii() or not text.isdigit():
-        raise Invalid(f"Invalid {name} filter [{text}]")
-    return int(text)
+    return whole(text, f"Invalid {name} filter [{text[:255]}]")
 
 
 def _list(call: ComputeCall, rows: list[dict[str, Any]]) -> Reply:

@@ -4,7 +4,7 @@ from typing import Any
 
 from moorage.compute import lifecycle
 from moorage.compute.handlers.server_view import rebuilt
-from moorage.compute.handlers.views import ComputeCall
+from moorage.compute.handlers.views import ComputeCall, amount
 from moorage.compute.operate_service import NewImage, Rebuild
 from moorage.wire.call import Reply
 
@@ -42,7 +42,10 @@ def create_image(call: ComputeCall, server_id: str, argument: Any) -> Reply:
 
 def create_backup(call: ComputeCall, server_id: str, argument: Any) -> Reply:
     wanted = NewImage(
-        argument["name"], argument.get("metadata", {}), argument["backup_type"], int(argument["rotation"])
+        argument["name"],
+        argument.get("metadata", {}),
+        argument["backup_type"],
+        amount(argument["rotation"], "rotation"),
     )
     return _image(call, server_id, wanted)
 

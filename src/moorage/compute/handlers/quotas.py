@@ -7,7 +7,7 @@ set for the project or for all. Limits of networks and files are kept and limit 
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.compute.handlers.views import ComputeCall, flag, require
+from moorage.compute.handlers.views import ComputeCall, amount, flag, project, require
 from moorage.compute.quota import OF_FILES, OF_NETWORKS
 from moorage.core.errors import Invalid, NotBuilt
 from moorage.wire.call import Reply
@@ -17,7 +17,7 @@ _DEFAULT_CLASS = "default"
 
 
 def show_limits(call: ComputeCall) -> Reply:
-    project_id = call.query.first("tenant_id") or call.caller.project_id
+    project_id = project(call.query.first("tenant_id") or "") or call.caller.project_id
     if project_id != call.caller.project_id:
         require(call, "os_compute_api:limits:other_project")
     limits, used = call.service.quotas.limits(project_id), call.service.quotas.usage(project_id)
@@ -73,6 +73,7 @@ def detail(call: ComputeCall, project_id: str) -> Reply:
 
 def update(call: ComputeCall, project_id: str) -> Reply:
     _no_users(call)
+    project(project_id)
     wanted = {name: value for name, value in call.json["quota_set"].items() if name != "force"}
     force = flag(call.json["quota_set"].get("force", False))
     limits = call.service.quotas.set_limits(project_id, _numbers(wanted), force=force)
@@ -98,7 +99,7 @@ def update_class(call: ComputeCall, name: str) -> Reply:
 
 
 def _check(call: ComputeCall, project_id: str) -> None:
-    if project_id != call.caller.project_id:
+    if project(project_id) != call.caller.project_id:
         require(call, "os_compute_api:os-quota-sets:others")
 
 
@@ -108,7 +109,7 @@ def _no_users(call: ComputeCall) -> None:
 
 
 def _numbers(limits: Mapping[str, Any]) -> dict[str, int]:
-    return {name: int(value) for name, value in limits.items() if value is not None and value != ""}
+    return {name: amount(value, name) for name, value in limits.items() if value is not None and value != ""}
 
 
 def _shown(call: ComputeCall, limits: Mapping[str, int]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage.compute import lifecycle
 from moorage.compute.handlers import moves, operations
-from moorage.compute.handlers.views import ComputeCall, require, word_schema_error
+from moorage.compute.handlers.views import ComputeCall, amount, require, word_schema_error
 from moorage.compute.lifecycle import Operation
 from moorage.compute.model import VmState
 from moorage.compute.schemas.actions import ARGUMENTS
@@ -77,10 +77,10 @@ def _unlock(call: ComputeCall, server_id: str, argument: Any) -> Reply:
 def _console(call: ComputeCall, server_id: str, argument: Any) -> Reply:
     text = call.service.servers.console(call.caller, server_id)
     length = argument.get("length")
-    if length is not None and int(length) >= 0:
+    if length is not None and (most := amount(length, "length")) >= 0:
         # As the peer counts: what follows the last line break is a line too, though it is empty.
         lines = text.split("\n")
-        text = "\n".join(lines[max(0, len(lines) - int(length)) :])
+        text = "\n".join(lines[max(0, len(lines) - most) :])
     return Reply(body={"output": text})
 
 

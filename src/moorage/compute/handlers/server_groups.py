@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from moorage.compute.handlers.views import ComputeCall, flag, page_size
+from moorage.compute.handlers.views import ComputeCall, amount, flag, page_size, whole
 from moorage.compute.server_group import ServerGroup
-from moorage.core.errors import Invalid
 from moorage.scheduler.server_groups import Policy
 from moorage.wire.call import Reply
 
@@ -24,7 +23,7 @@ def index(call: ComputeCall) -> Reply:
 def create(call: ComputeCall) -> Reply:
     body = call.json["server_group"]
     policy = Policy(body["policy"] if "policy" in body else body["policies"][0])
-    rules = {name: int(value) for name, value in body.get("rules", {}).items()}
+    rules = {name: amount(value, name) for name, value in body.get("rules", {}).items()}
     group = call.service.groups.create(call.caller, body["name"].strip(), policy, rules)
     return Reply(body={"server_group": _view(call, group)})
 
@@ -39,10 +38,7 @@ def delete(call: ComputeCall, group_id: str) -> Reply:
 
 
 def _offset(call: ComputeCall) -> int:
-    text = call.query.first("offset") or "0"
-    if not text.isascii() or not text.isdigit():
-        raise Invalid("offset must be a whole number, 0 or more")
-    return int(text)
+    return whole(call.query.first("offset") or "0", "offset must be a whole number, 0 or more")
 
 
 def _view(call: ComputeCall, group: ServerGroup) -> dict[str, Any]:

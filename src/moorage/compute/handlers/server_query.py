@@ -86,7 +86,10 @@ def _sort(call: ComputeCall) -> list[tuple[str, bool]]:
     for direction in directions:
         if direction not in ("asc", "desc"):
             raise Invalid(f"Invalid input for query parameters sort_dir. Value: {direction}")
-    return [(key, (directions[at] if at < len(directions) else "desc") == "desc") for at, key in enumerate(keys)]
+    order: dict[str, bool] = {}
+    for at, key in enumerate(keys):  # the second time that it is named a key decides nothing
+        order.setdefault(key, (directions[at] if at < len(directions) else "desc") == "desc")
+    return list(order.items())
 
 
 def _statuses(call: ComputeCall) -> set[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from moorage.compute.handlers.server_query import wanted_servers
 from moorage.compute.handlers.server_view import Shown, brief, changed, full, whole
-from moorage.compute.handlers.views import ComputeCall, flag, links, next_link, page_size
+from moorage.compute.handlers.views import ComputeCall, amount, flag, links, next_link, page_size
 from moorage.compute.model import Server
 from moorage.compute.server_request import NewServer
 from moorage.core.errors import Invalid, NotBuilt, NotFound
@@ -154,8 +154,8 @@ def new_server(call: ComputeCall, body: dict[str, Any]) -> NewServer:
 
 def _counts(body: dict[str, Any]) -> tuple[int, int]:
     """Servers to make: at least, at most."""
-    least = int(body.get("min_count", 1))
-    most = int(body.get("max_count", least))
+    least = amount(body.get("min_count", 1), "min_count")
+    most = amount(body.get("max_count", least), "max_count")
     if least > most:
         raise Invalid("min_count must be <= max_count")
     return least, most
@@ -166,7 +166,7 @@ def _image_id(body: dict[str, Any]) -> str | None:
     image_id = str(body.get("imageRef") or "").rpartition("/")[2] or None
     for device in body.get("block_device_mapping_v2", ()):
         kind = (device.get("source_type"), device.get("destination_type", "local"))
-        if kind != ("image", "local") or int(device.get("boot_index") or 0) != 0:
+        if kind != ("image", "local") or amount(device.get("boot_index") or 0, "boot_index") != 0:
             raise NotBuilt("Of block devices only the local disk of the image is offered: there is no volume service.")
         if image_id not in (None, device.get("uuid")):
             raise Invalid("Block Device Mapping is Invalid: imageRef and the boot disk name different images.")

@@ -1,18 +1,23 @@
 """Shapes that several handlers share: links, times, flags, errors, and pages of lists."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
 from moorage.compute.schemas.queries import KnownQuery
 from moorage.compute.service import ComputeService
+from moorage.core import parsing
 from moorage.core.errors import Forbidden, Invalid
 from moorage.wire.call import Call, Reply
 from moorage.wire.errors import Problem
 
 #: Longest page, and the page of who does not say.
 MAX_LIMIT = 1000
+
+#: The largest number that a column keeps, and the longest id of a project.
+MAX_AMOUNT = 2**31 - 1
+MAX_PROJECT_LENGTH = 255
 
 _ERROR_NAMES = {
     400: "badRequest",
@@ -79,10 +84,37 @@ def flag(value: object) -> bool:
 
 def moment(text: str, name: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        return parsing.moment(text)
+    except ValueError as refusal:
+        raise Invalid(f"Invalid filter field: {name}. {text} is no time like 2026-11-20T16:54:59Z") from refusal
+
+
+def whole(text: str, refusal: str) -> int:
+    """A whole number in a query; `refusal` is said of what is none."""
+    try:
+        return parsing.whole(text)
     except ValueError as error_of_format:
-        raise Invalid(f"Invalid filter field: {name}. {text} is no time like 2026-11-20T16:54:59Z") from error_of_format
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+        raise Invalid(refusal) from error_of_format
+
+
+def amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> int:
+    """Of a field that takes numbers and digits: a schema bounds the first kind alone."""
+    try:
+        number = int(value)
+    except (ValueError, OverflowError) as error_of_format:
+        raise Invalid(f"Invalid input for field/attribute {name}: it is no whole number.") from error_of_format
+    if abs(number) > most:
+        raise Invalid(
+            f"Invalid input for field/attribute {name}. Value: {number:.6g}. It is beyond the maximum of {most}."
+        )
+    return number
+
+
+def project(text: str) -> str:
+    """The id of a project, as far as there can be one."""
+    if len(text) > MAX_PROJECT_LENGTH:
+        raise Invalid(f"This is no id of a project: it has more than {MAX_PROJECT_LENGTH} characters.")
+    return text
 
 
 def period(call: ComputeCall, *, before_since: tuple[int, int]) -> tuple[datetime | None, datetime | None]:
@@ -100,9 +132,7 @@ def page_size(call: ComputeCall) -> int:
     text = call.query.first("limit")
     if text is None:
         return MAX_LIMIT
-    if not text.isascii() or not text.isdigit():
-        raise Invalid("limit must be a whole number, 0 or more")
-    return min(int(text), MAX_LIMIT)
+    return min(whole(text, "limit must be a whole number, 0 or more"), MAX_LIMIT)
 
 
 def page(rows: Sequence[dict[str, Any]], call: ComputeCall, key: str = "id") -> tuple[list[dict[str, Any]], bool]:

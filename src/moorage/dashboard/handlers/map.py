@@ -1,10 +1,11 @@
 """The map: all at a glance with a page of hosts, and one tree, now or at a past time."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from moorage.core import parsing
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
 from moorage.dashboard import map_view as view
 from moorage.dashboard.handlers.operators import only_admins
@@ -73,13 +74,9 @@ def tree(visit: Visit, uuid: str) -> Page:
 def moment(text: str) -> datetime:
     """As a form sends it, in UTC: ``2026-03-01T09:30``, or with a blank. Raises `Invalid`."""
     try:
-        found = datetime.fromisoformat(text.replace(" ", "T", 1))
+        return parsing.moment(text)
     except ValueError as error:
         raise Invalid(f"{text!r} is no time; write it like 2026-03-01 09:30, in UTC") from error
-    try:
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    except OverflowError as error:
-        raise Invalid(f"{text!r} is no time that is kept") from error
 
 
 def _around(visit: Visit, host: str) -> view.Around:

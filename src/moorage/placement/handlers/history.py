@@ -1,8 +1,9 @@
 """/moorage/v1/history: what providers and consumers were"""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
+from moorage.core import parsing
 from moorage.core.errors import Invalid
 from moorage.placement.events import Change, Cursor, written
 from moorage.placement.handlers.answers import PlacementCall, checked_query
@@ -54,13 +55,6 @@ def moment(values: dict[str, str], name: str) -> datetime | None:
     if text is None:
         return None
     try:
-        # In a query a plus that is not escaped is a blank.
-        found = datetime.fromisoformat(text.replace(" ", "+", 1) if "T" in text else text)
+        return parsing.moment(text, zone=None)
     except ValueError as error:
-        raise Invalid(f"{name}={text!r} is no time; write it like 2026-03-01T09:30:00Z") from error
-    if found.tzinfo is None:
-        raise Invalid(f"{name}={text!r} has no time zone; write it like 2026-03-01T09:30:00Z")
-    try:
-        return found.astimezone(UTC)
-    except OverflowError as error:
-        raise Invalid(f"{name}={text!r} is no time that a database knows") from error
+        raise Invalid(f"{name}={text!r} is no time with a zone; write it like 2026-03-01T09:30:00Z") from error

@@ -34,8 +34,9 @@ _LARGEST = 2**31 - 1
 
 _INSTANCE = {
     "resource_type": {"type": "string"},
-    "vcpus": {"type": "integer", "minimum": 0, "maximum": _LARGEST},
-    "memory_mb": {"type": "integer", "minimum": 0, "maximum": _LARGEST},
+    # No flavor has fewer: the compute service refuses it.
+    "vcpus": {"type": "integer", "minimum": 1, "maximum": _LARGEST},
+    "memory_mb": {"type": "integer", "minimum": 1, "maximum": _LARGEST},
     "disk_gb": {"type": "integer", "minimum": 0, "maximum": _LARGEST},
     "amount": {"type": "integer", "minimum": 1, "maximum": 100_000},
     "affinity": {"type": ["string", "boolean", "integer", "null"]},

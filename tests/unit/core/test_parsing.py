@@ -1,0 +1,40 @@
+"""Texts from outside become numbers and times, or a `ValueError`."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.core.parsing import EARLIEST, LATEST, moment, whole
+
+
+@pytest.mark.parametrize("text", ["", "-1", "+1", " 1", "1.0", "\u0662", "\u00b2", "9" * 5000])
+def test_what_is_no_whole_number_is_a_value_error(text):
+    with pytest.raises(ValueError, match=r"digits"):
+        whole(text)
+
+
+def test_a_whole_number_has_no_bound_of_bits():
+    assert whole("0" * 9 + str(2**64)) == 2**64
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "2026-02-30", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "9" * 5000]
+)
+def test_a_time_that_no_calendar_has_in_utc_is_a_value_error(text):
+    with pytest.raises(ValueError, match=r".+"):
+        moment(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59:59.999999Z"])
+def test_the_ends_of_the_calendar_can_be_reckoned_with(text):
+    found = moment(text)
+    assert found in (EARLIEST, LATEST)
+    assert found - timedelta(weeks=50) < found < found + timedelta(weeks=50)
+
+
+def test_a_time_is_in_utc_whatever_its_zone():
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert moment("2026-03-01T14:00:00+02:00") == moment("2026-03-01T14:00:00 02:00") == noon
+    assert moment("2026-03-01 12:00") == noon
+    with pytest.raises(ValueError, match="no time zone"):
+        moment("2026-03-01 12:00", zone=None)

@@ -1,0 +1,170 @@
+"""Hostile integers, dates and texts, and where they go: into each field of a body, each parameter and each part of a path.
+
+Fields come from a route's JSON schema, beside an example of a body; parameters are those that a route asks for while it
+answers. Not here: what is served (`tests.wire.test_hostile_values`).
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from moorage.wire.app import ServiceApi
+from moorage.wire.body import Schema, Versioned
+from moorage.wire.call import Query, Route
+
+#: Around the bounds of 32 and of 64 bits, and beyond all of them, also as JSON's other numbers.
+INTEGERS: tuple[object, ...] = (0, -1, 2**31, -(2**31) - 1, 2**63 - 1, 2**63, 2**64, 1e30)
+
+#: The ends of Python's calendar, and what lies beyond them in UTC; in each form that an API of the plane reads.
+DATES = (
+    "0001-01-01T00:00:00+14:00",
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59-12:00",
+    "0001-01-01 00:00",
+    "9999-12-31 23:59",
+    "8999-12-31 23:59",
+)
+
+#: Numbers as texts. Python refuses to read more than 4,300 digits, and takes those of other scripts.
+DIGITS = (str(2**31), str(2**63), "-1", "9" * 30, "9" * 5000, "1e400", "\u0662", "\u00b2")
+TEXTS: tuple[object, ...] = (*DATES, *DIGITS, "x" * 70_000, 2**63, 1e30)
+
+Path = tuple[str | int, ...]
+Json = Any
+
+
+def schema_at(route: Route[Any], api: ServiceApi[Any]) -> Schema | None:
+    """In the newest microversion that the route has."""
+    if isinstance(route.schema, Versioned):
+        return route.schema.at(route.until or (api.versions.maximum if api.versions else None))
+    return route.schema
+
+
+# ------------------------------------------------------------------------------------------- bodies
+
+
+def bodies(schema: Mapping[str, Json], example: Json) -> Iterator[tuple[str, Json]]:
+    """(what is where, body): `example` with one hostile value in one field of `schema`, or of its own."""
+    for path in sorted({*_fields(schema, schema, example, ()), *_leaves(example, ())}, key=str):
+        now = _at(example, path)
+        for value in (
+            INTEGERS if isinstance(now, int | float) else TEXTS if isinstance(now, str) else (*TEXTS, *INTEGERS)
+        ):
+            shown = str(value) if len(str(value)) < 40 else f"{str(value)[:3]}... ({len(str(value))})"
+            yield f"{'/'.join(map(str, path))} = {shown}", _with(example, path, value)
+
+
+def _fields(root: Mapping[str, Json], schema: Json, example: Json, at: Path) -> Iterator[Path]:
+    """The places of texts and numbers in what `schema` describes."""
+    if not isinstance(schema, Mapping):
+        return
+    branches = [one for word in ("anyOf", "oneOf", "allOf") for one in schema.get(word, ())]
+    for branch in (*branches, schema.get("then"), schema.get("else")):
+        yield from _fields(root, branch, example, at)
+    for name, below, inner in _members(schema, example):
+        yield from _fields(root, below, inner, (*at, name))
+    types = schema.get("type", ())
+    if {"string", "integer", "number"}.intersection([types] if isinstance(types, str) else types) or "enum" in schema:
+        yield at
+
+
+def _members(schema: Mapping[str, Json], example: Json) -> Iterator[tuple[str | int, Json, Json]]:
+    """(name or index, its schema, what the example has there)"""
+    there = example if isinstance(example, Mapping) else {}
+    for name, below in schema.get("properties", {}).items():
+        yield name, below, there.get(name)
+    further = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
+    for name, below in itertools.product(there.keys() - schema.get("properties", {}).keys(), further):
+        yield name, below, there[name]
+    if isinstance(example, list):
+        yield from [(0, schema.get("items"), example[0])] if example else ()
+    elif "items" in schema:
+        yield 0, schema["items"], None
+
+
+def _leaves(document: Json, at: Path) -> Iterator[Path]:
+    """The first of each list stands for all."""
+    match document:
+        case dict():
+            for name, value in document.items():
+                yield from _leaves(value, (*at, name))
+        case list():
+            for index, value in enumerate(document[:1]):
+                yield from _leaves(value, (*at, index))
+        case _:
+            yield at
+
+
+def _at(document: Json, path: Path) -> Json:
+    for part in path:
+        try:
+            document = document[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return document
+
+
+def _with(document: Json, path: Path, value: Json) -> Json:
+    if not path:
+        return value
+    first, *rest = path
+    changed: Json
+    if isinstance(first, int):
+        changed = list(document) if isinstance(document, list) else []
+        changed += [None] * (first + 1 - len(changed))
+    else:
+        changed = dict(document) if isinstance(document, dict) else {}
+        changed.setdefault(first, None)
+    changed[first] = _with(changed[first], tuple(rest), value)
+    return changed
+
+
+def smallest(schema: Mapping[str, Json]) -> Json:
+    """A small document that `schema` most likely describes: what is required, and nothing else."""
+    if "const" in schema or "enum" in schema:
+        return next(iter(schema.get("enum", [schema.get("const")])))
+    types = schema.get("type", "object" if "properties" in schema else "string")
+    name = types if isinstance(types, str) else types[0]
+    if name == "object":
+        return {
+            key: smallest(below)
+            for key, below in schema.get("properties", {}).items()
+            if key in schema.get("required", ())
+        }
+    if name == "array":
+        return [smallest(schema.get("items", {})) for _ in range(schema.get("minItems", 0))]
+    if name in ("integer", "number"):
+        return max(schema.get("minimum", 1), 1)
+    if name == "boolean":
+        return True
+    return "00000000-0000-4000-8000-000000000000" if schema.get("format") == "uuid" else "x"
+
+
+# ------------------------------------------------------------------------------------------- parameters
+
+
+@contextmanager
+def asked_for() -> Iterator[set[str]]:
+    """The names of all parameters that are asked for meanwhile: no list of them can be incomplete then."""
+    names: set[str] = set()
+    first, every = Query.first, Query.every
+
+    def noted_first(self: Query, name: str) -> str | None:
+        names.add(name)
+        return first(self, name)
+
+    def noted_every(self: Query, name: str) -> list[str]:
+        names.add(name)
+        return every(self, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Query, "first", noted_first)
+        patch.setattr(Query, "every", noted_every)
+        yield names
+
+
+def parameters(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    return itertools.product(sorted(names), (*DATES, *DIGITS, "x" * 300))
