@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from moorage.core.clock import SystemClock
+from moorage.core.ids import SeededIds
 from moorage.db import migrations
 from moorage.db.engine import open_engine
+from moorage.identity.embedded import open_or_create
 from tests.conftest import DATABASES
 from tests.processes import free_port
 from tests.servers import program, temporary_database
@@ -76,8 +79,18 @@ def test_a_backup_of_a_plane_under_load_is_put_back_and_audited(tmp_path):
             until(lambda server=server: bool(clients.server(server)) or not clients.allocations(server))
 
 
+@pytest.fixture
+def passphrase(tmp_path):
+    """Options for one that is in a file."""
+    (tmp_path / "passphrase").write_text("correct horse\n")
+    (tmp_path / "passphrase").chmod(0o600)
+    return ("--passphrase-file", str(tmp_path / "passphrase"))
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("kind", DATABASES)
-def test_each_database_comes_back_as_it_was(tmp_path, kind):
+def test_each_database_comes_back_as_it_was(tmp_path, kind, passphrase, is_encrypted):
+    sealed = passphrase if is_encrypted else ()
     with temporary_database(kind) as url:
         config = write_config(
             tmp_path / "state", plane={"services": "placement"}, identity={"mode": "none"}, database={"placement": url}
@@ -96,7 +109,9 @@ def test_each_database_comes_back_as_it_was(tmp_path, kind):
                 )
             )
         before = names()
-        manifest = document(moorage(config, "backup", str(tmp_path / "backup"), "--json"))
+        manifest = document(moorage(config, "backup", str(tmp_path / "backup"), *sealed, "--json"))
+        assert manifest["encrypted"] is is_encrypted
+        assert b"CUSTOM_KEPT" not in b"".join(_contents(tmp_path / "backup")) or not is_encrypted
         assert manifest["databases"]["placement"]["revision"] == migrations.head("placement")
         with engine.begin() as connection:
             connection.execute(sa.text("DELETE FROM traits WHERE id = 7"))
@@ -106,7 +121,7 @@ def test_each_database_comes_back_as_it_was(tmp_path, kind):
                 )
             )
         engine.dispose()
-        done = moorage(config, "restore", str(tmp_path / "backup"))
+        done = moorage(config, "restore", str(tmp_path / "backup"), *sealed)
         assert (done.returncode, done.stderr) == (0, "")
         assert names() == before
         assert migrations.is_current(engine, "placement")
@@ -138,3 +153,65 @@ def test_what_is_no_whole_backup_is_refused_before_anything_is_touched(tmp_path)
         manifest.write_text(json.dumps(text))
         done = moorage(config, "restore", str(tmp_path / "backup"))
         assert (done.returncode, "is at revision 9999" in done.stderr) == (1, True)
+
+
+def _contents(directory):
+    return [path.read_bytes() for path in directory.rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+def quiet(tmp_path):
+    """The configuration of a plane with users, which does not run."""
+    config = write_config(tmp_path / "state", plane={"services": "identity,placement"})
+    open_or_create(config.state, clock=SystemClock(), ids=SeededIds(1), bcrypt_rounds=4)
+    engine = open_engine(config.database_url("placement"))
+    migrations.upgrade(engine, "placement")
+    engine.dispose()
+    return config
+
+
+def test_of_an_encrypted_backup_nothing_can_be_read_without_the_passphrase(tmp_path, quiet, passphrase):
+    state, directory = quiet.state, tmp_path / "backup"
+    kept = {name: (state / name).read_bytes() for name in ("token.key", "credentials.json", "users.yaml")}
+    said = moorage(quiet.source, "backup", str(directory), *passphrase)
+    assert "It is encrypted" in said.stdout
+    assert sorted(path.name for path in directory.iterdir()) == ["backup.tar.age", "manifest.json"]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in directory.iterdir())
+    everything = b"".join(_contents(directory))
+    assert not any(secret in everything for secret in (*kept.values(), b"SQLite format 3", b"correct horse"))
+    assert [path.name for path in state.iterdir() if path.name.startswith(".backup")] == []
+
+    for name in kept:
+        (state / name).write_text("changed")
+    (tmp_path / "wrong").write_text("wrong horse")
+    (tmp_path / "wrong").chmod(0o600)
+    refused = moorage(quiet.source, "restore", str(directory), "--passphrase-file", str(tmp_path / "wrong"))
+    assert (refused.returncode, "the passphrase is not the one of" in refused.stderr) == (1, True)
+    assert (state / "token.key").read_text() == "changed"
+    assert moorage(quiet.source, "restore", str(directory), *passphrase).returncode == 0
+    assert {name: (state / name).read_bytes() for name in kept} == kept
+    assert all((state / name).stat().st_mode & 0o077 == 0 for name in kept)
+    assert [path.name for path in state.iterdir() if path.name.startswith(".backup")] == []
+
+
+def test_a_backup_says_whether_it_is_encrypted_and_whole(tmp_path, quiet, passphrase):
+    plain, sealed = tmp_path / "plain", tmp_path / "sealed"
+    said = moorage(quiet.source, "backup", str(plain))
+    assert "It is not encrypted" in said.stdout
+    moorage(quiet.source, "backup", str(sealed), *passphrase)
+    said = moorage(quiet.source, "backup", "--check", str(plain))
+    assert (said.returncode, "It is not encrypted" in said.stdout, "is whole" in said.stdout) == (0, True, True)
+    said = moorage(quiet.source, "backup", "--check", str(sealed), *passphrase)
+    assert (said.returncode, "It is encrypted" in said.stdout, "placement" in said.stdout) == (0, True, True)
+    with (sealed / "backup.tar.age").open("r+b") as file:
+        file.truncate(file.seek(0, 2) - 1)
+    for words in (("backup", "--check"), ("restore",)):
+        refused = moorage(quiet.source, *words, str(sealed), *passphrase)
+        assert (refused.returncode, "was changed or cut" in refused.stderr) == (1, True)
+
+
+def test_a_passphrase_that_others_can_read_is_refused(tmp_path, quiet, passphrase):
+    (tmp_path / "passphrase").chmod(0o644)
+    refused = moorage(quiet.source, "backup", str(tmp_path / "backup"), *passphrase)
+    assert (refused.returncode, "others can read the passphrase" in refused.stderr) == (1, True)
+    assert not (tmp_path / "backup").exists()

@@ -32,6 +32,9 @@ _CACHES = ("accelerators/bitstreams", "host/instances")
 #: What belongs to the machine: an older state of it is put back only where it is asked for.
 HOST = ("host", "hosts", "accelerators")
 
+#: Begins the names of directories in the state directory that dumps pass through.
+DRAFTS = ".backup-"
+
 #: Pages of a SQLite file that are copied at a time; writers go on in between.
 _PAGES = 1000
 
@@ -86,7 +89,7 @@ def state_files(state: Path) -> Iterator[Path]:
         inner = path.relative_to(state)
         if path.is_symlink() or not path.is_file() or any(inner.match(pattern) for pattern in _LEFT_OUT):
             continue
-        if not any(inner.is_relative_to(cache) for cache in _CACHES):
+        if not (inner.parts[0].startswith(DRAFTS) or any(inner.is_relative_to(cache) for cache in _CACHES)):
             yield inner
 
 

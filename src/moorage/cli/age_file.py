@@ -1,0 +1,164 @@
+"""Files encrypted with a passphrase, in the format of age: `age --decrypt` reads them, and they are read here.
+
+Written and read as a stream, 64 KiB at a time. The passphrase becomes a key by scrypt (2^18 rounds, 256 MiB, about a second),
+each part of the content is sealed with ChaCha20-Poly1305, and the last one says that it is the last: a file that was cut or
+changed anywhere is refused.
+
+Not here: which files those are. Other recipients of age than a passphrase. Spec: age-encryption.org/v1.
+"""
+
+import base64
+import hmac
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from moorage.core.errors import StartError
+
+SUFFIX = ".age"
+
+_INTRO = b"age-encryption.org/v1"
+_LABEL = b"age-encryption.org/v1/scrypt"
+_PART = 64 << 10
+_TAG = 16
+#: Of scrypt, as a power of two: what age itself writes; and the most that we work for a file that somebody gives us.
+_WORK, _MOST_WORK = 18, 22
+
+#: Gives so many random bytes.
+RandomBytes = Callable[[int], bytes]
+
+
+class Passphrase:
+    """`text` is kept to encrypt and decrypt several files. Raises `StartError` without the library ``cryptography``."""
+
+    def __init__(self, text: str, *, work: int = _WORK) -> None:
+        if not text:
+            raise StartError("the passphrase is empty; give one, and keep it: without it the backup cannot be read")
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+        except ImportError as error:
+            raise StartError(
+                "encrypted backups need the library cryptography; install it: pip install 'moorage[signatures]'"
+            ) from error
+        self._seal: Callable[[bytes], Any] = ChaCha20Poly1305
+        self._text = text.encode()
+        self._work = work
+
+    def __repr__(self) -> str:
+        return "Passphrase()"
+
+    def write(self, path: Path, random_bytes: RandomBytes) -> "AgeWriter":
+        """A new file, for this user alone. It is whole when the writer was left without an exception."""
+        file_key, salt, nonce = random_bytes(16), random_bytes(16), random_bytes(16)
+        wrapped = self._seal(self._wrapping_key(salt, self._work)).encrypt(bytes(12), file_key, None)
+        lines = (_INTRO, b"-> scrypt %s %d" % (_text(salt), self._work), _text(wrapped), b"---")
+        header = b"\n".join(lines)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = os.fdopen(descriptor, "wb")
+        file.write(header + b" " + _text(_mac(file_key, header)) + b"\n" + nonce)
+        return AgeWriter(file, self._seal(_derived(file_key, nonce, b"payload")))
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        """The content in parts, each of them authentic. Raises `StartError` for a wrong passphrase, and for a file that is
+        none or was changed; whoever used the parts before then forgets them.
+        """
+        with path.open("rb") as file:
+            aead = self._seal(self._payload_key(file, path))
+            number, part = 0, file.read(_PART + _TAG)
+            while True:
+                following = file.read(_PART + _TAG)
+                try:
+                    content = aead.decrypt(_nonce(number, is_last=not following), part, None)
+                except Exception as error:  # InvalidTag, of a library that need not be there
+                    raise StartError(f"{path} was changed or cut: it cannot be decrypted at part {number}") from error
+                yield content
+                if not following:
+                    return
+                number, part = number + 1, following
+
+    def _payload_key(self, file: IO[bytes], path: Path) -> bytes:
+        no_file = f"{path} is no file that age encrypted with a passphrase"
+        rows = [file.readline(256).rstrip(b"\n") for _ in range(4)]
+        intro, stanza, body, end = rows
+        words, (dashes, _, mac) = stanza.split(b" "), end.partition(b" ")
+        if intro != _INTRO or len(words) != 4 or words[:2] != [b"->", b"scrypt"] or dashes != b"---":
+            raise StartError(no_file)
+        salt, wrapped, given = _bytes(words[2]), _bytes(body), _bytes(mac)
+        if len(salt) != 16 or len(wrapped) != 32 or not words[3].isdigit() or not 1 <= int(words[3]) <= _MOST_WORK:
+            raise StartError(no_file)
+        try:
+            file_key = self._seal(self._wrapping_key(salt, int(words[3]))).decrypt(bytes(12), wrapped, None)
+        except Exception as error:  # InvalidTag, of a library that need not be there
+            raise StartError(f"the passphrase is not the one of {path}") from error
+        if not hmac.compare_digest(given, _mac(file_key, b"\n".join((intro, stanza, body, b"---")))):
+            raise StartError(f"{path} was changed: its header is not the one that was written")
+        nonce = file.read(16)
+        return _derived(file_key, nonce, b"payload")
+
+    def _wrapping_key(self, salt: bytes, work: int) -> bytes:
+        from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+        return Scrypt(salt=_LABEL + salt, length=32, n=1 << work, r=8, p=1).derive(self._text)
+
+
+class AgeWriter(AbstractContextManager["AgeWriter"]):
+    """What is written to it is encrypted. Leaving it normally makes the file whole and waits for the disk."""
+
+    def __init__(self, file: IO[bytes], aead: Any) -> None:
+        self._file = file
+        self._aead = aead
+        self._rest = bytearray()
+        self._number = 0
+
+    def write(self, content: bytes) -> int:
+        self._rest += content
+        while len(self._rest) > _PART:  # the last part is never empty, unless the file is
+            self._put(bytes(self._rest[:_PART]), is_last=False)
+            del self._rest[:_PART]
+        return len(content)
+
+    def _put(self, part: bytes, *, is_last: bool) -> None:
+        self._file.write(self._aead.encrypt(_nonce(self._number, is_last=is_last), part, None))
+        self._number += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._file:
+            if kind is None:
+                self._put(bytes(self._rest), is_last=True)
+                self._file.flush()
+                os.fsync(self._file.fileno())
+
+
+def _nonce(number: int, *, is_last: bool) -> bytes:
+    return number.to_bytes(11, "big") + (b"\1" if is_last else b"\0")
+
+
+def _derived(file_key: bytes, salt: bytes, what: bytes) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return HKDF(algorithm=SHA256(), length=32, salt=salt, info=what).derive(file_key)
+
+
+def _mac(file_key: bytes, header: bytes) -> bytes:
+    return hmac.digest(_derived(file_key, b"", b"header"), header, "sha256")
+
+
+def _text(raw: bytes) -> bytes:
+    return base64.b64encode(raw).rstrip(b"=")
+
+
+def _bytes(text: bytes) -> bytes:
+    """Empty for text that is no base64."""
+    try:
+        return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
+    except ValueError:
+        return b""
