@@ -34,14 +34,14 @@ def has_role(*names: str) -> Rule:
     """Any of `names`, or a role that implies one of them, held in a project: in a domain or the whole system counts not."""
 
     def rule(caller: Caller) -> bool:
-        return in_project(caller) and not _held(caller.roles).isdisjoint(names)
+        return in_project(caller) and not with_implied(caller.roles).isdisjoint(names)
 
     return rule
 
 
 @lru_cache(maxsize=256)
-def _held(roles: frozenset[str]) -> frozenset[str]:
-    """With those that they imply."""
+def with_implied(roles: frozenset[str]) -> frozenset[str]:
+    """With those that they imply, as Keystone's tokens name them."""
     return roles.union(*(_IMPLIED.get(role, set()) for role in roles))
 
 

@@ -56,7 +56,11 @@ class OnBehalf:
         if not self._user:
             return {}
         own = self._service.headers(renew=renew).get("x-auth-token")
-        return {**self._user, **({"x-service-token": own} if own else {})}
+        if own is None or renew:
+            # Refused with ours beside it (which may be old, or of a user without the role of a service): the user's token
+            # alone is still good.
+            return self._user
+        return {**self._user, "x-service-token": own}
 
 
 class ServiceClient:

@@ -94,7 +94,7 @@ print(json.dumps({
     assert answer["other"]
     assert answer["unscoped"] is None
     assert answer["by_name"]
-    assert answer["roles"] == ["admin"]
+    assert sorted(answer["roles"]) == ["admin", "manager", "member", "reader"]
     assert answer["length"] < 512
 
 

@@ -79,7 +79,8 @@ def main(state: Path, port: int, keystone: str = "", user: str = "", password: s
     for name in ("images", "staging", "tasks"):
         (state / name).mkdir(parents=True)
     shutil.copy(Path(sys.prefix) / "etc" / "glance" / "glance-api-paste.ini", state)
-    (state / "policy.yaml").write_text('"context_is_admin": ""\n')
+    if not keystone:  # Glance finds the file by itself
+        (state / "policy.yaml").write_text('"context_is_admin": ""\n')
     text = CONFIGURATION + (WITH_KEYSTONE if keystone else WITHOUT_KEYSTONE)
     text = text.format(state=state, port=port, keystone=keystone, user=user, password=password, project=project)
     (state / "glance-api.conf").write_text(text)

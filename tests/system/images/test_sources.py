@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from moorage.core.clock import SystemClock, VirtualClock
-from moorage.core.errors import NotFound
+from moorage.core.errors import NotFound, RemoteError
 from moorage.core.ids import RandomIds
 from moorage.identity.client import PasswordTokens
 from moorage.images.base import DigestMismatch, ImageSource
@@ -17,7 +17,7 @@ from moorage.images.cache import DigestCache
 from moorage.images.client import ImageLookup
 from moorage.images.directory import ImageDirectory
 from moorage.images.glance import GlanceImages
-from moorage.images.views import ProjectView
+from moorage.images.views import CallerView, ProjectView
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.plane import InProcessPlane
@@ -36,6 +36,7 @@ class Shelf:
     source: ImageSource
     http: ServiceClient
     data_of: Callable[[str], Path]  #: where the bytes of an image lie on the disk
+    user: CallerView | None = None  #: of another project than red; None: nobody is asked who calls
 
     def queue(self, name="", *, tags=(), visibility="shared", **properties):
         properties = {key.replace("__", ":"): value for key, value in properties.items()}
@@ -80,7 +81,8 @@ def shelf(request, tmp_path_factory):
             http = plane.client("image")
             directory = ImageDirectory(tmp / "images", clock=plane.clock, ids=plane.ids)
             source = directory if request.param == "directory" else GlanceImages(http)
-            yield Shelf(source, http, lambda image: tmp / "images" / f"{image}.data")
+            user = CallerView({"x-auth-token": "bob:blue", "x-roles": "member"}) if source is not directory else None
+            yield Shelf(source, http, lambda image: tmp / "images" / f"{image}.data", user)
             return
         if request.param == "glance":
             url, data_of = stack.enter_context(glance(tmp))
@@ -99,15 +101,16 @@ def shelf(request, tmp_path_factory):
             def data_of(image):
                 return tmp / "state" / "images" / f"{image}.data"
 
-        yield Shelf(GlanceImages(http), http, data_of)
+        user = None if request.param == "glance" else CallerView(tokens(ours, "demo", "demo").headers())
+        yield Shelf(GlanceImages(http), http, data_of, user)
 
 
-def tokens(ours):
+def tokens(ours, user="moorage", project="service"):
     return PasswordTokens(
         SocketTransport(ours.auth_url),
-        username="moorage",
-        password=ours.password("moorage"),
-        project="service",
+        username=user,
+        password=ours.password(user),
+        project=project,
         clock=SystemClock(),
     )
 
@@ -208,3 +211,35 @@ def test_an_image_without_its_data_is_not_found_by_properties(shelf):
     assert shelf.source.find(RED, {"function_uuid": "half"}) == []
     record = shelf.source.get(RED, image)
     assert (record.status, record.size_bytes, record.hash_value) == ("queued", None, None)
+
+
+def test_a_callers_view_is_what_the_user_may_see(shelf):
+    """With the user's token and that of the services beside it: never with the rights of the services alone."""
+    if shelf.user is None:
+        pytest.skip("this source asks nobody who calls")
+    private, shared = shelf.put(visibility="private", mark="whose"), shelf.put(visibility="shared", mark="whose")
+    public = shelf.put(visibility="public", mark="whose")
+    assert {record.id for record in shelf.source.find(shelf.user, {"mark": "whose"})} == {public}
+    for hidden in (private, shared):
+        assert shelf.source.get(shelf.user, hidden) is None
+        with pytest.raises(NotFound), shelf.source.open(shelf.user, hidden):
+            pass
+    with shelf.source.open(shelf.user, public) as chunks:
+        assert b"".join(chunks) == DATA
+
+
+def test_a_project_uses_by_its_id_what_is_shared_with_it(shelf):
+    image = shelf.put(visibility="shared", mark="shared")
+    green = ProjectView("green")
+    assert shelf.source.get(green, image) is None
+    shelf.http.request("POST", f"/v2/images/{image}/members", json={"member": "green"})
+    assert shelf.source.get(green, image).id == image
+    assert shelf.source.find(green, {"mark": "shared"}) == []
+
+
+def test_the_id_of_a_deleted_image_is_not_given_away(shelf):
+    image = shelf.put()
+    shelf.http.request("DELETE", f"/v2/images/{image}")
+    with pytest.raises(RemoteError) as refused:
+        shelf.http.request("POST", "/v2/images", json={"id": image})
+    assert refused.value.status == 409

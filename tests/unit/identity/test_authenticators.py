@@ -1,5 +1,6 @@
 import base64
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -58,6 +59,17 @@ class TestEmbeddedTokens:
         caller = EmbeddedTokens(identity).authenticate({"x-auth-token": token("admin", "demo")}, {})
         assert (caller.user_name, caller.project_name, caller.roles) == ("admin", "demo", {"admin"})
         assert caller.user_id != caller.user_name
+
+    def test_the_caller_carries_the_token_and_does_not_show_it(self, identity, token):
+        """For requests in the user's name: never in a log, never what two callers differ by."""
+        given = token("demo")
+        for headers in ({"x-auth-token": given}, {"x-auth-token": given, "x-service-token": token("moorage")}):
+            caller = EmbeddedTokens(identity).authenticate(
+                headers | {"authorization": "Basic eDp5", "x-roles": "admin"}, {}
+            )
+            assert caller.credentials == {"x-auth-token": given}
+            assert given not in repr(caller)
+            assert caller == replace(caller, credentials={})
 
     def test_no_token_is_refused(self, identity):
         for headers in ({}, {"x-auth-token": ""}):
@@ -172,6 +184,10 @@ class TestTokensOrBasicOrder:
 
 
 class TestNoAuth:
+    def test_the_caller_has_no_credentials(self):
+        headers = {"x-auth-token": "notused", "authorization": "Basic eDp5"}
+        assert NoAuth().authenticate(headers, {"REMOTE_ADDR": "127.0.0.1"}).credentials == {}
+
     @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "127.9.9.9", "unix:", ""])
     def test_everybody_here_may_do_everything(self, address):
         caller = NoAuth(project_id="demo").authenticate({"x-auth-token": "notused"}, {"REMOTE_ADDR": address})

@@ -32,7 +32,7 @@ def test_a_password_gives_a_token_of_the_project_with_roles_and_catalogue(wire):
     assert token["methods"] == ["password"]
     assert token["user"]["name"] == "demo"
     assert token["project"]["name"] == "demo"
-    assert token["roles"] == [{"id": "member", "name": "member"}]
+    assert token["roles"] == [{"id": "member", "name": "member"}, {"id": "reader", "name": "reader"}]
     assert token["issued_at"] == "2026-03-01T09:30:00.000000Z"
     assert token["expires_at"] == "2026-03-01T10:30:00.000000Z"
     urls = {row["type"]: {point["interface"]: point["url"] for point in row["endpoints"]} for row in token["catalog"]}

@@ -8,6 +8,7 @@ from moorage.core.errors import Forbidden, Invalid, Unauthorized
 from moorage.identity.embedded import Identified
 from moorage.identity.handlers.accounts import project_document
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME
+from moorage.identity.policy import with_implied
 from moorage.identity.service import INTERFACES, Domain, Endpoint, IdentityService, Login, Named
 from moorage.wire.call import Call, Reply
 
@@ -136,7 +137,8 @@ def _document(call: Call[IdentityService], held: Identified) -> dict[str, object
             "domain": {"id": DOMAIN_ID, "name": DOMAIN_NAME},
         }
         token["is_domain"] = False
-        token["roles"] = [{"id": role, "name": role} for role in sorted(held.roles)]
+        # A peer that is shown the token asks for the role by its name: "reader" also of a member.
+        token["roles"] = [{"id": role, "name": role} for role in sorted(with_implied(held.roles))]
         if "nocatalog" not in call.query.names():
             token["catalog"] = _catalog(call)
     return {"token": token}
