@@ -7,6 +7,9 @@ Image properties read here (the names of the bitstream metadata spec, and Cyborg
     accel:function_id                Cyborg's name for function_uuid
     vendor, board, shell_id          must match the device where they are given
 
+Only public images, which an operator vouches for, and images of the project itself are programmed: anybody can make a
+community image, or share one with everybody, and say of it what is not so.
+
 Pure: no I/O here.
 Spec: docs/specs/accelerator-attach.md
 """
@@ -128,7 +131,7 @@ def _fault_of_functions(functions: Sequence[Function], vendor: str) -> str | Non
 
 def not_found(wanted: Wanted, target: Target, images: Sequence[ImageRecord]) -> BitstreamNotFound:
     """Names what was searched and why each image that came near was not taken; images of others stay unknown."""
-    known = [image for image in images if _may_use(image, target)]
+    known = [image for image in images if _may_know(image, target)]
     reasons = [f"{image.id} ({image.name}): {rejects(image, wanted, target)}" for image in known]
     seen = f"; looked at {'; '.join(reasons)}" if reasons else "; no image answers to that"
     return BitstreamNotFound(f"no image fits {wanted} for {target}{seen}")
@@ -137,14 +140,22 @@ def not_found(wanted: Wanted, target: Target, images: Sequence[ImageRecord]) -> 
 def _withheld(image: ImageRecord, target: Target) -> str:
     """Why its visibility keeps it from `target`; empty where it does not."""
     if not _may_use(image, target):
-        return f"it is {image.visibility} and belongs to another project"
+        return (
+            f"it is {image.visibility} and belongs to another project; only public images and those of the project itself "
+            "are programmed: have an operator publish it"
+        )
     if target.only_public and image.visibility != "public":
         return f"it is {image.visibility}, and a server's image may ask for a public one only"
     return ""
 
 
 def _may_use(image: ImageRecord, target: Target) -> bool:
-    return image.visibility in ("public", "community") or image.owner == target.project_id
+    return image.is_public or (bool(target.project_id) and image.owner == target.project_id)
+
+
+def _may_know(image: ImageRecord, target: Target) -> bool:
+    """Everybody may read a community image."""
+    return _may_use(image, target) or image.visibility == "community"
 
 
 def carries(bitstream: Bitstream | None, wanted: Wanted) -> bool:

@@ -66,14 +66,14 @@ class Uploaded:
         self.images: list[ImageRecord] = []
         self.chunks: list[bytes] = []
 
-    def find(self, properties):
+    def find(self, _view, properties):
         return [one for one in self.images if properties.items() <= one.properties.items()]
 
-    def get(self, image_id):
+    def get(self, _view, image_id):
         return next((one for one in self.images if one.id == image_id), None)
 
     @contextlib.contextmanager
-    def open(self, image_id):
+    def open(self, _view, _image_id):
         yield iter(self.chunks)
 
 

@@ -1,10 +1,13 @@
 """Plug and unplug on one host: the requirements of the accelerator-attach specification."""
 
+from dataclasses import replace
+
 import pytest
 
 from moorage.accelerator import errors as e
 from moorage.accelerator.model import HandleState
 from moorage.core.errors import Unavailable
+from moorage.images.model import Member, MemberStatus
 from tests.unit.accelerator.rig import (
     AES,
     GPU,
@@ -78,6 +81,29 @@ def test_a_servers_image_gets_nothing_programmed_that_is_not_public(rig, visibil
     with pytest.raises(e.BitstreamNotFound, match=f"{visibility}, and a server's image may ask for a public one only"):
         plug_from(rig, rig.image("guest", accel__function_id=AES), fpga())
     assert (rig.programs(), rig.held.attachments) == ([], {})
+
+
+@pytest.mark.parametrize("visibility", ["shared", "community"])
+@pytest.mark.parametrize("named", ["function", "bitstream"])
+def test_what_another_project_offers_to_everybody_is_not_programmed(rig, visibility, named):
+    """Any member can make such an image, and say of it that it carries any function."""
+    theirs = rig.image("aes", visibility=visibility, owner="2" * 32, region_uuid=TYPE_R1, function_uuid=AES)
+    if visibility == "shared":
+        rig.directory_of_images.change(
+            theirs,
+            lambda image: replace(
+                image, members={PROJECT: Member(MemberStatus.ACCEPTED, image.created_at, image.created_at)}
+            ),
+        )
+    wanted = fpga(function=AES) if named == "function" else fpga(bitstream=theirs)
+    with pytest.raises(e.BitstreamNotFound):
+        rig.plug(new_instance(), wanted, R1)
+    with pytest.raises(e.BitstreamNotFound):
+        rig.agent.program({"deployable": R1, "image_id": theirs, "project_id": PROJECT})
+    assert (rig.programs(), rig.held.attachments) == ([], {})
+    public = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
+    rig.plug(new_instance(), fpga(function=AES), R1)
+    assert rig.carries(R1) == public
 
 
 def test_a_gpu_is_plugged_without_images_and_without_programming(rig):

@@ -62,6 +62,7 @@ def test_a_function_is_searched_by_name_too():
         (image(shell_id="7d3c8c5a-0000-4000-8000-000000000000"), "shell_id"),
         (image(visibility="private", owner="theirs"), "another project"),
         (image(visibility="shared", owner="theirs"), "another project"),
+        (image(visibility="community", owner="theirs"), "have an operator publish it"),
         (image(status="deactivated"), "deactivated"),
     ],
 )
@@ -70,7 +71,8 @@ def test_what_does_not_fit_is_not_taken_and_says_why(other, reason):
     assert reason in rejects(other, BY_ID, TARGET)
     assert choose([other], BY_ID, TARGET) is None
     told = not_found(BY_ID, TARGET, [other]).message
-    assert (reason in told) is (other.owner == "mine"), "images of other projects stay unknown"
+    may_know = other.owner == "mine" or other.visibility == "community"
+    assert (reason in told) is may_know, "images of other projects stay unknown"
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,22 @@ def test_two_that_fit_are_an_error_that_names_both():
 
 def test_one_image_found_twice_is_one_image():
     assert choose([image(), image()], BY_ID, TARGET) == image()
+
+
+@pytest.mark.parametrize("wanted", [BY_ID, Wanted(bitstream_id="theirs")], ids=["by function", "by id"])
+def test_a_community_image_of_another_project_neither_is_taken_nor_makes_a_choice_ambiguous(wanted):
+    """Any member could have programmed everybody's FPGAs, or made every server of a flavor fail as "in several images"."""
+    theirs = image("theirs", visibility="community", owner="theirs")
+    assert choose([theirs], wanted, TARGET) is None
+    assert choose([theirs, image()], BY_ID, TARGET) == image()
+    own = replace(theirs, owner=TARGET.project_id)
+    assert choose([own], wanted, TARGET) == own
+
+
+def test_without_a_project_public_images_alone_are_taken():
+    unowned = replace(image(visibility="private"), owner="")
+    assert choose([unowned], BY_ID, replace(TARGET, project_id="")) is None
+    assert choose([image()], BY_ID, replace(TARGET, project_id="")) == image()
 
 
 def test_a_private_image_of_the_own_project_is_taken_and_not_public():

@@ -116,6 +116,17 @@ def test_a_private_image_is_that_of_the_leases_project(cloud):
         assert refused.partition("no image fits")[2].partition("; ")[2] == seen
 
 
+@pytest.mark.parametrize("visibility", ["community", "shared"])
+def test_an_image_that_another_project_offers_to_everybody_is_no_bitstream_of_a_lease(cloud, visibility):
+    theirs = cloud.bitstream("b", region_uuid=TYPE_R1, function_uuid=AES, visibility=visibility, owner="other")
+    for named in ({"bitstream_id": theirs}, {"function_id": AES}):
+        assert "no image fits" in create(cloud, of(**named), start=START, status=404)["error_message"]
+    public = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
+    made = create(cloud, of(function_id=AES))
+    cloud.run_for(10)
+    assert (cloud.lease(made["id"])["status"], cloud.host.carries(R1)) == ("ACTIVE", public)
+
+
 def test_a_lease_that_is_deleted_before_its_start_touches_no_region(cloud):
     image = cloud.bitstream(region_uuid=TYPE_R1, function_uuid=AES)
     now = create(cloud, with_function(image), end="2026-03-01 11:00")
