@@ -46,6 +46,9 @@ class Syslog:
             raise StartError(f"[trail] syslog: {host} has no address: {error.strerror}") from error
         self._target, self._family = target, family
 
+    def start(self) -> None:
+        """A daemon that is away may come later."""
+
     def write(self, line: bytes) -> None:
         """Raises `OSError` where the daemon is away, or does not keep up."""
         if self._socket is None:

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import orjson
 
 from moorage.core.clock import Clock
-from moorage.core.errors import Unavailable
+from moorage.core.errors import StartError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,10 @@ Entry = Mapping[str, Any]
 
 class Sink(Protocol):
     name: str
+
+    def start(self) -> None:
+        """Raises `StartError` for a place that cannot be used."""
+        ...
 
     def write(self, line: bytes) -> None:
         """`line` ends with a newline. Raises `OSError` where it could not be written."""
@@ -108,6 +112,11 @@ class Trail:
                 "service says why",
                 code="moorage.trail",
             )
+
+    def start(self) -> None:
+        """Raises `StartError` for a place that cannot be used: later it would cost entries."""
+        for sink in self._sinks:
+            sink.start()
 
     def close(self) -> None:
         for sink in self._sinks:
@@ -188,6 +197,18 @@ class TrailFile:
         self._unseen_bytes = 0
         # A plane that is dropped without its end, as tests do it, leaves no descriptor behind.
         self._finalizer = weakref.finalize(self, _close, self._opened)
+
+    def start(self) -> None:
+        """The directory is made where there is none."""
+        directory = self.path.parent
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(f"[trail] path: {directory} cannot be made: {error.strerror}") from error
+        if not os.access(directory, os.W_OK | os.X_OK) or (self.path.exists() and not self.path.is_file()):
+            raise StartError(
+                f"[trail] path: {self.path} cannot be written: choose another one, or give this user the right"
+            )
 
     def write(self, line: bytes) -> None:
         with self._lock:

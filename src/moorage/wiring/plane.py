@@ -124,6 +124,7 @@ def _parts(
         plane.stops += [tracer.close, lambda: tracing.switch(None)]
     trail = open_trail(config, clock, plane.metrics)
     if trail is not None:
+        plane.starts.append(trail.start)
         plane.stops.append(trail.close)
     return Parts(
         config,

@@ -97,6 +97,15 @@ def test_a_secret_that_others_may_read_is_broken_and_a_directory_that_they_may_e
     )  # fmt: skip
 
 
+def test_an_audit_trail_that_others_may_read_is_broken(tmp_path):
+    config = config_of(tmp_path)
+    (config.state / "trail.jsonl").touch(mode=0o644)
+    severity, (said,) = worst(files.check(config))
+    assert severity is Severity.BROKEN
+    assert said.startswith("others may read or write trail.jsonl")
+    assert said.endswith(f"chmod 600 {config.state / 'trail.jsonl'}")
+
+
 def test_a_database_file_that_others_may_read_is_broken(tmp_path):
     config = config_of(tmp_path)
     (config.state / "placement.db").touch()

@@ -5,11 +5,12 @@ import multiprocessing
 import os
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from moorage.core.clock import VirtualClock
-from moorage.core.errors import Unavailable
+from moorage.core.errors import StartError, Unavailable
 from moorage.telemetry.trail import BEGINNING, MOST_BYTES, Trail, TrailFile
 from moorage.telemetry.trail_reading import Reading, Wanted
 from tests.conftest import START
@@ -163,12 +164,26 @@ class TrailFileAt:
     def write(self, line):
         os.write(self._descriptor, line)
 
+    def start(self):
+        pass
+
     def close(self):
         os.close(self._descriptor)
 
 
-def test_a_device_is_no_file(tmp_path):
-    assert not opened(tmp_path.__class__("/dev/full")).write({})
+def test_a_place_that_cannot_be_used_is_refused_at_the_start(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (Path("/dev/full"), tmp_path, tmp_path / "file" / "t"):
+        with pytest.raises(StartError, match="path"):
+            opened(path).start()
+        assert not opened(path).write({})
+
+
+def test_a_directory_that_is_missing_is_made_at_the_start(tmp_path):
+    trail = opened(tmp_path / "a" / "b" / "t")
+    trail.start()
+    assert trail.write({})
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o077 == 0
 
 
 def test_what_a_full_disk_cut_off_is_skipped_and_the_next_entry_is_found(tmp_path):

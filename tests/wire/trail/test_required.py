@@ -23,13 +23,15 @@ def lost(plane):
 
 
 def test_a_change_is_made_without_its_entry_and_the_entry_is_counted(tmp_path):
-    with InProcessPlane(tmp_path, "placement", trail={"path": "missing/t"}) as plane:
+    with InProcessPlane(tmp_path, "placement", trail={"path": "gone/t"}) as plane:
+        (tmp_path / "gone").rmdir()
         assert plane.send("PUT", TRAIT, version="1.39").status == 201
         assert lost(plane) == 1
 
 
 def test_where_it_is_required_a_change_without_its_entry_is_refused(tmp_path):
     with InProcessPlane(tmp_path, "placement", trail={"path": "later/t", "required": True}) as plane:
+        (tmp_path / "later").rmdir()
         refused = plane.send("PUT", TRAIT, version="1.39")
         assert refused.status == 503
         assert "audit trail" in refused.body["errors"][0]["detail"]

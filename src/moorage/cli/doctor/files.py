@@ -49,13 +49,17 @@ def _secrets(config: Config) -> Iterator[Finding]:
     users = config.identity.users_file
     paths = [config.state / name for name in SECRETS] + ([Path(users)] if users else [])
     paths += [path for path in _sqlite_files(config) if path.parent == config.state]
+    trail = config.state / config.trail.path
+    paths += [trail] if config.trail.path else []
     for path in paths:
         if not path.exists():
             continue
         if not os.access(path, os.R_OK):
             yield broken("files", f"{path.name} cannot be read by this user", path, "chown it to the plane's user")
         elif mode := stat.S_IMODE(path.stat().st_mode) & 0o077:
-            remedy = f"chmod 600 {path}" + ("" if path.suffix == ".db" else "; who has read it knows it: change it")
+            remedy = f"chmod 600 {path}" + (
+                "" if path.suffix == ".db" or path == trail else "; who has read it knows it: change it"
+            )
             yield broken(
                 "files", f"others may read or write {path.name} (mode {mode:04o} beyond the owner)", path, remedy
             )
@@ -96,7 +100,8 @@ def _provider_configuration(config: Config) -> Iterator[Finding]:
 def _places(config: Config) -> list[Path]:
     """A directory of each disk that is written to, once."""
     found: dict[int, Path] = {}
-    for place in (config.state, *(path.parent for path in _sqlite_files(config))):
+    trail = (config.state / config.trail.path).parent
+    for place in (config.state, trail, *(path.parent for path in _sqlite_files(config))):
         if place.is_dir():
             found.setdefault(place.stat().st_dev, place)
     return list(found.values())
