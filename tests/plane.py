@@ -107,6 +107,16 @@ class Bearer:
         return self._headers
 
 
+class HostBearer:
+    """Credentials of the agent of `host`, by the convention of `TestTokens`."""
+
+    def __init__(self, host: str) -> None:
+        self._headers = {"x-auth-token": f"host:{host}", "x-moorage-host": host}
+
+    def headers(self, *, renew: bool = False) -> Mapping[str, str]:
+        return self._headers
+
+
 #: Who calls is what `TestTokens` reads from the request; services call each other as `SERVICE`.
 TOKENS, SERVICE = TestTokens(), Bearer()
 
@@ -353,6 +363,7 @@ class InProcessPlane:
             wakeups=self.cloud.wakeups,
             authenticator=self._authenticator,
             credentials=self._credentials,
+            host_credentials=None if self._credentials is None else HostBearer,
             through=lambda service, transport: self.ways[service].over(transport),
             has_sockets=self._has_sockets,
         )

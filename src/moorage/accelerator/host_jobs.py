@@ -12,12 +12,13 @@ from sqlalchemy import Connection
 from moorage.accelerator import tables as t
 from moorage.accelerator.errors import CleanFailed
 from moorage.core.clock import Clock
-from moorage.core.errors import Invalid, NotFound
+from moorage.core.errors import NotFound
 from moorage.core.ids import Ids
+from moorage.core.names import check_no_queue
 from moorage.db.prepared import Database
 from moorage.jobs.hints import Hints
 from moorage.jobs.model import Job, JobState, NewJob
-from moorage.jobs.over_http import Report
+from moorage.jobs.over_http import Report, is_of_host
 from moorage.jobs.store import JobStore
 
 BIND = "bind"
@@ -77,8 +78,7 @@ class HostJobs:
 
     def claim(self, host: str, worker: str, limit: int) -> list[Job]:
         """At most `limit` jobs for `host`, until the lease is over or they are reported on."""
-        if host == EVENTS_QUEUE:
-            raise Invalid(f"{EVENTS_QUEUE} is the name of a queue; call the host something else")
+        check_no_queue(host)
         told: list[str] = []
 
         def work(connection: Connection) -> list[Job]:
@@ -94,15 +94,15 @@ class HostJobs:
         self.hint(told)
         return jobs
 
-    def report(self, job_id: str, report: Report) -> bool:
-        """Whether the host may have more to do. Once however often it is reported. Raises `Conflict` ``jobs.fenced`` when
-        somebody else has the job.
+    def report(self, job_id: str, report: Report, *, host: str | None = None) -> bool:
+        """Whether the host may have more to do. Once however often it is reported. `host`: whose agent reports; None: a
+        service does. Raises `Conflict` ``jobs.fenced`` when somebody else has the job, `NotFound` for another host's.
         """
 
         def work(connection: Connection) -> tuple[Sequence[str], bool]:
             job = self._store.get(connection, job_id)
-            if job is None or job.queue == EVENTS_QUEUE:
-                raise NotFound(f"there is no job {job_id} of a host")
+            if job is None or not is_of_host(job, host):
+                raise NotFound(f"there is no job {job_id} of {f'host {host}' if host else 'a host'}")
             now = self._clock.now()
             if report.state == "running":
                 self._store.extend(connection, job_id, report.epoch, now + timedelta(seconds=JOB_LEASE_S))

@@ -11,8 +11,9 @@ from moorage.accelerator import schemas
 from moorage.accelerator.errors import UNCHECKED
 from moorage.accelerator.handlers import bitstreams, history, inventory, operator, profiles, reports, requests, versions
 from moorage.accelerator.service import AcceleratorService
-from moorage.identity.policy import RuleTable, admin, admin_or_service, has_role, member, reader
+from moorage.identity.policy import RuleTable, admin, agent, has_role, member, reader
 from moorage.jobs import over_http
+from moorage.jobs.over_http import agent_route
 from moorage.wire.app import ServiceApi
 from moorage.wire.call import Reply, Route
 from moorage.wire.errors import Problem
@@ -49,7 +50,7 @@ RULES = RuleTable(
         "cyborg:arq:create": member,
         "cyborg:arq:update": member,
         "cyborg:arq:delete": member,
-        AGENT_RULE: admin_or_service,
+        AGENT_RULE: agent,
         HISTORY_RULE: admin,
     }
 )
@@ -142,40 +143,16 @@ _OURS: Routes = (
     Route("GET", "/moorage/v1/accelerator_requests", requests.page, rule="cyborg:arq:get_all"),
 )
 
+_HOST = "/agent/v1/hosts/{host}"
+
 _AGENT: Routes = (
-    Route(
-        "PUT",
-        "/agent/v1/hosts/{host}/devices",
-        reports.put_devices,
-        rule=AGENT_RULE,
-        schema=schemas.DEVICES,
-        effect="routine",
+    agent_route("PUT", f"{_HOST}/devices", reports.put_devices, AGENT_RULE, schemas.DEVICES, effect="routine"),
+    agent_route(
+        "PUT", f"{_HOST}/attachments", reports.put_attachments, AGENT_RULE, schemas.ATTACHMENTS, effect="routine"
     ),
-    Route(
-        "PUT",
-        "/agent/v1/hosts/{host}/attachments",
-        reports.put_attachments,
-        rule=AGENT_RULE,
-        schema=schemas.ATTACHMENTS,
-        effect="routine",
-    ),
-    Route(
-        "POST",
-        "/agent/v1/hosts/{host}/history",
-        history.post,
-        rule=AGENT_RULE,
-        schema=schemas.HISTORY,
-        effect="routine",
-    ),
-    Route(
-        "POST",
-        "/agent/v1/hosts/{host}/jobs",
-        requests.claim,
-        rule=AGENT_RULE,
-        schema=over_http.CLAIM,
-        effect="routine",
-    ),
-    Route("PUT", "/agent/v1/jobs/{job_id}", requests.report, rule=AGENT_RULE, schema=over_http.REPORT),
+    agent_route("POST", f"{_HOST}/history", history.post, AGENT_RULE, schemas.HISTORY, effect="routine"),
+    agent_route("POST", f"{_HOST}/jobs", requests.claim, AGENT_RULE, over_http.CLAIM, effect="routine"),
+    agent_route("PUT", "/agent/v1/jobs/{job_id}", requests.report, AGENT_RULE, over_http.REPORT),
 )
 
 API: ServiceApi[AcceleratorService] = ServiceApi(

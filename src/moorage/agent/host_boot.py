@@ -1,7 +1,7 @@
 """Guests that ran when their host went down: rebooted when it is back.
 
 Whether the host was down, the kernel's boot id says: a guest that is off may just as well have shut itself down while
-only the agent was away. They are rebooted through the Compute API, so that a start after a power cut is an operation like
+only the agent was away. They are rebooted through the compute service, so that a start after a power cut is an operation like
 any other: refused where something else is done to the server, seen among its actions, with its devices plugged anew.
 """
 
@@ -24,7 +24,8 @@ _RAN = "ACTIVE"
 class HostBoot:
     """`remembered` is a file of the agent's: the boot id of its last look."""
 
-    def __init__(self, *, remembered: Path, compute: ComputeClient, current: Path = KERNELS_BOOT_ID) -> None:
+    def __init__(self, *, host: str, remembered: Path, compute: ComputeClient, current: Path = KERNELS_BOOT_ID) -> None:
+        self._host = host
         self._remembered = remembered
         self._compute = compute
         self._current = current.read_bytes().strip()
@@ -50,9 +51,10 @@ class HostBoot:
     def _rebooted(self, server: str) -> set[str]:
         """Only one that compute believes to run: others were off before."""
         try:
-            if self._compute.server_status(server) != _RAN:
+            present = self._compute.server_here(self._host, server)
+            if present is None or present.status != _RAN:
                 return set()
-            self._compute.reboot_hard(server)
+            self._compute.reboot_here(self._host, server)
         except (Conflict, NotFound) as refused:
             log.info("a server is not started after all", extra={"server": server, "why": refused.message})
             return set()

@@ -1,7 +1,7 @@
 """What host agents do: say that they live, fetch their jobs, report what became of them."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine
 
@@ -22,21 +22,29 @@ from moorage.compute.model import (
 from moorage.compute.move_progress import MoveProgress, clean_queue
 from moorage.compute.moves import MoveKind
 from moorage.core.clock import Clock
-from moorage.core.errors import Invalid, NotFound
+from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
+from moorage.core.names import check_no_queue
 from moorage.db.questions import Asker
 from moorage.db.transactions import in_transaction
 from moorage.jobs.hints import Hints
 from moorage.jobs.model import Job, JobState, NewJob
-from moorage.jobs.over_http import Report
+from moorage.jobs.over_http import Report, is_of_host
+from moorage.placement.client import Provider
 
 #: Time that a host has for a job, or until it says that it is still at it.
 JOB_LEASE_S = 60.0
 MAX_JOBS_AT_ONCE = 100
 
 
+class ProviderLookup(Protocol):
+    def provider_by_name(self, name: str) -> Provider | None: ...
+
+
 class AgentService:
-    """`job_lease_s`: see `JOB_LEASE_S`. `offload_after_s`: see `OperateService`; 0: a shelved server is offloaded at once."""
+    """`job_lease_s`: see `JOB_LEASE_S`. `offload_after_s`: see `OperateService`; 0: a shelved server is offloaded at once.
+    `placement` None: what hosts say of their providers is believed.
+    """
 
     def __init__(
         self,
@@ -47,6 +55,7 @@ class AgentService:
         *,
         job_lease_s: float = JOB_LEASE_S,
         offload_after_s: float = 0,
+        placement: ProviderLookup | None = None,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -57,19 +66,23 @@ class AgentService:
         self._open_jobs = Asker(engine).question(store.HOST_JOBS.any_open)
         self._is_left = Asker(engine).question(move_store.LEAVING)
         self._offload_after_s = offload_after_s
+        self._placement = placement
         self._moves = MoveProgress(clock, ids)
 
-    def register(self, report: HostReport) -> bool:
-        """A heartbeat; True for a host that was not known. Raises `Conflict` for another host's provider.
+    def register(self, report: HostReport, *, by: str | None = None) -> bool:
+        """A heartbeat; True for a host that was not known. `by`: the host whose agent calls; None: a service.
+
+        Raises `Conflict` for another host's provider, `Invalid` for a host that is called as a queue.
 
         A host that servers are evacuated from stays down until it has cleaned up what is left of them.
         """
-        if report.name == BUILD_QUEUE:
-            raise Invalid(f"{BUILD_QUEUE} is the name of a queue; call the host something else")
+        check_no_queue(report.name)
         if self._is_left(of_host=report.name):
             return False
         if self._beats.knows(report) and self._beats.heard(report.name):
             return False
+        if by is not None:
+            self._check_provider(report)
         new_uuid = self._ids.uuid()
         is_new = in_transaction(
             self._engine, lambda connection: host_store.register(connection, report, new_uuid, self._clock.now())
@@ -77,8 +90,22 @@ class AgentService:
         self._beats.remember(report)
         return is_new
 
+    def _check_provider(self, report: HostReport) -> None:
+        """Placement lets the agent of a host make the provider of its name alone; the provider of another host, even of one
+        that is not registered yet, would bring it that host's servers.
+        """
+        if self._placement is None:
+            return
+        provider = self._placement.provider_by_name(report.name)
+        if provider is None or provider.uuid != report.provider_uuid:
+            raise Conflict(
+                f"provider {report.provider_uuid} is not that of host {report.name} in Placement; its agent makes that one "
+                "when it starts"
+            )
+
     def claim(self, host: str, worker: str, limit: int) -> list[Job]:
         """At most `limit` jobs for `host`, until the lease is over or they are reported on. Also a sign of life."""
+        check_no_queue(host)
         # What was evacuated from this host goes before anything else is done on it, and before it counts as up.
         is_left = self._is_left(of_host=host)
         if not is_left and not self._beats.heard(host):
@@ -119,16 +146,16 @@ class AgentService:
         host_store.beat(connection, [name], self._clock.now())
         return host.report
 
-    def report(self, job_id: str, report: Report) -> None:
+    def report(self, job_id: str, report: Report, *, host: str | None = None) -> None:
         """Take note and lead the server to its next state, once however often it is reported.
 
-        Raises `Conflict` ``jobs.fenced`` when somebody else has the job by now.
+        `host`: whose agent reports; None: a service does. Raises `NotFound` for the job of another one, and `Conflict` ``jobs.fenced`` when somebody else has the job by now.
         """
 
         def work(connection: Connection) -> list[str]:
             job = store.HOST_JOBS.get(connection, job_id)
-            if job is None or job.queue == BUILD_QUEUE:
-                raise NotFound(f"there is no job {job_id} of a host")
+            if job is None or not is_of_host(job, host):
+                raise NotFound(f"there is no job {job_id} of {f'host {host}' if host else 'a host'}")
             now = self._clock.now()
             if report.state == "running":
                 until = now + timedelta(seconds=self._lease_s)

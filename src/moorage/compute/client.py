@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from moorage.core.errors import NotFound, RemoteError
+from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.jobs.over_http import HostJobsClient
 from moorage.wire.client import decode
 
@@ -82,6 +82,14 @@ class Server:
     status: str
     host: str | None
     flavor_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHere:
+    """A server as the agent of its host sees it."""
+
+    name: str
+    status: str  #: ``ACTIVE`` ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,14 +395,24 @@ class ComputeClient(HostJobsClient):
         body = {"events": [dict(event) for event in events]}
         self._http.request("POST", "/v2.1/os-server-external-events", json=body, version=_EVENTS)
 
-    def server_status(self, server_id: str) -> str:
-        """``ACTIVE`` ... Raises `NotFound`."""
-        status: str = self._http.get(f"/v2.1/servers/{_quoted(server_id)}")["server"]["status"]
-        return status
+    def server_here(self, host: str, server_id: str) -> ServerHere | None:
+        """None for what is no server of the host."""
+        path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}"
+        answer = self._http.answer("GET", path, accept=(404,))
+        if answer.status == 404:
+            return None
+        row = decode(answer)["server"]
+        return ServerHere(row["name"], row["status"])
 
-    def reboot_hard(self, server_id: str) -> None:
+    def reboot_here(self, host: str, server_id: str) -> None:
         """Raises `Conflict` where something else is done to it, `NotFound`."""
-        self._http.request("POST", f"/v2.1/servers/{_quoted(server_id)}/action", json={"reboot": {"type": "HARD"}})
+        path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}/reboot"
+        try:
+            self._http.request("POST", path)
+        except RemoteError as error:
+            if error.status == 409:
+                raise Conflict(error.message) from error
+            raise
 
     def expected_servers(self, host: str) -> dict[str, str | None]:
         """Servers of the host -> a mark that changes when they do; None while something is done to them."""

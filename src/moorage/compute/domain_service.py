@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 
 from moorage.compute import looks, store
-from moorage.compute.model import Fault
+from moorage.compute.model import Fault, Server
 from moorage.compute.store import ServerQuery
 from moorage.core.clock import Clock
+from moorage.core.errors import NotFound
 from moorage.db.transactions import in_transaction, read
 
 
@@ -43,6 +44,14 @@ class DomainService:
             Expected(server.id, server.updated_at.isoformat() if looks.is_settled(server) else None)
             for server in servers
         ]
+
+    def server(self, host: str, server_id: str) -> Server:
+        """Raises `NotFound` for a server that is not on this host."""
+        with read(self._engine) as connection:
+            server = store.server(connection, server_id)
+        if server is None or server.host != host:
+            raise NotFound(f"there is no server {server_id} on host {host}")
+        return server
 
     def seen(self, host: str, seen: Sequence[Look], consoles: Mapping[str, str]) -> None:
         """Take note. `consoles`: server -> the end of what its guest wrote, where that changed."""

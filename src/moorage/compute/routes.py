@@ -44,6 +44,7 @@ from moorage.compute.schemas import server_groups as group_schemas
 from moorage.compute.schemas import servers as server_schemas
 from moorage.compute.service import ComputeService
 from moorage.jobs import over_http
+from moorage.jobs.over_http import agent_route
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema, Versioned
 from moorage.wire.call import Reply, Route
@@ -220,12 +221,15 @@ _ABSENT = [
     for method in row.methods.split()
 ]
 
+_HOST = "/agent/v1/hosts/{host}"
 _AGENTS: list[Route[ComputeService]] = [
-    Route("PUT", "/agent/v1/hosts/{host}", agents.register, AGENT_RULE, schema=host_schemas.REGISTER, effect="routine"),
-    Route("POST", "/agent/v1/hosts/{host}/jobs", agents.claim, AGENT_RULE, schema=over_http.CLAIM, effect="routine"),
-    Route("GET", "/agent/v1/hosts/{host}/servers", agents.expected, AGENT_RULE),
-    Route("PUT", "/agent/v1/hosts/{host}/domains", agents.seen, AGENT_RULE, schema=host_schemas.SEEN, effect="routine"),
-    Route("PUT", "/agent/v1/jobs/{job_id}", agents.report, AGENT_RULE, schema=over_http.REPORT),
+    agent_route("PUT", _HOST, agents.register, AGENT_RULE, host_schemas.REGISTER, effect="routine"),
+    agent_route("POST", f"{_HOST}/jobs", agents.claim, AGENT_RULE, over_http.CLAIM, effect="routine"),
+    agent_route("GET", f"{_HOST}/servers", agents.expected, AGENT_RULE),
+    agent_route("GET", _HOST + "/servers/{server_id}", agents.server, AGENT_RULE),
+    agent_route("POST", _HOST + "/servers/{server_id}/reboot", agents.reboot, AGENT_RULE),
+    agent_route("PUT", f"{_HOST}/domains", agents.seen, AGENT_RULE, host_schemas.SEEN, effect="routine"),
+    agent_route("PUT", "/agent/v1/jobs/{job_id}", agents.report, AGENT_RULE, over_http.REPORT),
 ]
 
 _OWN_ROUTES: list[Route[ComputeService]] = [

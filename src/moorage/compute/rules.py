@@ -4,7 +4,7 @@ A member owns the servers of the project; hosts, aggregates, the making of flavo
 are the administrator's (and other services').
 """
 
-from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone, member, reader
+from moorage.identity.policy import RuleTable, admin, admin_or_service, agent, anyone, member, reader
 
 OWN = "os_compute_api:"
 #: Routes of the host agents.
@@ -64,7 +64,7 @@ RULES = RuleTable(
     | {OWN + name: admin_or_service for name in _FOR_SERVICES}
     | {OWN + name: admin for name in _FOR_ADMINS}
     | {
-        AGENT_RULE: admin_or_service,
+        AGENT_RULE: agent,
         EXPLAIN_RULE: reader,
         EXPLAIN_HOSTS_RULE: admin_or_service,
         MIGRATE_RULE: admin,

@@ -80,6 +80,8 @@ class ComputeService:
             engine, clock, ids, hints, self.hosts, self.quotas, names=known, profiles=profiles,
             stays_on_host=allow_resize_to_same_host,
         )  # fmt: skip
-        self.agents = AgentService(engine, clock, ids, hints, job_lease_s=job_lease_s, offload_after_s=offload_after_s)
+        self.agents = AgentService(
+            engine, clock, ids, hints, job_lease_s=job_lease_s, offload_after_s=offload_after_s, placement=placement
+        )
         self.domains = DomainService(engine, clock)
         self.provider_configs = ProviderConfigService(engine, clock, ids, hints)

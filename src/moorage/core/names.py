@@ -24,10 +24,15 @@ _BITSTREAM_TRAIT = re.compile(r"CUSTOM_FPGA_([A-Z0-9]+_)?(REGION|FUNCTION|FUNCTI
 _OTHER = re.compile(r"[^A-Z0-9_]+")
 
 
+def check_no_queue(host: str) -> None:
+    """Raises `Invalid` for a host that is called as a queue."""
+    if host in QUEUES:
+        raise Invalid(f"{host} is the name of a queue; call the host something else")
+
+
 def check_host_name(name: str) -> None:
     """Raises `Invalid` for what cannot be the name of a host."""
-    if name in QUEUES:
-        raise Invalid(f"{name} is the name of a queue; call the host something else")
+    check_no_queue(name)
     if not _HOST.match(name):
         raise Invalid(
             f"{name!r} cannot be the name of a host: it has 1 to 255 letters, digits, '.', '_' and '-', and begins with a "

@@ -181,6 +181,8 @@ def refuse_beyond_loopback(address: str) -> None:
 class TestTokens:
     """What the peers' test suites send: ``X-Auth-Token: USER[:PROJECT]``, roles in ``X-Roles``. Checks nothing.
 
+    And of ours: ``X-Moorage-Host: HOST`` beside the token is the agent of that host.
+
     Source: Placement's ``noauth2`` (reference/placement.md, section 4).
     """
 
@@ -191,6 +193,8 @@ class TestTokens:
         token = headers.get("x-auth-token")
         if token is None:
             raise Unauthorized(REQUIRED, code="identity.no_token")
+        if host := headers.get("x-moorage-host"):
+            return Caller(user_id=token, project_id="", roles=frozenset(), host=host)
         user_id, _, project_id = token.partition(":")
         roles = {"admin"} if user_id == "admin" else set()
         if "x-roles" in headers:

@@ -52,6 +52,11 @@ reader = has_role("reader", "service")
 member = has_role("member", "service")
 
 
+def agent(caller: Caller) -> bool:
+    """The agent of some host, or a service. Of which host, the route asks (`moorage.jobs.over_http`)."""
+    return caller.host is not None or admin_or_service(caller)
+
+
 @dataclass(frozen=True)
 class RuleTable:
     """`refusal_text` is the peer's sentence, with ``{rule}`` for the rule's name."""

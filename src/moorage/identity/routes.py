@@ -68,7 +68,7 @@ API: ServiceApi[IdentityService] = ServiceApi(
         # Public, as a login is: what counts is in the body.
         Route("POST", f"{_HOST}/credential", hosts.enrol, None, schema=host_schemas.ENROL),
         Route("PUT", f"{_HOST}/credential", hosts.rotate, None, schema=host_schemas.ROTATE),
-        Route("POST", f"{_HOST}/tokens", hosts.log_in, None, schema=host_schemas.LOGIN),
+        Route("POST", f"{_HOST}/tokens", hosts.log_in, None, schema=host_schemas.LOGIN, effect="routine"),
     ),
 )
 

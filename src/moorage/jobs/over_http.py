@@ -3,17 +3,24 @@
 POST <service>/agent/v1/hosts/{host}/jobs   ``{"worker", "limit"}`` -> its next jobs
 PUT  <service>/agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: what became of one -> ``{"more"}``, whether
                                             the host may have others, or nothing
+
+Who calls as a host reaches what is that host's: `agent_route` compares the host of a path with the caller's, and
+`is_of_host` the queue of a job.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
-from moorage.core.errors import Conflict, RemoteError
+from moorage.core.errors import Conflict, Forbidden, RemoteError
+from moorage.core.names import QUEUES
 from moorage.jobs.model import FENCED_CODE, Job
 from moorage.wire.body import Schema
+from moorage.wire.call import Call, Reply, Route
 from moorage.wire.client import ServiceClient
+
+S = TypeVar("S")
 
 CLAIM = Schema(
     {
@@ -66,6 +73,36 @@ class AgentJob:
     epoch: int
     attempt: int
     payload: Mapping[str, Any]
+
+
+def agent_route(
+    method: str,
+    path: str,
+    handler: Callable[..., Reply],
+    rule: str,
+    schema: Schema | None = None,
+    *,
+    effect: Literal["change", "none", "routine"] = "change",
+) -> Route[S]:
+    """A route of hosts' agents: below ``/agent/v1/hosts/{host}``, or one whose handler asks `is_of_host`."""
+    check = check_host if "{host}" in path else None
+    return Route(method, path, handler, rule, schema=schema, before_schema=check, effect=effect)
+
+
+def check_host(call: Call[Any], host: str, **_: str) -> None:
+    """Raises `Forbidden` where the caller is the agent of another host."""
+    if call.caller.host not in (None, host):
+        raise Forbidden(
+            f"the agent of host {call.caller.host} may not act for host {host}", code="jobs.other_host", host=host
+        )
+
+
+def is_of_host(job: Job, host: str | None) -> bool:
+    """Whether the agent of `host` may report on it; None: a service, which may on every job of a host.
+
+    A host may have queues of its own behind its name, ``compute-1/clean``.
+    """
+    return job.queue not in QUEUES and (host is None or job.queue == host or job.queue.startswith(f"{host}/"))
 
 
 def report_of(document: Mapping[str, Any]) -> Report:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from functools import partial
+from inspect import unwrap
 from typing import Any
 
-from moorage.identity.policy import Rule, RuleTable, admin, admin_or_service, has_role, in_project, service
+from moorage.identity.policy import Rule, RuleTable, admin, admin_or_service, agent, has_role, in_project, service
 from moorage.placement.error_shape import error_shape
 from moorage.placement.handlers import (
     aggregates,
@@ -21,6 +22,7 @@ from moorage.placement.handlers import (
     traits,
     usages,
 )
+from moorage.placement.handlers.agents import CHECKS, for_agents_too
 from moorage.placement.handlers.answers import reads, word_body_error
 from moorage.placement.openapi import ABOUT, DOCUMENT_PATH
 from moorage.placement.schemas import allocation as allocation_schemas
@@ -35,7 +37,9 @@ from moorage.wire.openapi import publish
 
 
 def _get(path: str, handler: Callable[..., Reply], rule: str, minor: int = 0) -> Route[PlacementService]:
-    return Route("GET", path, reads(handler), f"placement:{rule}", since=Version(1, minor), reads="none")
+    return Route(
+        "GET", path, reads(for_agents_too(handler)), f"placement:{rule}", since=Version(1, minor), reads="none"
+    )
 
 
 def _write(
@@ -50,7 +54,7 @@ def _write(
     return Route(
         method,
         path,
-        handler,
+        for_agents_too(handler),
         f"placement:{rule}",
         schema=schema,
         since=Version(1, minor),
@@ -97,7 +101,7 @@ ROUTES: list[Route[PlacementService]] = [
     Route(
         "DELETE",
         f"{_PROVIDER}/inventories",
-        inventories.clear_unknown,
+        for_agents_too(inventories.clear_unknown),
         "placement:resource_providers:inventories:delete",
         until=Version(1, 4),
         reads="none",
@@ -146,7 +150,7 @@ ROUTES: list[Route[PlacementService]] = [
     Route(
         "PUT",
         "/resource_classes/{name}",
-        resource_classes.rename,
+        for_agents_too(resource_classes.rename),
         "placement:resource_classes:update",
         schema=name_schemas.RESOURCE_CLASS,
         since=Version(1, 2),
@@ -154,7 +158,9 @@ ROUTES: list[Route[PlacementService]] = [
     ),
     _delete("/resource_classes/{name}", resource_classes.delete, "resource_classes:delete", 2),
     _get("/traits", traits.index, "traits:list", 6),
-    Route("GET", "/traits/{name}", traits.show, "placement:traits:show", since=Version(1, 6), reads="none"),
+    Route(
+        "GET", "/traits/{name}", for_agents_too(traits.show), "placement:traits:show", since=Version(1, 6), reads="none"
+    ),
     _put("/traits/{name}", traits.create, "traits:update", 6),
     _delete("/traits/{name}", traits.delete, "traits:delete", 6),
     # who holds what
@@ -178,7 +184,7 @@ ROUTES: list[Route[PlacementService]] = [
     _get("/moorage/v1/trees", survey.index, "survey:show"),
     _get("/moorage/v1/trees/{uuid}", survey.tree, "survey:show"),
     # what changed: of all projects, so for those who may list anybody's allocations
-    Route("GET", "/moorage/v1/events", events.watch, "placement:changes:list", reads="none"),
+    Route("GET", "/moorage/v1/events", for_agents_too(events.watch), "placement:changes:list", reads="none"),
     _get("/moorage/v1/changes", events.index, "changes:list"),
     _get("/moorage/v1/history/providers/{uuid}", history.provider, "history:show"),
     _get("/moorage/v1/history/providers/{uuid}/changes", history.provider_entries, "history:show"),
@@ -203,8 +209,12 @@ _SPECIAL: dict[str, Rule] = {
     usages.ANY_PROJECT: admin_or_service,
 }
 
+#: Rules of routes that the agents of hosts use, too: as far as `for_agents_too` lets them.
+_FOR_AGENTS = {route.rule for route in ROUTES if unwrap(route.handler) in CHECKS}
+
 RULES = RuleTable(
-    {route.rule: _SPECIAL.get(route.rule, admin_or_service) for route in ROUTES if route.rule is not None} | _SPECIAL,
+    {route.rule: agent if route.rule in _FOR_AGENTS else admin_or_service for route in ROUTES if route.rule is not None}
+    | _SPECIAL,
     refusal_text="Policy does not allow {rule} to be performed.",
 )
 

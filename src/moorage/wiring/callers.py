@@ -3,6 +3,8 @@
 Our own identity is imported where a process has it: without users nobody needs YAML or bcrypt.
 """
 
+import logging
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ from moorage.identity.authenticators import (
     refuse_beyond_loopback,
 )
 from moorage.identity.client import PasswordTokens
+from moorage.identity.host_credential import HostTokens, OwnHostTokens, read
 from moorage.identity.keystone import KeystoneTokens
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, TokenSource
@@ -31,8 +34,13 @@ from moorage.wiring.parts import Parts
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
 
+log = logging.getLogger(__name__)
+
+#: Agents of hosts, which call as their hosts.
+AGENTS = frozenset({"agent", "accelerator-agent"})
+
 #: What a process may run that serves no API: nobody's token is judged there.
-WITHOUT_API = frozenset({"agent", "accelerator-agent", "dashboard"})
+WITHOUT_API = AGENTS | {"dashboard"}
 
 
 def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity | None":
@@ -84,17 +92,65 @@ def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None
 def credentials_of(parts: Parts) -> TokenSource:
     """As whom the services of this process call each other."""
     identity = parts.config.identity
-    if identity.mode == "none" or parts.config.runs == {"dashboard"}:  # whose requests are its users'
+    # The dashboard's requests are its users', and those of agents their hosts'.
+    if identity.mode == "none" or (parts.config.runs <= WITHOUT_API and not identity.password):
         return NoCredentials()
     password = identity.password
     if not password:
         from moorage.identity.embedded import credentials
 
         password, _ = credentials(parts.config.state, identity.username)
+    return _with_password(parts, identity.username, password)
+
+
+def host_credentials_of(parts: Parts) -> Callable[[str], TokenSource]:
+    """As whom the agents of this process call. Raises `StartError` where a host has no credential."""
+    config, own = parts.config, parts.identity
+    if config.identity.mode == "none":
+        return lambda _host: NoCredentials()
+    if own is not None:
+        own.hosts.own(config.hosts)
+        return lambda host: OwnHostTokens(own, host, parts.clock)
+    if config.identity.mode == "keystone":
+        if not config.runs <= WITHOUT_API:
+            return lambda _host: parts.credentials  # this process has them anyway
+        return lambda host: _with_password(parts, config.identity.username.replace("{host}", host), _password(config))
+    return lambda host: _enrolled(parts, host)
+
+
+def _enrolled(parts: Parts, host: str) -> TokenSource:
+    config = parts.config
+    path = config.credential_of(host)
+    if read(path, host) is not None:
+        return HostTokens(path, host, parts.transport("identity"), parts.clock)
+    remedy = (
+        f"run `moorage host enrol {host}` where the services are, and give what it prints to `moorage host join` here"
+    )
+    if not config.identity.password:
+        raise StartError(f"{config.source}: host {host} has no credential ({path}): {remedy}")
+    log.warning(
+        "this agent calls with the password of a user, who may do more than one host",
+        extra={
+            "host": host,
+            "user": config.identity.username,
+            "remedy": f"{remedy}, then take the password out of [identity]",
+        },
+    )
+    return _with_password(parts, config.identity.username, config.identity.password)
+
+
+def _password(config: Config) -> str:
+    if not config.identity.password:
+        raise StartError(f"{config.source}: [identity] password is empty; it is that of this host's user of Keystone")
+    return config.identity.password
+
+
+def _with_password(parts: Parts, username: str, password: str) -> TokenSource:
+    identity = parts.config.identity
     keystone = identity.keystone_url.removesuffix("/").removesuffix("/v3")
     return PasswordTokens(
         SocketTransport(keystone) if identity.mode == "keystone" else parts.transport("identity"),
-        username=identity.username,
+        username=username,
         password=password,
         project=identity.project,
         clock=parts.clock,

@@ -28,7 +28,6 @@ from moorage.wiring.parts import CROWD_THREADS, Parts
 
 def build_crowd(parts: Parts, keeper: ProviderConfigKeeper) -> None:
     """The hosts after the first."""
-    placement, compute = PlacementClient(parts.client("placement")), ComputeClient(parts.client("compute"))
     images = ImageWriter(parts.client("image"))
     described = host_description(parts)
     agents = []
@@ -38,7 +37,7 @@ def build_crowd(parts: Parts, keeper: ProviderConfigKeeper) -> None:
         tracker = ResourceTracker(
             driver=driver,
             grafts=NoGrafts(),
-            placement=placement,
+            placement=PlacementClient(parts.host_client("placement", name)),
             files=keeper.files,
             published=PublishedFile(state / "published.json"),
             clock=parts.clock,
@@ -52,7 +51,7 @@ def build_crowd(parts: Parts, keeper: ProviderConfigKeeper) -> None:
                 tracker=tracker,
                 acceleration=NoAcceleration(),
                 refers_to_accelerators=os_acc.refers_to_accelerators,
-                compute=compute,
+                compute=ComputeClient(parts.host_client("compute", name)),
                 clock=parts.clock,
                 wakeups=parts.wakeups,
                 settings=settings_of(parts),

@@ -66,7 +66,7 @@ def build_agent(parts: Parts) -> ProviderConfigKeeper:
     tracker = ResourceTracker(
         driver=virt,
         grafts=accelerators,
-        placement=PlacementClient(parts.client("placement")),
+        placement=PlacementClient(parts.host_client("placement", options.host)),
         files=ProviderFiles(
             Path(parts.config.compute.provider_config_location),
             allow_writable_by_others=parts.config.compute.provider_config_writable_by_others,
@@ -75,12 +75,12 @@ def build_agent(parts: Parts) -> ProviderConfigKeeper:
         clock=parts.clock,
         ids=parts.ids,
     )
-    compute = ComputeClient(parts.client("compute"))
+    compute = ComputeClient(parts.host_client("compute", options.host))
     local = parts.through("os_acc", InProcessTransport(agent_api.wsgi_app(accelerators, parts.ids)))
     keeper = ProviderConfigKeeper(
         tracker, KeptConfiguration(parts.config.state / "host" / "provider_config.json"), parts.clock
     )
-    control = HostControl(options.host, tracker, keeper, compute.server_name)
+    control = HostControl(options.host, tracker, keeper, lambda server: _name_of(compute, options.host, server))
     acceleration = os_acc.Client(local, clock=parts.clock)
     orders = ProviderConfigOrders(control, parts.clock, may_apply=parts.config.compute.provider_config_remote_apply)
     agent = HostAgent(
@@ -120,6 +120,11 @@ def build_agent(parts: Parts) -> ProviderConfigKeeper:
     return keeper
 
 
+def _name_of(compute: ComputeClient, host: str, server: str) -> str | None:
+    here = compute.server_here(host, server)
+    return None if here is None else here.name
+
+
 def build_accelerator_agent(parts: Parts) -> None:
     """The accelerators of a host whose servers are a real Nova's: grafted onto the provider that it made."""
     options = parts.config.agent
@@ -127,7 +132,7 @@ def build_accelerator_agent(parts: Parts) -> None:
     tracker = ResourceTracker(
         driver=OutsideHypervisor(options.host),
         grafts=accelerators,
-        placement=PlacementClient(parts.client("placement")),
+        placement=PlacementClient(parts.host_client("placement", options.host)),
         # Nova's compute agent reads the host's files: what they say is published by it.
         files=ProviderFiles(parts.config.state / "host" / "provider_config"),
         published=PublishedFile(parts.config.state / "host" / "published.json"),
@@ -153,7 +158,7 @@ def _hypervisor(parts: Parts) -> VirtDriver:
 
 def _domains_duty(parts: Parts, virt: VirtDriver, compute: ComputeClient) -> DomainsDuty:
     options = parts.config.agent
-    boot = HostBoot(remembered=parts.config.state / "host" / "boot_id", compute=compute)
+    boot = HostBoot(host=options.host, remembered=parts.config.state / "host" / "boot_id", compute=compute)
     return DomainsDuty(
         host=options.host,
         driver=virt,
@@ -181,7 +186,7 @@ def _binding_duty(parts: Parts, accelerators: AcceleratorAgent) -> JobsDuty:
     return JobsDuty(
         host=options.host,
         number=1,
-        service=AcceleratorClient(parts.client("accelerator")),
+        service=AcceleratorClient(parts.host_client("accelerator", options.host)),
         runner=AcceleratorRunner(accelerators, keep_alive_period_s=options.job_lease_s / 4),
         clock=parts.clock,
         poll_period_s=parts.config.agent_poll_s,
@@ -241,7 +246,7 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
         GlanceImages(parts.client("image")),
         DigestCache(state / "bitstreams", max_bytes=parts.config.accelerator.bitstream_cache_bytes, clock=parts.clock),
         parts.clock,
-        reports=AcceleratorClient(parts.client("accelerator")),
+        reports=AcceleratorClient(parts.host_client("accelerator", host)),
         changed=lambda: parts.wakeups.wake(resources_topic(host)),
         to_report=lambda: parts.wakeups.wake(f"accelerator-agent@{host}"),
         recorded=lambda: parts.wakeups.wake(history_topic(host)),

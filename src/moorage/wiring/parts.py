@@ -155,6 +155,8 @@ class Parts:
     identity: "EmbeddedIdentity | None" = None
     #: as whom the services of this process call each other
     credentials: TokenSource = field(default_factory=NoCredentials)
+    #: as whom the agent of a host calls, by the host's name
+    host_credentials: Callable[[str], TokenSource] = lambda _host: NoCredentials()
     #: the way to the URL of a service that another process runs
     reach: Callable[[str], Transport] = SocketTransport
     #: (service, transport) -> the transport that the clients of this process use
@@ -167,6 +169,8 @@ class Parts:
     tracer: Tracer | None = None
     #: None: no audit trail
     trail: Trail | None = None
+    _of_hosts: dict[str, Transport] = field(default_factory=dict)
+    _credentials_of_hosts: dict[str, TokenSource] = field(default_factory=dict)
 
     def serve(
         self, prefix: str, api: ServiceApi[S], service: S, rules: RuleTable, engine: Engine | None = None
@@ -212,6 +216,19 @@ class Parts:
             service_type=service,
             version=version,
             credentials=self.credentials,
+            clock=self.clock,
+        )
+
+    def host_client(self, service: str, host: str) -> ServiceClient:
+        """For the agent of `host`. The agents of a process share the connections."""
+        if service not in self._of_hosts:
+            self._of_hosts[service] = self.transport(service)
+        if host not in self._credentials_of_hosts:
+            self._credentials_of_hosts[host] = self.host_credentials(host)
+        return ServiceClient(
+            self._of_hosts[service],
+            service_type=service,
+            credentials=self._credentials_of_hosts[host],
             clock=self.clock,
         )
 

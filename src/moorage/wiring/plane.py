@@ -19,7 +19,7 @@ from moorage.wire.cors import CrossOrigin
 from moorage.wire.forwarded import Proxies
 from moorage.wire.scrape import scrape_app
 from moorage.wire.transports import SocketTransport, Transport
-from moorage.wiring.callers import authenticator_of, credentials_of, open_identity
+from moorage.wiring.callers import AGENTS, authenticator_of, credentials_of, host_credentials_of, open_identity
 from moorage.wiring.parts import Parts, Plane
 from moorage.wiring.services import (
     build_accelerator,
@@ -58,6 +58,7 @@ def build_plane(
     wakeups: Wakeups | None = None,
     authenticator: Authenticator | None = None,
     credentials: TokenSource | None = None,
+    host_credentials: Callable[[str], TokenSource] | None = None,
     through: Callable[[str, Transport], Transport] | None = None,
     has_sockets: bool = True,
 ) -> Plane:
@@ -69,6 +70,7 @@ def build_plane(
     * `wakeups` is shared by planes that wake each other's duties.
     * `authenticator` replaces [identity]: no users are opened, and the identity service is not built.
     * `credentials` are those with which services of this process call each other; needed with `authenticator`.
+    * `host_credentials` are those of the agent of the host of this name; without it agents have `credentials`.
     * `through` wraps each transport of the clients of this process; its first argument is the service, or ``os_acc``.
     * `has_sockets`: whether a host serves its local commands on Unix sockets.
     """
@@ -77,6 +79,12 @@ def build_plane(
     if through is not None:
         parts.through = through
     parts.credentials = credentials or credentials_of(parts)
+    if host_credentials is not None:
+        parts.host_credentials = host_credentials
+    elif credentials is not None:
+        parts.host_credentials = lambda _host: credentials
+    elif config.runs & AGENTS:
+        parts.host_credentials = host_credentials_of(parts)
     plane = parts.plane
     if isinstance(parts.clock, AdjustableClock):
         parts.clock.on_advance.append(plane.catch_up)

@@ -18,7 +18,7 @@ from moorage.core.ids import SeededIds
 from moorage.placement.client import PlacementClient
 from moorage.wire.client import ServiceClient
 from tests.images import put_image
-from tests.plane import Bearer, InProcessPlane, Way
+from tests.plane import HostBearer, InProcessPlane, Way
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def placement(placement_plane):
 @pytest.fixture
 def to_placement(placement_plane, transport, clock):
     """As a tracker uses it."""
-    below = transport.over(placement_plane.transport("/placement"))
-    return PlacementClient(ServiceClient(below, service_type="placement", credentials=Bearer(), clock=clock))
+    below, credentials = transport.over(placement_plane.transport("/placement")), HostBearer("compute-1")
+    return PlacementClient(ServiceClient(below, service_type="placement", credentials=credentials, clock=clock))
 
 
 @pytest.fixture
@@ -127,7 +127,8 @@ class HostPlane:
     def own_compute(self):
         """Compute as the host uses it: what it asks is noted."""
         below = self.to_compute.over(self.control.transport("/compute"))
-        return ComputeClient(ServiceClient(below, service_type="compute", credentials=Bearer(), clock=self.clock))
+        credentials = HostBearer("compute-1")
+        return ComputeClient(ServiceClient(below, service_type="compute", credentials=credentials, clock=self.clock))
 
     def create(self, name, flavor="small", **extra_specs):
         """Its id; `settle` builds it."""

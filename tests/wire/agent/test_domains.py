@@ -118,7 +118,12 @@ def booted(plane, clock, tmp_path):
 
     def booted(boot_id: str) -> DomainsDuty:
         (tmp_path / "current").write_text(boot_id)
-        boot = HostBoot(remembered=tmp_path / "remembered", compute=plane.own_compute, current=tmp_path / "current")
+        boot = HostBoot(
+            host="compute-1",
+            remembered=tmp_path / "remembered",
+            compute=plane.own_compute,
+            current=tmp_path / "current",
+        )
         return DomainsDuty(
             host="compute-1", driver=plane.driver, compute=plane.own_compute, clock=clock, period_s=10, boot=boot
         )

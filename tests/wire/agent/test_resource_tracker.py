@@ -89,7 +89,7 @@ def test_a_start_publishes_the_host_its_numa_nodes_devices_and_files(host, place
 def test_an_unchanged_round_is_one_reading_and_no_write(host, transport):
     """R20 (provider-config): every period, and cheap."""
     put(host.files, LLC)
-    host.grafts = Devices(*(Device(f"dev{number}") for number in range(6)))
+    host.grafts = Devices(*(Device(f"compute-1_dev{number}") for number in range(6)))
     tracker = host.tracker()
     tracker.start()
     tracker.update()
@@ -102,7 +102,7 @@ def test_an_unchanged_round_is_one_reading_and_no_write(host, transport):
 
 def test_a_second_start_writes_nothing(host, transport):
     put(host.files, LLC)
-    host.grafts = Devices(Device("dev"))
+    host.grafts = Devices(Device("compute-1_dev"))
     host.tracker().start()
     transport.requests.clear()
     before = (host.state / "published.json").read_bytes()
@@ -131,26 +131,34 @@ def test_files_are_read_once(host, placement):
 
 def test_a_conflict_with_a_device_stops_the_start(host, transport):
     """R25 (provider-config): Nova logs it and starts (G3)."""
-    put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: dev").replace("CUSTOM_LLC", "CUSTOM_ACCELERATOR_FPGA"))
-    host.grafts = Devices(Device("dev"))
-    with pytest.raises(StartError, match=r"a\.yaml:5:32: CUSTOM_ACCELERATOR_FPGA of provider dev is managed by"):
+    put(
+        host.files,
+        LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev").replace("CUSTOM_LLC", "CUSTOM_ACCELERATOR_FPGA"),
+    )
+    host.grafts = Devices(Device("compute-1_dev"))
+    with pytest.raises(
+        StartError, match=r"a\.yaml:5:32: CUSTOM_ACCELERATOR_FPGA of provider compute-1_dev is managed by"
+    ):
         host.tracker().start()
     assert transport.writes == []
 
 
 def test_a_conflict_that_comes_later_is_warned_of_once_and_the_rest_is_published(host, placement, caplog):
     """R24 (provider-config): Nova drops every update of the host from then on (G4)."""
-    put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: dev").replace("CUSTOM_LLC", "CUSTOM_ACCELERATOR_FPGA"))
-    host.grafts = Devices(Device("dev", inventories={"CUSTOM_OTHER": Inventory(1)}))
+    put(
+        host.files,
+        LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev").replace("CUSTOM_LLC", "CUSTOM_ACCELERATOR_FPGA"),
+    )
+    host.grafts = Devices(Device("compute-1_dev", inventories={"CUSTOM_OTHER": Inventory(1)}))
     tracker = host.tracker()
     tracker.start()
-    assert classes(placement, "dev")["CUSTOM_ACCELERATOR_FPGA"].total == 22
-    host.grafts.now = [Device("dev")]
+    assert classes(placement, "compute-1_dev")["CUSTOM_ACCELERATOR_FPGA"].total == 22
+    host.grafts.now = [Device("compute-1_dev")]
     with caplog.at_level(logging.WARNING):
         assert len(tracker.update().warnings) == 1
         tracker.update()
-    assert classes(placement, "dev") == {"CUSTOM_ACCELERATOR_FPGA": Inventory(2, max_unit=2)}
-    assert "CUSTOM_P_STATE_ENABLED" in traits(placement, "dev")
+    assert classes(placement, "compute-1_dev") == {"CUSTOM_ACCELERATOR_FPGA": Inventory(2, max_unit=2)}
+    assert "CUSTOM_P_STATE_ENABLED" in traits(placement, "compute-1_dev")
     (warning,) = [record.getMessage() for record in caplog.records if "is managed by" in record.getMessage()]
     assert warning.endswith("(ignored until then)")
 
@@ -167,19 +175,19 @@ def test_name_and_uuid_of_one_provider_stop_the_start(host, placement):
 
 def test_an_entry_for_a_device_waits_until_it_is_there(host, placement):
     """R21 (provider-config): and is applied in the first update that sees it (R20)."""
-    put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: dev"))
+    put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev"))
     host.grafts = Devices()
     tracker = host.tracker()
     assert "the entry waits for it" in tracker.start().warnings[0]
-    host.grafts.now = [Device("dev")]
+    host.grafts.now = [Device("compute-1_dev")]
     tracker.update()
-    assert "CUSTOM_LLC" in classes(placement, "dev")
+    assert "CUSTOM_LLC" in classes(placement, "compute-1_dev")
 
 
 def test_what_others_wrote_is_left_alone(host, placement):
     """A13 (accelerator-attach): on a host under reservation foreign trait, class and provider stay through updates, restarts and removals."""
     put(host.files, LLC)
-    host.grafts = Devices(Device("dev"))
+    host.grafts = Devices(Device("compute-1_dev"))
     tracker = host.tracker()
     tracker.start()
     root = tree(placement)["compute-1"].uuid
@@ -197,7 +205,7 @@ def test_what_others_wrote_is_left_alone(host, placement):
     assert "CUSTOM_RESERVATION_HOST" in traits(placement, "compute-1")
     assert classes(placement, "compute-1")["CUSTOM_RESERVATION_X"] == Inventory(3)
     assert classes(placement, "blazar_compute-1") == {"CUSTOM_RESERVATION_X": Inventory(3)}
-    assert "dev" not in tree(placement)
+    assert "compute-1_dev" not in tree(placement)
 
 
 def test_what_a_file_no_longer_says_goes_at_the_next_start(host, placement):
@@ -243,29 +251,29 @@ def test_a_class_that_servers_use_is_closed_until_they_are_gone(host, placement,
 
 
 def test_a_device_that_vanishes_is_removed_and_one_in_use_is_closed(host, placement):
-    host.grafts = Devices(Device("dev1"), Device("dev2"))
+    host.grafts = Devices(Device("compute-1_dev1"), Device("compute-1_dev2"))
     tracker = host.tracker()
     tracker.start()
-    use(placement, "dev1", "CUSTOM_ACCELERATOR_FPGA")
+    use(placement, "compute-1_dev1", "CUSTOM_ACCELERATOR_FPGA")
     host.grafts.now = []
     tracker.update()
-    assert classes(placement, "dev1")["CUSTOM_ACCELERATOR_FPGA"] == Inventory(2, 2, max_unit=2)
-    assert "dev2" not in tree(placement)
+    assert classes(placement, "compute-1_dev1")["CUSTOM_ACCELERATOR_FPGA"] == Inventory(2, 2, max_unit=2)
+    assert "compute-1_dev2" not in tree(placement)
     placement.release(CONSUMER)
     tracker.update()
-    assert "dev1" not in tree(placement)
+    assert "compute-1_dev1" not in tree(placement)
 
 
 def test_traits_of_a_device_follow_what_it_carries(host, placement):
-    host.grafts = Devices(Device("dev"))
+    host.grafts = Devices(Device("compute-1_dev"))
     tracker = host.tracker()
     tracker.start()
-    host.grafts.now = [Device("dev", traits=frozenset({"CUSTOM_FPGA_REGION_A", "CUSTOM_FPGA_FUNCTION_B"}))]
+    host.grafts.now = [Device("compute-1_dev", traits=frozenset({"CUSTOM_FPGA_REGION_A", "CUSTOM_FPGA_FUNCTION_B"}))]
     assert tracker.update().written == 1
-    assert traits(placement, "dev") == {"CUSTOM_FPGA_REGION_A", "CUSTOM_FPGA_FUNCTION_B"}
-    host.grafts.now = [Device("dev")]
+    assert traits(placement, "compute-1_dev") == {"CUSTOM_FPGA_REGION_A", "CUSTOM_FPGA_FUNCTION_B"}
+    host.grafts.now = [Device("compute-1_dev")]
     tracker.update()
-    assert traits(placement, "dev") == {"CUSTOM_FPGA_REGION_A"}
+    assert traits(placement, "compute-1_dev") == {"CUSTOM_FPGA_REGION_A"}
 
 
 def test_a_writer_in_between_is_met_by_reading_again(host, transport, placement):
@@ -360,7 +368,7 @@ def test_a_host_deleted_in_placement_comes_back(host, placement):
 
 def test_a_lost_state_directory_does_not_lose_the_driver_its_classes(host, placement):
     """The names of the host are found again, and devices that vanish later still go."""
-    host.grafts = Devices(Device("dev"))
+    host.grafts = Devices(Device("compute-1_dev"))
     host.tracker().start()
     before = tree(placement)
     (host.state / "published.json").unlink()
@@ -369,7 +377,7 @@ def test_a_lost_state_directory_does_not_lose_the_driver_its_classes(host, place
     assert tree(placement) == before
     host.grafts.now = []
     tracker.update()
-    assert "dev" not in tree(placement)
+    assert "compute-1_dev" not in tree(placement)
 
 
 def test_a_node_that_another_agent_takes_over_gets_its_configuration(host, placement, tmp_path):

@@ -80,4 +80,4 @@ def claim(call: Call[AcceleratorService], host: str) -> Reply:
 
 
 def report(call: Call[AcceleratorService], job_id: str) -> Reply:
-    return Reply(body={"more": call.service.jobs.report(job_id, report_of(call.json))})
+    return Reply(body={"more": call.service.jobs.report(job_id, report_of(call.json), host=call.caller.host)})

@@ -1,0 +1,340 @@
+"""The agent of one host reaches nothing of another host, nor of anybody else: every route of every service is tried.
+
+The routes are those of the route tables, so a new one is tried too. A route of agents whose path has another variable than
+those in `Cloud.of_b`, or that names its host in its body, fails here until somebody says what of host B it is about.
+"""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from moorage.accelerator.routes import API as ACCELERATOR
+from moorage.compute.routes import API as COMPUTE
+from moorage.identity.host_credential import HostTokens, join
+from moorage.identity.routes import API as IDENTITY
+from moorage.images.routes import API as IMAGE
+from moorage.jobs.over_http import HostJobsClient
+from moorage.placement.routes import API as PLACEMENT
+from moorage.reservation.routes import API as RESERVATION
+from moorage.wire.client import ServiceClient
+from tests.images import put_image
+from tests.plane import HostBearer, InProcessPlane
+
+A, B = "compute-1", "compute-2"
+SERVICES = {
+    "placement": PLACEMENT,
+    "image": IMAGE,
+    "compute": COMPUTE,
+    "accelerator": ACCELERATOR,
+    "reservation": RESERVATION,
+}
+NEWEST = {"placement": "1.39", "compute": "2.97", "reservation": "1.1"}
+#: Of routes that look into the body, or are asked about what is in it: one that the handler is given.
+BODIES = {
+    "PUT /agent/v1/jobs/{job_id}": {"epoch": 1, "state": "done", "result": {}},
+    "POST /resource_providers": {"name": B},
+    "PUT /resource_providers/{uuid}/inventories": {"resource_provider_generation": 0, "inventories": {}},
+    "PUT /resource_providers/{uuid}/inventories/{resource_class}": {"resource_provider_generation": 0, "total": 1},
+    "PUT /resource_providers/{uuid}/traits": {"resource_provider_generation": 0, "traits": []},
+}
+#: What an agent may do whose host is any: names of classes and traits are made before they are used.
+OPEN = {"PUT /traits/{name}", "PUT /resource_classes/{name}"}
+#: Rules that let in whoever has a token, for what is not there at all.
+NOTHING_THERE = {"os_compute_api:moorage:absent"}
+
+
+class Cloud:
+    """Two hosts, and of host B a server, jobs that it works on, devices, providers and an image."""
+
+    def __init__(self, directory):
+        self.plane = InProcessPlane(directory, "placement,image,compute,accelerator,reservation")
+        self.hosts = {name: self.plane.beside(name, "agent", agent={"host": name}) for name in (A, B)}
+        self.plane.settle()
+        image = put_image(self.plane.client("image"), self.plane.ids.uuid())
+        self.admin = self.plane.client("compute", "root:admin", "admin", version="2.96")
+        flavor = {"name": "small", "vcpus": 1, "ram": 64, "disk": 1}
+        flavor_id = self.admin.request("POST", "/v2.1/flavors", json={"flavor": flavor})["flavor"]["id"]
+        body = {
+            "name": "b", "flavorRef": flavor_id, "imageRef": image, "networks": "none", "availability_zone": f"nova:{B}"
+        }  # fmt: skip
+        server = self.admin.request("POST", "/v2.1/servers", json={"server": body})["server"]["id"]
+        self.plane.settle()
+        assert self.admin.get(f"/v2.1/servers/{server}")["server"]["status"] == "ACTIVE"
+        listed = self.plane.send("GET", f"/placement/resource_providers?name={B}", version="1.39").body
+        self.provider = listed["resource_providers"][0]["uuid"]
+        #: By service, what stands in the path of a route.
+        shared = {"host": B, "server_id": server, "uuid": self.provider, "consumer_uuid": server}
+        self.of_b = {
+            "compute": shared | {"job_id": self._job("compute")},
+            "accelerator": shared | {"job_id": self._job("accelerator")},
+        }
+        self.shared = shared
+
+    def _job(self, service):
+        """The id of one that B has claimed."""
+        if service == "compute":
+            path = f"/compute/moorage/v1/hosts/{B}/provider-config"
+            assert self.plane.send("POST", path, {"do": "show"}).status == 202
+        else:
+            jobs = self.plane.service("accelerator").jobs
+            with self.plane.engine("accelerator").begin() as connection:
+                jobs.enqueue(connection, B, "wishes", f"wishes of {B}", {"withdrawn": []})
+        claimed = HostJobsClient(self.client(service, B)).claim_jobs(B, "worker of b")
+        assert [job.epoch for job in claimed] == [1]
+        return claimed[0].id
+
+    def client(self, service, host):
+        return ServiceClient(
+            self.plane.transport(f"/{service}"),
+            service_type=service,
+            credentials=HostBearer(host),
+            clock=self.plane.clock,
+        )
+
+    def status(self, service, route, host, variables):
+        """Of the request of this host's agent."""
+        path = re.sub(r"{(\w+)}", lambda name: variables[name[1]], route.path)
+        body = BODIES.get(f"{route.method} {route.path}", {}) if route.method in ("POST", "PUT", "PATCH") else None
+        version = str(route.until) if route.until else NEWEST.get(service)
+        headers = dict(HostBearer(host).headers())
+        return self.plane.send(
+            route.method, f"/{service}{path}", body, who=None, roles=None, version=version, headers=headers
+        ).status
+
+    def state(self):
+        """All that is told of host B."""
+        ask = [
+            f"/placement/moorage/v1/trees/{self.provider}",
+            f"/compute/v2.1/servers/{self.shared['server_id']}",
+            f"/compute/v2.1/os-services?host={B}",
+            f"/accelerator/v2/devices?hostname={B}",
+            "/accelerator/v2/deployables",
+            f"/accelerator/moorage/v1/history?host={B}",
+        ]
+        answers = [self.plane.send("GET", path, version=NEWEST.get(path.split("/")[1])) for path in ask]
+        assert [answer.status for answer in answers] == [200] * len(ask)
+        return [answer.body for answer in answers]
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory):
+    made = Cloud(tmp_path_factory.mktemp("hosts"))
+    with made.plane:
+        yield made
+
+
+def routes(*, of_agents):
+    return [
+        pytest.param(service, route, id=f"{service} {route.method} {route.path} {route.until or ''}".strip())
+        for service, api in SERVICES.items()
+        for route in api.routes
+        if route.rule is not None and route.path.startswith("/agent/") is of_agents
+    ]
+
+
+@pytest.mark.parametrize(("service", "route"), routes(of_agents=True))
+def test_an_agent_is_refused_what_is_of_another_host_and_that_host_is_not(cloud, service, route):
+    before = cloud.state()
+    assert cloud.status(service, route, A, cloud.of_b[service]) in (403, 404)
+    assert cloud.state() == before
+    # The same request of B's agent gets further: to its answer, or to what is wrong with its body.
+    assert cloud.status(service, route, B, cloud.of_b[service]) not in (401, 403, 404)
+
+
+def test_there_are_routes_of_agents_in_both_services():
+    found = [param.values[0] for param in routes(of_agents=True)]
+    assert (found.count("compute"), found.count("accelerator")) >= (7, 5)
+
+
+def test_what_is_for_users_operators_and_services_is_refused_to_every_agent(cloud):
+    before = cloud.state()
+    for param in routes(of_agents=False):
+        service, route = param.values
+        name = f"{route.method} {route.path}"
+        if (service == "placement" and name in OPEN) or route.rule in NOTHING_THERE:
+            continue
+        variables = {
+            name: ({"resource_class": "VCPU"} | cloud.shared).get(name, "1")
+            for name in re.findall(r"{(\w+)}", route.path)
+        }
+        assert cloud.status(service, route, A, variables) == 403, name
+    assert cloud.state() == before
+
+
+# ----------------------------------------------------------------------------------------------- placement
+
+
+@pytest.fixture
+def placement(cloud):
+    """Requests of A's agent to Placement: (status, document)."""
+
+    def send(method, path, body=None, host=A, version="1.39"):
+        headers = dict(HostBearer(host).headers())
+        answer = cloud.plane.send(
+            method, f"/placement{path}", body, who=None, roles=None, version=version, headers=headers
+        )
+        return answer.status, answer.body
+
+    return send
+
+
+def provider_of(placement, host):
+    return placement("GET", f"/resource_providers?name={host}", host=host)[1]["resource_providers"][0]
+
+
+def test_an_agent_lists_its_own_tree_and_nothing_else(cloud, placement):
+    own = provider_of(placement, A)["uuid"]
+    status, listed = placement("GET", f"/resource_providers?in_tree={own}")
+    assert status == 200
+    assert {row["root_provider_uuid"] for row in listed["resource_providers"]} == {own}
+    for query in (
+        "", f"?name={B}", f"?in_tree={cloud.provider}", f"?in_tree={cloud.provider.upper()}", f"?uuid={cloud.provider}",
+        f"?name={A}&in_tree={cloud.provider}", f"?name={A}&name={B}", "?resources=VCPU:1", "?name=", "?in_tree=",
+    ):  # fmt: skip
+        assert placement("GET", f"/resource_providers{query}")[0] in (400, 403), query
+
+
+def test_an_agent_makes_no_provider_for_another_host(cloud, placement):
+    own = provider_of(placement, A)["uuid"]
+    for name, parent in (
+        ("compute-3", None), (f"{A}_x", None), (f"{B}_x", own), ("x", own), (A + "0", own), (f"{A}_x", cloud.provider),
+        (f"blazar_{A}", own),
+    ):  # fmt: skip
+        body = {"name": name} | ({} if parent is None else {"parent_provider_uuid": parent})
+        assert placement("POST", "/resource_providers", body)[0] == 403, name
+    body = {"name": f"{A}_mine", "parent_provider_uuid": own}
+    status, made = placement("POST", "/resource_providers", body)
+    assert status == 200
+    assert placement("DELETE", f"/resource_providers/{made['uuid']}", host=B)[0] == 403
+    assert placement("DELETE", f"/resource_providers/{made['uuid']}")[0] == 204
+
+
+def test_an_agent_neither_renames_nor_moves_nor_deletes_its_root(placement):
+    own = provider_of(placement, A)["uuid"]
+    assert placement("PUT", f"/resource_providers/{own}", {"name": B})[0] == 403
+    assert placement("PUT", f"/resource_providers/{own}", {"name": A, "parent_provider_uuid": None})[0] == 403
+    assert placement("DELETE", f"/resource_providers/{own}")[0] == 403
+
+
+@pytest.mark.parametrize("what", ["inventories", "traits"])
+def test_an_agent_writes_its_own_providers_and_no_others(cloud, placement, what):
+    for host, uuid, expected in ((A, cloud.provider, 403), (B, cloud.provider, 200)):
+        path = f"/resource_providers/{uuid}/{what}"
+        document = cloud.plane.send("GET", f"/placement{path}", version="1.39").body
+        assert placement("GET", path, host=host)[0] == expected
+        assert placement("PUT", path, document, host=host)[0] == expected
+        generation = {"resource_provider_generation": 99}
+        assert placement("PUT", path, document | generation, host=host)[0] == (403 if expected == 403 else 409)
+
+
+def test_what_operators_and_reservations_tell_a_host_is_not_the_agents_to_change(cloud, placement):
+    own, told = provider_of(placement, A)["uuid"], ["CUSTOM_RESERVATION_HOST", "COMPUTE_STATUS_DISABLED"]
+    path, reserved = f"/placement/resource_providers/{own}", "CUSTOM_RESERVATION_X"
+
+    def admin(method, path, body=None):
+        answer = cloud.plane.send(method, path, body, version="1.39")
+        assert answer.status < 300, answer
+        return answer.body
+
+    admin("PUT", f"/placement/resource_classes/{reserved}")
+    admin("PUT", f"/placement/traits/{told[0]}")
+    traits, offered = admin("GET", f"{path}/traits"), admin("GET", f"{path}/inventories")
+    record = {"total": 4, "reserved": 0, "min_unit": 1, "max_unit": 4, "step_size": 1, "allocation_ratio": 1.0}
+    with_reserved = offered["inventories"] | {reserved: record}
+    # It neither takes the marks for itself ...
+    for trait in told:
+        assert (
+            placement("PUT", f"/resource_providers/{own}/traits", traits | {"traits": [*traits["traits"], trait]})[0]
+            == 403
+        )
+    assert (
+        placement("PUT", f"/resource_providers/{own}/inventories", offered | {"inventories": with_reserved})[0] == 403
+    )
+    # ... nor takes them off.
+    marked = admin("PUT", f"{path}/traits", traits | {"traits": [*traits["traits"], *told]})
+    offered["resource_provider_generation"] = marked["resource_provider_generation"]
+    taken = admin("PUT", f"{path}/inventories", offered | {"inventories": with_reserved})
+    now = {"resource_provider_generation": taken["resource_provider_generation"]}
+    assert placement("PUT", f"/resource_providers/{own}/traits", traits | now)[0] == 403
+    assert placement("PUT", f"/resource_providers/{own}/inventories", offered | now)[0] == 403
+    less = {reserved: record | {"total": 5}}
+    assert placement("PUT", f"/resource_providers/{own}/inventories", offered | now | {"inventories": less})[0] == 403
+    # What it read before they were put there is out of date, which it can mend; and beside them it writes what it likes.
+    assert placement("PUT", f"/resource_providers/{own}/traits", traits)[0] == 409
+    more = with_reserved | {"MEMORY_MB": record | {"total": 8}}
+    assert placement("PUT", f"/resource_providers/{own}/inventories", now | {"inventories": more})[0] == 200
+
+
+def test_an_agent_makes_names_but_not_those_of_reservations_and_deletes_or_renames_none(placement):
+    assert placement("PUT", "/traits/CUSTOM_MINE")[0] == 201
+    assert placement("PUT", "/resource_classes/CUSTOM_MINE")[0] == 201
+    for kind in ("traits", "resource_classes"):
+        assert placement("PUT", f"/{kind}/CUSTOM_RESERVATION_MINE")[0] == 403
+        assert placement("DELETE", f"/{kind}/CUSTOM_MINE")[0] == 403
+    renamed = {"name": "CUSTOM_OTHER"}
+    assert placement("PUT", "/resource_classes/CUSTOM_MINE", renamed, version="1.6")[0] == 403
+
+
+# ----------------------------------------------------------------------------------------------- compute, accelerator
+
+
+def test_a_host_registers_with_its_own_provider_alone(cloud):
+    own = {
+        "hypervisor_type": "x", "vcpus": 1, "memory_mb": 1, "local_gb": 1, "provider_uuid": cloud.provider
+    }  # fmt: skip
+    headers = dict(HostBearer("compute-9").headers())
+    for provider in (cloud.provider, "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"):
+        answer = cloud.plane.send(
+            "PUT", "/compute/agent/v1/hosts/compute-9", own | {"provider_uuid": provider}, who=None, roles=None,
+            headers=headers,
+        )  # fmt: skip
+        assert answer.status == 409, answer
+
+
+@pytest.mark.parametrize("service", ["compute", "accelerator"])
+@pytest.mark.parametrize("queue", ["audit", "compute-build", "compute-events", "compute-moves"])
+def test_no_agent_is_given_the_jobs_of_a_queue(cloud, service, queue):
+    for headers in (dict(HostBearer(queue).headers()), {"x-auth-token": "moorage:service", "x-roles": "service"}):
+        answer = cloud.plane.send(
+            "POST", f"/{service}/agent/v1/hosts/{queue}/jobs", {"worker": "w"}, who=None, roles=None, headers=headers
+        )
+        assert (answer.status, "is the name of a queue" in str(answer.body)) == (400, True)
+
+
+def test_the_queues_that_no_host_is_called_after_are_all_there_are():
+    from moorage.accelerator.host_jobs import EVENTS_QUEUE
+    from moorage.audit.rounds import QUEUE
+    from moorage.compute.model import BUILD_QUEUE, MOVE_QUEUE
+    from moorage.core.names import QUEUES
+
+    assert {EVENTS_QUEUE, QUEUE, BUILD_QUEUE, MOVE_QUEUE} == QUEUES
+
+
+# ----------------------------------------------------------------------------------------------- identity
+
+
+def test_of_identity_an_agent_is_shown_its_own_token_alone(tmp_path):
+    with InProcessPlane(tmp_path, "identity", authenticator=None) as plane:
+        registry, way = plane.service("identity").hosts, plane.transport("/identity")
+        path = tmp_path / "credential.json"
+        join(path, A, registry.invite(A)[0], way, plane.clock)
+        registry.invite(B)
+        headers = dict(HostTokens(path, A, way, plane.clock).headers())
+        answers = SimpleNamespace(allowed=set(), refused=set())
+        for route in IDENTITY.routes:
+            if route.rule is None:
+                continue
+            name = f"{route.method} {route.path}"
+            path = re.sub(r"{(\w+)}", lambda name: {"host": B}.get(name[1], "1"), route.path)
+            status = plane.send(route.method, f"/identity{path}", {}, who=None, roles=None, headers=headers).status
+            (answers.refused if status in (401, 403, 404) else answers.allowed).add((name, status))
+        # A token that is not named is asked for; and these lists are of a host's own, which has none.
+        assert answers.allowed == {
+            ("GET /v3/auth/tokens", 400), ("HEAD /v3/auth/tokens", 400), ("DELETE /v3/auth/tokens", 400),
+            ("GET /v3/auth/projects", 200), ("GET /v3/auth/domains", 200), ("GET /v3/auth/system", 200),
+        }  # fmt: skip
+        assert (
+            plane.send("GET", "/identity/v3/auth/projects", who=None, roles=None, headers=headers).body["projects"]
+            == []
+        )
