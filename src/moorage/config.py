@@ -102,6 +102,11 @@ class Config:
         return frozenset(name.strip() for name in self.plane.services.split(",") if name.strip())
 
     @property
+    def cors_origins(self) -> frozenset[str]:
+        """Whose pages may call these APIs."""
+        return frozenset(word.strip() for word in self.server.cors_origins.split(",") if word.strip())
+
+    @property
     def agent_poll_s(self) -> float:
         """How often the agent asks for jobs when no hint came."""
         is_hinted = bool(self.plane.hints) or "compute" in self.runs

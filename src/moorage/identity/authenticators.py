@@ -26,8 +26,9 @@ from urllib.parse import urlsplit
 
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
-from moorage.core.errors import StartError, Unauthorized
+from moorage.core.errors import Forbidden, StartError, Unauthorized
 from moorage.identity.model import SERVICE_GRACE, caller_for
+from moorage.wire import forwarded
 from moorage.wire.auth import Authenticator
 from moorage.wire.forwarded import Proxies
 
@@ -133,7 +134,9 @@ class NoAuth:
     """Everybody who calls from this machine may do everything, in one project. Credentials are not looked at.
 
     A browser here calls for whatever page is open in it, and a page from elsewhere can have its own name lead to this
-    machine (DNS rebinding). So of names only ``localhost`` and `names` are answered; None: all are.
+    machine (DNS rebinding). So of names only ``localhost`` and `names` are answered; None: all are. And what changes
+    something is refused to pages of other sites, which browsers name in each such request (Fetch: ``Origin``; Fetch Metadata:
+    ``Sec-Fetch-Site``); programs that are no browsers send neither.
     """
 
     def __init__(
@@ -143,23 +146,57 @@ class NoAuth:
         project_id: str = "demo",
         beyond_loopback: bool = False,
         names: Collection[str] | None = None,
+        origins: Collection[str] = (),
     ) -> None:
+        """`origins`: those whose pages may change something too, as browsers send them: ``https://console.example.org``."""
         roles = frozenset({"admin", "member", "reader", "service"})
         self._caller = Caller(user_id, project_id, roles, user_name=user_id, project_name=project_id)
         self._beyond_loopback = beyond_loopback
         self._names = None if names is None else frozenset(names)
+        self._origins = frozenset(origins)
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         address = str(environ.get("REMOTE_ADDR") or "")
         if not self._beyond_loopback and address and not _is_loopback(address):
             raise Unauthorized(f"without authentication only this machine is served, not {address}")
+        if not (self._beyond_loopback or forwarded.HEADERS.isdisjoint(environ)):
+            raise Unauthorized(
+                "without authentication only this machine is served, and this came through a proxy; "
+                "[identity] allow_none_beyond_loopback lets everybody in who reaches it"
+            )
         host = headers.get("host", "")
         if not (self._beyond_loopback or self._names is None or _is_ours(host, self._names)):
             raise Unauthorized(
                 f"without authentication this machine is not served as {host}: a page from elsewhere could have given it "
                 "that name. Call it by its address or localhost, or let [server] public_url name it"
             )
+        if environ.get("REQUEST_METHOD") not in _SAFE_METHODS and (page := self._foreign_page(headers)):
+            raise Forbidden(
+                f"without authentication a page of {page} may change nothing here; [server] cors_origins can name its origin",
+                code="identity.origin",
+            )
         return self._caller
+
+    def _foreign_page(self, headers: Mapping[str, str]) -> str | None:
+        """The origin of the page that sent the request; None where that is no page, ours, or one that may."""
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        if origin is None:
+            return None if site in ("none", "same-origin") else "another site"
+        if origin in self._origins or (site != "cross-site" and _netloc(origin) == headers.get("host", "") != ""):
+            return None
+        return origin or "an unknown place"
+
+
+def _netloc(origin: str) -> str:
+    """Without the scheme, which may differ from ours: a proxy in front speaks https."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
+#: They change nothing, and what they answer a page of another site cannot read.
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Nobody:

@@ -335,8 +335,10 @@ def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> byte
         media_type = media_type or "None"
         message = f"The media type {media_type} is not supported, use application/json"
         raise e.UnsupportedMedia(message, media_type=media_type)
-    if media_type and media_type != "application/json" and not media_type.endswith("+json"):
-        raise e.UnsupportedMedia(f"The media type {media_type} is not supported, use application/json")
+    is_json = media_type == "application/json" or media_type.endswith("+json")
+    # A page of any site can have a browser send a body of another type, or of none, without asking us first (CORS).
+    if not is_json and (raw or media_type):
+        raise e.UnsupportedMedia(f"The media type {media_type or 'None'} is not supported, use application/json")
     return raw or (b"" if api.strict else b"null")
 
 

@@ -80,7 +80,11 @@ def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None
         if not identity.allow_none_beyond_loopback:
             refuse_beyond_loopback(config.server.address)
         named = urlsplit(config.base_url).hostname
-        return NoAuth(beyond_loopback=identity.allow_none_beyond_loopback, names={named} if named else set())
+        return NoAuth(
+            beyond_loopback=identity.allow_none_beyond_loopback,
+            names={named} if named else set(),
+            origins=config.cors_origins,
+        )
     return KeystoneTokens(
         auth_url=identity.keystone_url,
         username=identity.username,

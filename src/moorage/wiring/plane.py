@@ -164,8 +164,5 @@ def _clock(config: Config) -> Clock:
 
 
 def _across_origins(config: Config, app: WsgiApp) -> WsgiApp:
-    origins, headers = (
-        frozenset(word.strip() for word in text.split(",") if word.strip())
-        for text in (config.server.cors_origins, config.server.cors_headers.lower())
-    )
-    return CrossOrigin(origins, headers).around(app) if origins else app
+    headers = frozenset(word.strip() for word in config.server.cors_headers.lower().split(",") if word.strip())
+    return CrossOrigin(config.cors_origins, headers).around(app) if config.cors_origins else app

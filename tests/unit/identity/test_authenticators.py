@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import yaml
 
-from moorage.core.errors import StartError, Unauthorized
+from moorage.core.errors import Forbidden, StartError, Unauthorized
 from moorage.identity import users as users_module
 from moorage.identity.authenticators import (
     EmbeddedTokens,
@@ -215,6 +215,56 @@ class TestNoAuth:
         with pytest.raises(Unauthorized, match="could have given it"):
             NoAuth(names={"cloud.test"}).authenticate({"host": host}, here)
         assert NoAuth(names={"cloud.test"}, beyond_loopback=True).authenticate({"host": host}, here)
+
+    @pytest.mark.parametrize("header", ["HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO"])
+    def test_who_comes_through_a_proxy_of_this_machine_is_not_on_it(self, header):
+        through = {"REMOTE_ADDR": "127.0.0.1", header: "x"}
+        with pytest.raises(Unauthorized, match="came through a proxy"):
+            NoAuth().authenticate({}, through)
+        assert NoAuth(beyond_loopback=True).authenticate({}, through)
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"origin": "https://evil.test"},
+            {"origin": "null"},
+            {"origin": ""},
+            {"origin": "http://["},
+            {"origin": "http://127.0.0.1:8779"},
+            {"origin": "http://127.0.0.1"},
+            {"origin": "http://127.0.0.1:8778@evil.test"},
+            {"origin": "https://evil.test", "sec-fetch-site": "same-origin"},
+            {"origin": "http://127.0.0.1:8778", "sec-fetch-site": "cross-site"},
+            {"sec-fetch-site": "cross-site"},
+            {"sec-fetch-site": "same-site"},
+        ],
+    )
+    @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+    def test_a_page_of_another_site_changes_nothing(self, headers, method):
+        sent = {"host": "127.0.0.1:8778", **headers}
+        for authenticator in (NoAuth(), NoAuth(beyond_loopback=True, origins={"https://console.test"})):
+            with pytest.raises(Forbidden, match="may change nothing"):
+                authenticator.authenticate(sent, {"REMOTE_ADDR": "127.0.0.1", "REQUEST_METHOD": method})
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {},
+            {"sec-fetch-site": "none"},
+            {"sec-fetch-site": "same-origin"},
+            {"origin": "http://127.0.0.1:8778", "sec-fetch-site": "same-origin"},
+            {"origin": "https://127.0.0.1:8778"},
+            {"origin": "https://console.test", "sec-fetch-site": "cross-site"},
+        ],
+    )
+    def test_programs_and_pages_of_ours_and_of_named_origins_do(self, headers):
+        sent = {"host": "127.0.0.1:8778", **headers}
+        authenticator = NoAuth(origins={"https://console.test"})
+        assert authenticator.authenticate(sent, {"REMOTE_ADDR": "127.0.0.1", "REQUEST_METHOD": "POST"})
+
+    def test_pages_of_other_sites_may_look_where_the_browser_lets_them(self):
+        page = {"origin": "https://evil.test", "sec-fetch-site": "cross-site"}
+        assert NoAuth().authenticate(page, {"REMOTE_ADDR": "127.0.0.1", "REQUEST_METHOD": "GET"})
 
     @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "plane.example", ""])
     def test_a_server_does_not_start_on_other_addresses(self, address):

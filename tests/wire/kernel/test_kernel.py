@@ -174,6 +174,17 @@ def test_a_body_that_is_not_json_is_415(send, media_type):
     assert (status, body["message"]) == (415, f"The media type {media_type} is not supported, use application/json")
 
 
+@pytest.mark.parametrize("body", [b'{"name": "ada"}', iter([b'{"name"', b': "ada"}'])], ids=["sized", "chunked"])
+def test_a_body_of_no_type_is_415(send, body):
+    status, answer, _ = send("POST", "/boats", TOKEN, body)
+    assert (status, answer["message"]) == (415, "The media type None is not supported, use application/json")
+
+
+def test_what_has_no_body_needs_no_type(send):
+    assert send("POST", "/echo", TOKEN)[0] == 200
+    assert send("POST", "/boats", TOKEN)[0] == 400
+
+
 @pytest.mark.parametrize(
     "media_type", ["application/json; charset=utf-8", "Application/JSON", "application/vnd.x+json"]
 )

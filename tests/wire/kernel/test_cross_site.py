@@ -1,0 +1,99 @@
+"""Without users, what a page of another site can have a browser send is refused by every route that changes something."""
+
+import re
+
+import pytest
+
+from moorage.accelerator import routes as accelerator
+from moorage.compute import routes as compute
+from moorage.dashboard import routes as dashboard
+from moorage.identity import routes as identity
+from moorage.images import routes as images
+from moorage.placement import routes as placement
+from moorage.rehearsal import routes as rehearsal
+from moorage.reservation import routes as reservation
+from tests.plane import InProcessPlane
+
+APIS = {
+    "placement": placement.API,
+    "compute": compute.API,
+    "accelerator": accelerator.API,
+    "reservation": reservation.API,
+    "image": images.API,
+}
+#: What the latest microversion has not any more the first one has.
+VERSIONS = {"placement": ("latest", "1.0"), "compute": ("latest", "2.1"), "reservation": ("latest",)}
+PLACEHOLDER = re.compile(r"\{[^}]*\}")
+FROM_ELSEWHERE = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
+OURS = {"host": "127.0.0.1:8778"}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory):
+    """Nobody signs in: everybody on this machine is admin."""
+    services = "placement,compute,accelerator,reservation,image,dashboard"
+    directory = tmp_path_factory.mktemp("nobody")
+    sections = {"identity": {"mode": "none"}, "server": {"cors_origins": "https://console.example"}}
+    with InProcessPlane(directory, services, authenticator=None, credentials=None, **sections) as plane:
+        yield plane
+
+
+def changing():
+    """(service, method, path, whether it reads JSON)"""
+    return sorted(
+        {
+            (service, route.method, PLACEHOLDER.sub("x", route.path), route.reads == "json")
+            for service, api in APIS.items()
+            for route in api.routes
+            if route.method not in ("GET", "HEAD")
+        }
+    )
+
+
+def asked(plane, service, method, path, headers, body=None):
+    """The status; of the microversions that of the last one that knows the route."""
+    statuses = [
+        plane.send(
+            method, f"/{service}{path}", body, who=None, roles=None, version=version, headers=OURS | headers
+        ).status
+        for version in VERSIONS.get(service, (None,))
+    ]
+    return next((status for status in statuses if status != 404), 404)
+
+
+@pytest.mark.parametrize(("service", "method", "path", "reads_json"), changing())
+def test_a_page_of_another_site_changes_nothing(plane, service, method, path, reads_json):
+    for headers in (FROM_ELSEWHERE, {"origin": "null"}, {"sec-fetch-site": "same-site"}):
+        assert asked(plane, service, method, path, headers) == 403
+    assert asked(plane, service, method, path, {"origin": "http://127.0.0.1:8778"}) != 403
+
+
+@pytest.mark.parametrize(
+    ("service", "method", "path"), [row[:3] for row in changing() if row[3] and row[1] in ("POST", "PUT", "PATCH")]
+)
+def test_json_that_does_not_say_so_is_refused(plane, service, method, path):
+    """415; Placement's own words for it are 400, and its 404 for what does not exist comes first."""
+    status = asked(plane, service, method, path, {}, b"{}")
+    assert status == (400 if service == "placement" else 415)
+
+
+def test_no_route_that_changes_something_is_public_but_the_ones_that_sign_in():
+    public = {
+        (route.method, route.path)
+        for api in (*APIS.values(), identity.API, rehearsal.API)
+        for route in api.routes
+        if route.rule is None and route.method not in ("GET", "HEAD")
+    }
+    assert public == {("POST", "/v3/auth/tokens")}
+
+
+@pytest.mark.parametrize("path", [route.path for route in dashboard.ROUTES if route.method == "POST"])
+def test_forms_of_the_dashboard_come_from_its_own_pages(plane, path):
+    """Its routes ask nobody's rule; the pages themselves look."""
+    form = {"content-type": "application/x-www-form-urlencoded", **FROM_ELSEWHERE}
+    assert asked(plane, "ui", "POST", PLACEHOLDER.sub("x", path), form, b"a=b") == 403
+
+
+def test_a_page_whose_origin_is_named_may(plane):
+    named = {"origin": "https://console.example", "sec-fetch-site": "cross-site", "content-type": "application/json"}
+    assert asked(plane, "placement", "PUT", "/traits/CUSTOM_A", named) == 201
