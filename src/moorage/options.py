@@ -41,6 +41,32 @@ class ServerOptions:
         "networks, comma separated (10.1.2.3, fd00::/8). Empty: nobody's. Not needed where public_url is set.",
     )
     threads: int = option(32, "Requests served at the same time; writes that wait together share a commit.")
+    uploads: int = option(
+        8,
+        "Images that are received at the same time, each by one of threads: half of those at most, and of one project half "
+        "of these. The next ones wait, for idle_timeout_s at most.",
+    )
+    connections: int = option(
+        8192,
+        "Open connections at most, and 256 less than the process may open files. A new one takes the place of the one that "
+        "has waited longest for its client.",
+    )
+    head_timeout_s: float = option(
+        10.0,
+        "The head of a request, and a body of up to 64 KiB with it, must be there so long after its first byte.",
+    )
+    idle_timeout_s: float = option(120.0, "A connection without a request ends after so many seconds.")
+    min_rate_bytes_s: int = option(
+        16_384,
+        "A larger body must come, and an answer be taken, at so many bytes a second at least, however long it takes in all.",
+    )
+    stall_s: float = option(20.0, "So many seconds a client may be behind that rate.")
+    public_stall_s: float = option(5.0, "As stall_s, of a client that has not shown who it is.")
+    buffer_bytes: int = option(
+        268_435_456,
+        "Of requests that come and answers that go slowly, so much is kept in memory at most; then the connection that has "
+        "waited longest for its client is ended.",
+    )
     drain_s: float = option(
         0.0,
         "When it is asked to end (SIGTERM), this process says so in its health check, and goes on for so many seconds, with "

@@ -1,5 +1,6 @@
 """The worker process of `moorage up`: it builds the plane, and serves it until it is told to end."""
 
+import dataclasses
 import gc
 import logging
 import os
@@ -15,8 +16,9 @@ from moorage.cli.state import CONFIG_VARIABLE, STARTED_FROM_VARIABLE, default_co
 from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS, Config, load
 from moorage.core.errors import MoorageError
 from moorage.telemetry import logs
+from moorage.wire.limits import Limits
 from moorage.wire.server import Server
-from moorage.wire.serving import Signals, keep_memory, keep_what_is_there, tell_service_manager
+from moorage.wire.serving import Signals, keep_memory, keep_what_is_there, open_more_files, tell_service_manager
 
 if TYPE_CHECKING:
     from moorage.wiring import Plane
@@ -32,7 +34,14 @@ def work(listener: socket.socket) -> NoReturn:
     """The life of the process: serve on this bound socket until SIGTERM."""
     config, plane = _started()
     signals = Signals()
-    server = Server(plane.app, listener, threads=config.server.threads)
+    open_more_files()
+    server = Server(
+        plane.app,
+        listener,
+        threads=config.server.threads,
+        limits=_limits(config),
+        admission=plane.admission,
+    )
     server.start()
     click.echo(_banner(config))
     tell_service_manager("READY=1")
@@ -48,6 +57,11 @@ def work(listener: socket.socket) -> NoReturn:
     # What still works then (a region that is being programmed, say) must not keep the process: it is cut off as by a
     # kill, and taken up again at the next start.
     os._exit(0)
+
+
+def _limits(config: Config) -> Limits:
+    """All of its fields are options of the same names."""
+    return Limits(**{item.name: getattr(config.server, item.name) for item in dataclasses.fields(Limits)})
 
 
 def _started() -> "tuple[Config, Plane]":

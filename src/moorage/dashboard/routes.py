@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from moorage.dashboard.forms import MOST_BYTES
 from moorage.dashboard.handlers import (
     calendar,
     explain,
@@ -34,9 +35,15 @@ def _shows(path: str, handler: Handler, *, is_public: bool = False) -> Route[Das
 
 
 def _does(
-    path: str, handler: Handler, *, is_public: bool = False, effect: Literal["change", "none"] = "change"
+    path: str,
+    handler: Handler,
+    *,
+    is_public: bool = False,
+    max_bytes: int | None = None,
+    effect: Literal["change", "none"] = "change",
 ) -> Route[Dashboard]:
-    return Route("POST", path, page(handler, is_public=is_public), rule=None, reads="stream", effect=effect)
+    answer = page(handler, is_public=is_public)
+    return Route("POST", path, answer, rule=None, reads="raw", max_bytes=max_bytes, effect=effect)
 
 
 def _route(method: str, path: str, handler: Callable[..., Reply], reads: str) -> Route[Dashboard]:
@@ -74,7 +81,7 @@ ROUTES: Sequence[Route[Dashboard]] = (
     _shows("/devices/{uuid}", servers.device),
     _shows("/explain", explain.show),
     _shows("/provider-config", provider_config.show),
-    _does("/provider-config", provider_config.order),
+    _does("/provider-config", provider_config.order, max_bytes=MOST_BYTES),
 )
 
 

@@ -5,6 +5,7 @@ client sent, asks Keystone about the tokens (and remembers the answers), and wri
 request's environment. The authenticator believes only a request that went through it.
 """
 
+import io
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from moorage.wire.app import WsgiApp
 
 #: Without the prefix ``HTTP_`` no client can set it.
 _PASSED = "moorage.keystone"
+#: What `KeystoneTokens.identify` has the middleware call it back with.
+_FOUND = "moorage.keystone.found"
 
 
 class KeystoneTokens:
@@ -48,6 +51,7 @@ class KeystoneTokens:
             "service_token_roles_required": True,
             **(more or {}),
         }
+        self._identifying: WsgiApp | None = None
 
     def around(self, app: WsgiApp) -> WsgiApp:
         """`app` behind keystonemiddleware. Raises `StartError` where that is not installed."""
@@ -63,7 +67,27 @@ class KeystoneTokens:
             return app(environ, start_response)
 
         protocol: WsgiApp = auth_token.AuthProtocol(marked, dict(self._options))
+        self._identifying = auth_token.AuthProtocol(self._found, dict(self._options))
         return protocol
+
+    def identify(self, environ: Mapping[str, Any]) -> Caller:
+        """Who sent a request, before it goes through `around`. Raises `Unauthorized`."""
+        found: list[Caller | Unauthorized] = []
+        if self._identifying is not None:
+            # The middleware wants to know what it could read; nobody reads the body here.
+            self._identifying({**environ, "wsgi.input": io.BytesIO(), _FOUND: found}, lambda *_: None)
+        caller = found[0] if found else Unauthorized(REQUIRED, code="identity.no_token")
+        if isinstance(caller, Unauthorized):
+            raise caller
+        return caller
+
+    def _found(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        try:
+            environ[_FOUND].append(self.authenticate({}, {**environ, _PASSED: True}))
+        except Unauthorized as error:
+            environ[_FOUND].append(error)
+        start_response("204 No Content", [])
+        return []
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         if environ.get(_PASSED) is not True:

@@ -45,7 +45,7 @@ API: ServiceApi[ImageService] = ServiceApi(
         Route("POST", "/v2/images", images.create, "add_image", schema=IMAGE),
         Route("GET", "/v2/images", images.index, "get_images"),
         Route("GET", _IMAGE, images.show, "get_image"),
-        Route("PATCH", _IMAGE, images.update, "modify_image", reads="stream"),
+        Route("PATCH", _IMAGE, images.update, "modify_image", reads="raw"),
         Route("DELETE", _IMAGE, images.delete, "delete_image"),
         Route("PUT", f"{_IMAGE}/file", files.upload, "upload_image", reads="stream"),
         Route("GET", f"{_IMAGE}/file", files.download, "download_image"),

@@ -7,8 +7,8 @@ seen, and misses nothing:
 * `watchers` of them are held at once. Whoever comes beyond gets what there is and is asked to come again in two
   seconds: it polls. A refusal would be worse: browsers do not come again after one.
 * One lasts `WATCH_S` at most; so tokens are looked at again, and a server that stops waits for nobody.
-* One carries `MOST_BYTES` at most. A thread that writes to a client that does not read waits for it once the buffers
-  below are full (`moorage.wire.connection.MOST_UNSENT_BYTES`); so much fits into them, and nobody waits.
+* One carries `MOST_BYTES` at most, which fits into the buffers of the server
+  (`moorage.wire.connection.MOST_UNSENT_BYTES`): whoever does not read it keeps nobody.
 
 What other processes commit is seen by asking for the last number every `POLL_S`, once for all watches of a process.
 """

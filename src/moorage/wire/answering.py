@@ -1,35 +1,42 @@
-"""One request of a connection through a WSGI application (PEP 3333), and its answer on the wire."""
+"""One request of a connection through a WSGI application (PEP 3333), and its answer on the wire.
+
+An answer that the application streams is asked for as its client takes it: between two pieces it holds no thread, and the
+next piece may be asked for in another one.
+"""
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import Context, copy_context
 from email.utils import formatdate
 from functools import lru_cache
 from typing import IO, Any
 
 from moorage.core import waiting
 from moorage.wire import http1
-from moorage.wire.app import WsgiApp
-from moorage.wire.connection import MOST_UNSENT_BYTES, Connection, Gone
-from moorage.wire.http1 import Request
+from moorage.wire.app import KNOWN, WsgiApp
+from moorage.wire.connection import Arrived, Connection, Gone
 
 log = logging.getLogger(__name__)
 
 #: Longer ones are sent from where they lie.
 _COPIED_BYTES = 16 * 1024
 
+#: Of a streamed answer at one turn; then others have theirs.
+_TURN_BYTES = 1024 * 1024
+
 _FAILED = "500 Internal Server Error"
 
 
-def answer(app: WsgiApp, connection: Connection, request: Request, body: IO[bytes], *, is_last: bool) -> None:
+def answer(app: WsgiApp, connection: Connection, arrived: Arrived, *, is_last: bool) -> None:
     """`is_last`: no other request is taken from this connection. Raises `moorage.wire.connection.Gone`."""
-    _Answer(connection, request, is_last=is_last).give(app, body)
+    _Answer(connection, arrived, is_last=is_last).give(app, arrived.body)
 
 
 class _Answer:
-    def __init__(self, connection: Connection, request: Request, *, is_last: bool) -> None:
+    def __init__(self, connection: Connection, arrived: Arrived, *, is_last: bool) -> None:
         self._connection = connection
-        self._request = request
+        self._request = arrived.request
         self._is_last = is_last
         self._status = ""
         self._headers: list[tuple[str, str]] = []
@@ -43,17 +50,15 @@ class _Answer:
             log.exception("the application failed")
             self._fail()
             return
+        self._connection.is_known = KNOWN in environ
         try:
             if isinstance(result, list) and self._status:
                 self._whole(result)
             else:
-                self._stream(iter(result))
+                self._stream(result)
         except ValueError:
             log.exception("the application answered what cannot be sent")
             self._fail()
-        finally:
-            if (close := getattr(result, "close", None)) is not None:
-                close()
 
     def _start(self, status: str, headers: list[tuple[str, str]], _failure: object = None) -> Callable[[bytes], Any]:
         self._status, self._headers = status, headers
@@ -96,50 +101,89 @@ class _Answer:
             self._connection.send(head + content)
         self._connection.answered()
 
-    def _stream(self, chunks: Iterable[bytes]) -> None:
-        """As it comes. Where it ends too early, or its source fails, so does the connection: the client must see it."""
+    def _stream(self, result: Iterable[bytes]) -> None:
+        """The head, and of the rest as much as is taken now."""
         waiting.waits()
-        iterator = iter(chunks)
-        first = next(iterator, b"") if not self._status else b""
-        length = self._length()
-        if not self._shows_body:
-            self._connection.send(self._head())
-            self._connection.answered()
-            return
-        is_chunked = length is None and not self._request.is_old
-        self._connection.send(self._head(*(["transfer-encoding: chunked"] if is_chunked else [])))
-        sent = 0
+        stream = _Stream(self._connection, result)
         try:
-            for chunk in _with(first, iterator):
-                sent += len(chunk)
-                self._send_piece(chunk, is_chunked=is_chunked)
-        except Gone:
+            if not self._status:  # an application may begin with its first piece
+                stream.look_ahead()
+            if not self._shows_body:
+                self._connection.send(self._head())
+                stream.end()
+                return
+            length = self._length()
+            is_chunked = length is None and not self._request.is_old
+            self._connection.send(self._head(*(["transfer-encoding: chunked"] if is_chunked else [])))
+            stream.begin(length, is_chunked=is_chunked)
+        except BaseException:
+            stream.close()
             raise
-        except Exception as error:  # whatever the source of the answer raises: its head is sent already
-            log.exception("an answer is broken off")
-            raise Gone from error
-        if length is not None and sent != length:
-            log.error("an answer is broken off", extra={"sent": sent, "length": length})
+        stream.go_on()
+
+
+class _Stream:
+    """An answer whose pieces the application makes one by one. What fails ends the connection: the client must see it."""
+
+    def __init__(self, connection: Connection, result: Iterable[bytes]) -> None:
+        self._connection = connection
+        self._close: Callable[[], object] | None = getattr(result, "close", None)
+        self._pieces: Iterator[bytes] = iter(result)
+        #: Of the thread that began it: the ids for the log, the trace.
+        self._context: Context = copy_context()
+        self._first: bytes | None = None
+        self._length: int | None = None
+        self._is_chunked = False
+        self._sent = 0
+
+    def look_ahead(self) -> None:
+        self._first = self._context.run(next, self._pieces, b"")
+
+    def begin(self, length: int | None, *, is_chunked: bool) -> None:
+        self._length, self._is_chunked = length, is_chunked
+        self._connection.streaming = self
+
+    def go_on(self) -> None:
+        """Pieces until the client has some to take, or it is over. Raises `Gone`."""
+        waiting.waits()
+        connection, turn = self._connection, 0
+        while turn < _TURN_BYTES and not connection.is_behind:
+            try:
+                piece = self._next()
+            except Exception as error:  # whatever the source of the answer raises: its head is sent already
+                log.exception("an answer is broken off")
+                raise Gone from error
+            if piece is None:
+                self._finish()
+                return
+            if piece:  # an empty one would end a chunked answer
+                self._sent += len(piece)
+                turn += len(piece)
+                connection.send(*((b"%x\r\n" % len(piece), piece, b"\r\n") if self._is_chunked else (piece,)))
+
+    def _next(self) -> bytes | None:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        return self._context.run(next, self._pieces, None)
+
+    def _finish(self) -> None:
+        if self._length is not None and self._sent != self._length:
+            log.error("an answer is broken off", extra={"sent": self._sent, "length": self._length})
             raise Gone
-        if is_chunked:
+        if self._is_chunked:
             self._connection.send(b"0\r\n\r\n")
+        self.end()
+
+    def end(self) -> None:
+        self._connection.streaming = None
+        self.close()
         self._connection.answered()
 
-    def _send_piece(self, chunk: bytes, *, is_chunked: bool) -> None:
-        if is_chunked:
-            self._connection.send(b"%x\r\n" % len(chunk), chunk, b"\r\n")
-        else:
-            self._connection.send(chunk)
-        self._connection.wait_for_reader(MOST_UNSENT_BYTES)
-
-
-def _with(first: bytes, others: Iterable[bytes]) -> Iterable[bytes]:
-    """Empty ones would end a chunked answer."""
-    if first:
-        yield first
-    for chunk in others:
-        if chunk:
-            yield chunk
+    def close(self) -> None:
+        close, self._close = self._close, None
+        if close is not None:
+            self._context.run(close)
 
 
 def _write(_data: bytes) -> None:

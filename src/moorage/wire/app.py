@@ -38,6 +38,9 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 #: In the environ after an answer: the template of the path, for who stands around the application.
 ROUTE = "moorage.route"
 
+#: In the environ after an answer, where the caller has shown who it is.
+KNOWN = "moorage.known"
+
 #: In the environ of a request: the `_Served` that answers it.
 _SERVED = "moorage.served"
 
@@ -170,6 +173,8 @@ class _Prepare(Generic[S]):
         try:
             context.caller = around.authenticator.authenticate(headers, req.env)
             caller_context.set((context.caller.project_id or "", context.caller.user_id or ""))
+            if context.caller is not ANONYMOUS:
+                req.env[KNOWN] = True
         except e.MoorageError as error:
             context.refusal = error
             context.change = refused_sign_in(self._api.name, error.error_code)
@@ -300,7 +305,7 @@ def _call(
         headers=req.context.headers,
         address=around.proxies.client_address(req.env),
         json=document,
-        stream=_input(req) if route.reads == "stream" else io.BytesIO(),
+        stream=_input(req) if route.reads in ("stream", "raw") else io.BytesIO(),
         allowed=lambda rule: around.policy.allows(rule, caller),
         change=change,
     )

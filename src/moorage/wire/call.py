@@ -97,7 +97,7 @@ class Call(Generic[S]):
     headers: Mapping[str, str]  #: by lower-case name
     address: str  #: of the client, by `wire.forwarded`; "" where it says nothing about who that is
     json: Any  #: None where the route reads no JSON
-    stream: IO[bytes]  #: the raw body of a route with ``reads="stream"``, else empty
+    stream: IO[bytes]  #: the raw body of a route with ``reads="stream"`` or ``"raw"``, else empty
     allowed: Callable[[str], bool]  #: does a policy rule allow this caller? For rules that depend on the request
     change: "Change | None" = None  #: its entry in the audit trail, where it has one
 
@@ -132,7 +132,11 @@ class Route(Generic[S]):
     #: Called with the call and the path's parameters before the body is held against its schema: Placement answers
     #: 404 for a provider that does not exist, whatever the body says.
     before_schema: Callable[..., None] | None = None
-    reads: str = "json"  #: ``json``, ``stream`` (raw, unbounded) or ``none`` (a body is ignored)
+    #: ``json``; ``raw`` (as it came, in `Call.stream`, bounded); ``stream`` (raw, while it comes, unbounded) or ``none`` (a
+    #: body is ignored).
+    reads: str = "json"
+    #: Of a body; None: as much as the service takes of JSON, and of clients that need not show who they are 64 KiB.
+    max_bytes: int | None = None
     #: Of methods other than GET and HEAD: ``change``; ``none``, a question that needs a body; or ``routine``, what the agent
     #: of a host says and asks all the time, which the audit trail leaves out where it was not refused.
     effect: Literal["change", "none", "routine"] = "change"

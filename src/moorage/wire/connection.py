@@ -8,54 +8,101 @@ import select
 import socket
 import time
 from collections.abc import Mapping
-from typing import IO
+from contextlib import suppress
+from functools import partial
+from typing import IO, Protocol
 
 from moorage.core import waiting
 from moorage.core.errors import Invalid
 from moorage.wire import http1
-from moorage.wire.http1 import Request
-from moorage.wire.incoming import ChunkedBody, SizedBody, Source
+from moorage.wire.http1 import Refused, Request
+from moorage.wire.incoming import PIECE, Admission, Chunked, ComingBody, Decoder, Intake, Sized, UnreadBody
+from moorage.wire.limits import Limits, Pace
 
-#: A head, and a body that is waited for, must be there so long after the first byte.
-REQUEST_TIMEOUT_S = 30.0
-#: Without a request for so long the connection ends.
-IDLE_TIMEOUT_S = 120.0
-#: So long nothing comes of a body that is being read, or nothing of an answer is taken.
-STALLED_S = 30.0
 #: What a client still sends that was refused is read for so long: else it might not get to read the answer.
 LINGER_S = 2.0
 
-#: A body up to here is there before a thread takes the request up.
+#: A body up to here is there before anybody asks who sends it.
 EAGER_BYTES = 64 * 1024
-#: Of a streamed answer so much may wait for a slow reader without holding a thread.
+#: Of a streamed answer so much may wait for a slow reader; more is not asked of its source.
 MOST_UNSENT_BYTES = 512 * 1024
-_PIECE = 64 * 1024
 
 _NEVER = float("inf")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_SMALL = Intake(EAGER_BYTES)
 
 
 class Gone(Exception):
     """The client has closed the connection, or does not take its answer."""
 
 
+class Streaming(Protocol):
+    """An answer that is made while it is sent."""
+
+    def go_on(self) -> None:
+        """As much as the client takes now, within bounds. Raises `Gone`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Arrived:
+    """A request whose turn has come: its body is there, or is read while it comes (`intake.streams`)."""
+
+    __slots__ = ("body", "intake", "request")
+
+    def __init__(self, request: Request, body: IO[bytes], intake: Intake) -> None:
+        self.request = request
+        self.body = body
+        self.intake = intake
+
+
+class _Gathering:
+    """A body that is kept until it is whole."""
+
+    __slots__ = ("content", "decoder", "intake", "request")
+
+    def __init__(self, request: Request, intake: Intake, decoder: Decoder) -> None:
+        self.request = request
+        self.intake = intake
+        self.decoder = decoder
+        self.content = bytearray()
+
+
 class Connection:
-    def __init__(self, sock: socket.socket, environ: Mapping[str, object]) -> None:
+    def __init__(
+        self, sock: socket.socket, environ: Mapping[str, object], limits: Limits, admission: Admission
+    ) -> None:
         """`environ`: what all its requests have in common."""
         self.environ = environ
         self.descriptor = sock.fileno()
         #: On the monotonic clock; whoever looks after connections ends it then.
-        self.deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        self.deadline = time.monotonic() + limits.head_timeout_s
+        #: When it began to wait for what it waits for now, and how many requests were answered on it.
+        self.waits_since = time.monotonic()
+        self.answers = 0
         #: No request is read behind the answer that is being sent.
         self.closes = False
         #: Only read until its end from now on.
         self.lingers = False
+        #: The client of the answer that is being given has shown who it is.
+        self.is_known = False
+        #: An answer that is not made to its end.
+        self.streaming: Streaming | None = None
+        #: A request that waits for a thread that it may use.
+        self.arrived: Arrived | None = None
         self._socket = sock
+        self._limits = limits
+        self._admission = admission
         self._came = b""
         self._searched = 0
         self._waiting: Request | None = None
-        self._body: SizedBody | ChunkedBody | None = None
-        self._source = Source(b"", self._wait_for)
+        self._gathering: _Gathering | None = None
+        self._coming: ComingBody | None = None
+        self._is_unread = False
+        self._is_late = False
+        self._body_pace: Pace | None = None
+        self._answer_pace: Pace | None = None
         self._unsent = memoryview(b"")
 
     # --- requests -----------------------------------------------------------------------------------------------
@@ -63,7 +110,7 @@ class Connection:
     def take(self) -> None:
         """What there is at this moment. Raises `Gone` at the end."""
         try:
-            piece = self._socket.recv(_PIECE)
+            piece = self._socket.recv(PIECE)
         except BlockingIOError:
             return
         except OSError as error:
@@ -72,24 +119,31 @@ class Connection:
             raise Gone
         if self.lingers:
             return
-        if not self._came and self._waiting is None:
+        if self._gathering is not None and self._body_pace is not None:
+            self._body_pace.moved(len(piece), time.monotonic())
+        elif not self._came and self._waiting is None:
             self.deadline = _NEVER
-        self._came += piece
+        self._came = self._came + piece if self._came else piece
 
-    def next_request(self) -> tuple[Request, IO[bytes]] | None:
-        """And its body; None where more must come first. Raises `moorage.wire.http1.Refused`."""
+    def next_request(self) -> Arrived | None:
+        """None where more must come first. Raises `moorage.wire.http1.Refused`."""
+        if self.arrived is not None:
+            arrived, self.arrived = self.arrived, None
+            return arrived
+        if self._gathering is not None:
+            return self._gather(self._gathering)
         request = self._waiting or self._next_head()
         if request is None:
             return None
         fields, self._waiting = request.fields, None
         length = fields.length or 0
         if fields.is_chunked or length > EAGER_BYTES or (length and fields.expects_continue):
-            return request, self._body_to_come(request)
+            return self._large(request)
         if len(self._came) < length:
             self._waiting = request
             return None
         body, self._came = self._came[:length], self._came[length:]
-        return request, io.BytesIO(body)
+        return Arrived(request, io.BytesIO(body), _SMALL)
 
     def _next_head(self) -> Request | None:
         if self._came.startswith(b"\r\n"):  # some clients send a line too much behind a body
@@ -101,49 +155,95 @@ class Connection:
         head, self._came, self._searched = self._came[:end], self._came[end:], 0
         return http1.parse(head)
 
-    def _body_to_come(self, request: Request) -> IO[bytes]:
-        self._source = Source(self._came, self._continued if request.fields.expects_continue else self._wait_for)
-        self._came = b""
-        if request.fields.is_chunked:
-            self._body = ChunkedBody(self._source)
-        else:
-            self._body = SizedBody(self._source, request.fields.length or 0)
-        return io.BufferedReader(self._body, _PIECE)
+    def _large(self, request: Request) -> Arrived | None:
+        """Who sends it decides what becomes of the body."""
+        fields = request.fields
+        intake = self._admission(request.environ(self.environ))
+        if (not intake.streams and (fields.length or 0) > intake.most_bytes) or intake.refusal is not None:
+            return self._unread(request, intake)
+        decoder: Decoder = Chunked() if fields.is_chunked else Sized(fields.length or 0)
+        self._body_pace = pace = self._pace(is_known=intake.is_known)
+        if intake.streams:
+            came, self._came = self._came, b""
+            receive = partial(self._continued if fields.expects_continue else self._wait_for, pace)
+            self._coming = ComingBody(decoder, came, receive)
+            return Arrived(request, io.BufferedReader(self._coming, PIECE), intake)
+        if fields.expects_continue:
+            try:
+                self.send(_CONTINUE)
+            except Gone:
+                return self._unread(request, intake)
+        self._gathering = _Gathering(request, intake, decoder)
+        return self._gather(self._gathering)
 
-    def _continued(self, most: int) -> bytes:
+    def _gather(self, gathering: _Gathering) -> Arrived | None:
+        piece, self._came = self._came, b""
+        try:
+            found = gathering.decoder.feed(piece)
+        except Invalid as error:
+            raise Refused(400, error.message) from error
+        gathering.content += found
+        if len(gathering.content) > gathering.intake.most_bytes:
+            self._gathering = None
+            return self._unread(gathering.request, gathering.intake)
+        if not gathering.decoder.is_over:
+            return None
+        self._came, self._gathering = gathering.decoder.behind, None
+        return Arrived(gathering.request, io.BytesIO(gathering.content), gathering.intake)
+
+    def _unread(self, request: Request, intake: Intake) -> Arrived:
+        """The connection ends with the answer: nobody waits for what is left of the body."""
+        self._is_unread, self._came = True, b""
+        return Arrived(request, io.BufferedReader(UnreadBody(intake)), intake)
+
+    def _continued(self, pace: Pace) -> bytes:
         """The client sends its body when it is told that somebody reads it."""
-        self._source.receive = self._wait_for
+        if self._coming is not None:
+            self._coming.receive = partial(self._wait_for, pace)
         try:
             self.send(_CONTINUE)
         except Gone:
             return b""
-        return self._wait_for(most)
+        return self._wait_for(pace)
 
-    def _wait_for(self, most: int) -> bytes:
+    def _wait_for(self, pace: Pace) -> bytes:
+        """In a thread that has nothing else to do meanwhile."""
         while True:
             try:
-                return self._socket.recv(most)
+                piece = self._socket.recv(PIECE)
             except BlockingIOError:
-                if not self._is_ready(select.POLLIN):
-                    raise Invalid(f"nothing of the body came for {STALLED_S:.0f} s") from None
+                now = time.monotonic()
+                if not self._is_ready(select.POLLIN, pace.waits(now) - now):
+                    raise Invalid(
+                        f"the body comes at less than {self._limits.min_rate_bytes_s} bytes a second; send it again"
+                    ) from None
             except OSError:
                 return b""
+            else:
+                pace.moved(len(piece), time.monotonic())
+                return piece
 
     @property
     def was_read(self) -> bool:
         """All of the body: the next request can be read behind it."""
-        return self._body is None or self._body.is_over
+        return not self._is_unread and (self._coming is None or self._coming.decoder.is_over)
 
     def answered(self) -> None:
         """The next request may come."""
-        if self._body is not None:
-            self._came, self._body = self._source.ahead, None
+        self.answers += 1
+        if self._coming is not None:
+            self._came, self._coming = self._coming.decoder.behind, None
 
     # --- answers ------------------------------------------------------------------------------------------------
 
     @property
     def has_unsent(self) -> bool:
         return bool(self._unsent)
+
+    @property
+    def is_behind(self) -> bool:
+        """So much is unsent that a streamed answer can wait."""
+        return len(self._unsent) > MOST_UNSENT_BYTES
 
     def send(self, *parts: bytes) -> None:
         """What the client does not take at once stays here, for `send_more`. Raises `Gone`."""
@@ -157,8 +257,14 @@ class Connection:
             sent = 0
         except OSError as error:
             raise Gone from error
-        if sent < sum(map(len, parts)):
-            self._unsent = memoryview(b"".join(parts))[sent:]
+        for index, part in enumerate(parts):
+            if sent < len(part):
+                # A large answer is not copied: its last part is all that is left of it nearly always.
+                rest = memoryview(part)[sent:]
+                behind = parts[index + 1 :]
+                self._unsent = memoryview(b"".join([rest, *behind])) if behind else rest
+                return
+            sent -= len(part)
 
     def send_more(self) -> None:
         """Of what is left; as much as is taken at this moment. Raises `Gone`."""
@@ -169,15 +275,25 @@ class Connection:
         except OSError as error:
             raise Gone from error
         self._unsent = self._unsent[sent:]
+        if self._answer_pace is not None:
+            if self._unsent:
+                self._answer_pace.moved(sent, time.monotonic())
+            else:
+                self._answer_pace = None
 
-    def wait_for_reader(self, most_bytes: int, timeout_s: float = STALLED_S) -> None:
-        """Until at most so much is unsent. Raises `Gone` where nothing of it is taken for so long."""
-        while len(self._unsent) > most_bytes:
-            if not self._is_ready(select.POLLOUT, timeout_s):
-                raise Gone
-            self.send_more()
+    def finish(self, give_up: float) -> None:
+        """What is being answered, until that moment. Raises `Gone`."""
+        while self._unsent or self.streaming is not None:
+            if self._unsent:
+                if not self._is_ready(select.POLLOUT, give_up - time.monotonic()):
+                    raise Gone
+                self.send_more()
+            elif self.streaming is not None:
+                self.streaming.go_on()
 
-    def _is_ready(self, for_what: int, timeout_s: float = STALLED_S) -> bool:
+    def _is_ready(self, for_what: int, timeout_s: float) -> bool:
+        if timeout_s <= 0:
+            return False
         waiting.waits()
         poll = select.poll()
         poll.register(self.descriptor, for_what)
@@ -185,24 +301,48 @@ class Connection:
 
     # --- its time -----------------------------------------------------------------------------------------------
 
+    def _pace(self, *, is_known: bool) -> Pace:
+        limits = self._limits
+        return Pace(limits.stall_s if is_known else limits.public_stall_s, limits.min_rate_bytes_s)
+
     def works(self) -> None:
         """A request is being answered, however long that takes."""
         self.deadline = _NEVER
 
+    @property
+    def is_resting(self) -> bool:
+        """Its client has the next move."""
+        return self.deadline != _NEVER
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept for its client."""
+        gathered = 0 if self._gathering is None else len(self._gathering.content)
+        return len(self._came) + gathered + len(self._unsent)
+
     def rests(self) -> None:
-        """Nothing can be done until the client does something."""
-        now = time.monotonic()
+        """It is the client's turn, and for so long it may take it."""
+        now, before = time.monotonic(), self.deadline
         if self._unsent:
-            self.deadline = now + STALLED_S
+            self._answer_pace = self._answer_pace or self._pace(is_known=self.is_known)
+            self.deadline = self._answer_pace.waits(now)
+        elif self.streaming is not None:
+            self.deadline = _NEVER
+        elif self.arrived is not None:  # an upload may have to wait for long ones
+            self.deadline = now + self._limits.idle_timeout_s if self.arrived.intake.streams else _NEVER
+        elif self._gathering is not None and self._body_pace is not None:
+            self.deadline = self._body_pace.waits(now)
         elif self._came or self._waiting is not None:
-            self.deadline = min(self.deadline, now + REQUEST_TIMEOUT_S)
+            self.deadline = min(self.deadline, now + self._limits.head_timeout_s)
         elif not self.lingers:
-            self.deadline = now + IDLE_TIMEOUT_S
+            self.deadline = now + self._limits.idle_timeout_s
+        if before == _NEVER:
+            self.waits_since = now
 
     def linger(self) -> None:
         """No more answers; what still comes is thrown away for a moment."""
         self.lingers = True
-        self._came = b""
+        self._came, self._waiting, self._gathering = b"", None, None
         self.deadline = time.monotonic() + LINGER_S
         try:
             self._socket.shutdown(socket.SHUT_WR)
@@ -216,5 +356,22 @@ class Connection:
         except OSError:
             return  # it is closed already
 
+    def end_late(self) -> None:
+        """As `end`; a client that is in the middle of its request is told why, by `say_late`."""
+        self.deadline = _NEVER
+        self._is_late = not self._unsent and self.streaming is None and bool(self.held_bytes or self._waiting)
+        try:
+            self._socket.shutdown(socket.SHUT_RD if self._is_late else socket.SHUT_RDWR)
+        except OSError:
+            return  # it is closed already
+
+    def say_late(self) -> None:
+        """As much as is taken at once."""
+        if self._is_late:
+            with suppress(OSError):
+                self._socket.send(http1.refusal(Refused(408, "the request came too slowly")))
+
     def close(self) -> None:
         self._socket.close()
+        if self.streaming is not None:
+            self.streaming.close()

@@ -1,111 +1,169 @@
-"""The body of a request that is still coming while the application reads it: with a length, or in chunks.
+"""The body of a request, as its bytes come: with a length, or in chunks. And how the server is to take one.
 
-Small ones with a length are there before the application is called, and hold none of its threads while they come; for them
-this is not used.
+`Sized` and `Chunked` do no I/O: they are fed. `ComingBody` is the file that an application reads while the body comes.
 """
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from moorage.core.errors import Invalid
+from moorage.core.errors import Invalid, MoorageError, TooLarge
 
 #: Bytes asked for at once.
-_PIECE = 64 * 1024
+PIECE = 64 * 1024
 _MAX_LINE_BYTES = 4096
 _MAX_TRAILER_LINES = 64
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\Z")
+#: Extensions have no meaning here; what is in them must be text all the same.
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\Z")
+_TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*\Z")
 
 
-class Source:
-    """Bytes of one connection: what was read ahead, then what comes."""
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """How the body of one request is taken, by what its head says."""
 
-    def __init__(self, ahead: bytes, receive: Callable[[int], bytes]) -> None:
-        """`receive` waits for some bytes, at most so many; none at the end. Raises `Invalid` when it waited too long."""
-        self.ahead = ahead
-        self.receive = receive
+    #: The body is kept until it is whole, and then the application is called; so much of it at most.
+    most_bytes: int = 0
+    #: The application reads it while it comes; `owner` is whose share of such bodies it counts to.
+    streams: bool = False
+    owner: str = ""
+    #: The client has shown who it is.
+    is_known: bool = False
+    #: What the application is told when it reads a body that is longer than `most_bytes`.
+    refusal: MoorageError | None = None
 
-    def some(self, most: int) -> bytes:
-        if not self.ahead:
-            return self.receive(most)
-        piece, self.ahead = self.ahead[:most], self.ahead[most:]
-        return piece
 
-    def line(self) -> bytes:
-        """Without its end."""
-        while (end := self.ahead.find(b"\r\n")) < 0:
-            if len(self.ahead) > _MAX_LINE_BYTES:
+class Admission(Protocol):
+    """Asked about bodies that are large, of unknown length or announced (``Expect``), when the head is there."""
+
+    def __call__(self, environ: Mapping[str, Any]) -> Intake: ...
+
+    def is_urgent(self, target: str) -> bool:
+        """Whether a request to this target may use the last threads: health, identity, agents."""
+        ...
+
+
+class Decoder(Protocol):
+    is_over: bool
+    #: What came behind the end.
+    behind: bytes
+
+    def feed(self, piece: bytes) -> bytes:
+        """What `piece` adds to the body. Raises `Invalid`."""
+        ...
+
+
+class Sized:
+    def __init__(self, length: int) -> None:
+        self._left = length
+        self.is_over = not length
+        self.behind = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        if len(piece) < self._left:
+            self._left -= len(piece)
+            return piece
+        body, self.behind = piece[: self._left], self.behind + piece[self._left :]
+        self._left, self.is_over = 0, True
+        return body
+
+
+class Chunked:
+    """Raises `Invalid` for what is no chunk."""
+
+    def __init__(self) -> None:
+        self._ahead = b""
+        self._left = 0
+        self._next: Callable[[bytes], None] = self._size
+        self._trailers = 0
+        self.is_over = False
+        self.behind = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        self._ahead += piece
+        parts: list[bytes] = []
+        while not self.is_over:
+            if self._left:
+                if not self._ahead:
+                    break
+                part, self._ahead = self._ahead[: self._left], self._ahead[self._left :]
+                self._left -= len(part)
+                parts.append(part)
+            elif (line := self._line()) is not None:
+                self._next(line)
+            else:
+                break
+        if self.is_over:
+            self.behind, self._ahead = self.behind + self._ahead, b""
+        return b"".join(parts)
+
+    def _line(self) -> bytes | None:
+        """Without its end; None where that has not come."""
+        end = self._ahead.find(b"\r\n", 0, _MAX_LINE_BYTES + 2)
+        if end < 0:
+            if len(self._ahead) > _MAX_LINE_BYTES:
                 raise Invalid("a line between the chunks of the body is too long")
-            if not (piece := self.receive(_MAX_LINE_BYTES)):
-                raise Invalid("the body ended in the middle")
-            self.ahead += piece
-        line, self.ahead = self.ahead[:end], self.ahead[end + 2 :]
+            return None
+        line, self._ahead = self._ahead[:end], self._ahead[end + 2 :]
         return line
 
-
-class SizedBody(io.RawIOBase):
-    """`is_over` tells that the next request can be read behind it."""
-
-    def __init__(self, source: Source, length: int) -> None:
-        self._source = source
-        self._left = length
-
-    @property
-    def is_over(self) -> bool:
-        return not self._left
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # io calls it with a memoryview; a type for all buffers is Python 3.12's
-        if not self._left:
-            return 0
-        piece = self._source.some(min(len(buffer), self._left, _PIECE))
-        if not piece:
-            raise Invalid(f"the body ended {self._left} bytes before its Content-Length")
-        buffer[: len(piece)] = piece
-        self._left -= len(piece)
-        return len(piece)
-
-
-class ChunkedBody(io.RawIOBase):
-    """As `SizedBody`. Raises `Invalid` for what is no chunk."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._left = 0
-        self._has_begun = False
-        self.is_over = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # io calls it with a memoryview; a type for all buffers is Python 3.12's
-        if not self._left and not self.is_over:
-            self._next_chunk()
-        if self.is_over:
-            return 0
-        piece = self._source.some(min(len(buffer), self._left, _PIECE))
-        if not piece:
-            raise Invalid("the body ended in the middle")
-        buffer[: len(piece)] = piece
-        self._left -= len(piece)
-        return len(piece)
-
-    def _next_chunk(self) -> None:
-        if self._has_begun and self._source.line():
-            raise Invalid("a chunk of the body is longer than it says")
-        self._has_begun = True
-        found = _CHUNK.match(self._source.line())
+    def _size(self, line: bytes) -> None:
+        found = _CHUNK.match(line)
         if found is None:
             raise Invalid("a chunk of the body does not begin with its length")
         self._left = int(found[1], 16)
-        if not self._left:
-            self._skip_trailers()
-            self.is_over = True
+        self._next = self._end if self._left else self._trailer
 
-    def _skip_trailers(self) -> None:
-        for _ in range(_MAX_TRAILER_LINES):
-            if not self._source.line():
-                return
-        raise Invalid("there are too many lines behind the body")
+    def _end(self, line: bytes) -> None:
+        if line:
+            raise Invalid("a chunk of the body is longer than it says")
+        self._next = self._size
+
+    def _trailer(self, line: bytes) -> None:
+        if not line:
+            self.is_over = True
+            return
+        self._trailers += 1
+        if self._trailers > _MAX_TRAILER_LINES:
+            raise Invalid("there are too many lines behind the body")
+        if not _TRAILER.match(line):
+            raise Invalid("a line behind the body is not NAME: VALUE")
+
+
+class ComingBody(io.RawIOBase):
+    """`receive` waits for some bytes, none at the end. Raises `Invalid`."""
+
+    def __init__(self, decoder: Decoder, came: bytes, receive: Callable[[], bytes]) -> None:
+        self.decoder = decoder
+        self.receive = receive
+        self._rest = memoryview(decoder.feed(came))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # io calls it with a memoryview; a type for all buffers is Python 3.12's
+        while not self._rest:
+            if self.decoder.is_over:
+                return 0
+            if not (piece := self.receive()):
+                raise Invalid("the body ended in the middle")
+            self._rest = memoryview(self.decoder.feed(piece))
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+
+class UnreadBody(io.RawIOBase):
+    """A body that is not waited for: whoever reads it is told why."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._refusal = intake.refusal or TooLarge(f"a body has {intake.most_bytes} bytes at most here")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        raise self._refusal

@@ -164,7 +164,7 @@ def _operation(
         operation["x-openstack-microversions"] = [str(span) for span, _ in spans]
     if bodies:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _any(bodies)}}}
-    elif any(route.reads == "stream" for _, route in spans):
+    elif any(route.reads in ("stream", "raw") for _, route in spans):
         operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
     if all(route.rule is None for _, route in spans):
         operation["security"] = []

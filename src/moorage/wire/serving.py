@@ -5,6 +5,7 @@ import ctypes
 import gc
 import os
 import platform
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -35,6 +36,18 @@ def tell_service_manager(state: str) -> None:
     # A name that begins with @ is abstract: no file.
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
         sock.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
+
+
+#: As the units for systemd have it.
+MOST_FILES = 65_536
+
+
+def open_more_files() -> None:
+    """Let this process open as many files as it may: shells and systemd begin with 1024, a connection needs one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 #: Of glibc's malloc.h.

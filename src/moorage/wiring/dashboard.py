@@ -33,7 +33,7 @@ def build_dashboard(parts: Parts) -> None:
     )
     root = urlsplit(parts.config.server.public_url).path.rstrip("/") + DASHBOARD_PATH
     # Browsers come with a cookie, which the pages judge; only where there is none to have the kernel says who calls.
-    asked = parts if service.signing_in is None else dataclasses.replace(parts, authenticator=_Unasked())
+    asked = parts if service.signing_in is None else dataclasses.replace(parts, authenticator=_Unasked(), identify=None)
     asked.serve(DASHBOARD_PATH.strip("/"), routes.api(service, root), service, routes.RULES)
 
 

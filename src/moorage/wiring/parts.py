@@ -24,8 +24,10 @@ from moorage.jobs.pool import DutyPool
 from moorage.telemetry.metrics import Metrics
 from moorage.telemetry.tracing import Tracer
 from moorage.telemetry.trail import Trail
+from moorage.wire.admission import Admissions, Identify
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
 from moorage.wire.auth import Authenticator
+from moorage.wire.call import Headers
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
 from moorage.wire.forwarded import Proxies
 from moorage.wire.traced import TracedTransport, traced_app
@@ -53,6 +55,8 @@ class Plane:
     app: WsgiApp
     clock: Clock
     wakeups: Wakeups
+    #: how the server takes the bodies of requests to `app`
+    admission: Admissions = field(default_factory=Admissions)
     #: each in a thread of its own
     duties: list[Duty] = field(default_factory=list)
     #: so many that they share `CROWD_THREADS`
@@ -163,6 +167,8 @@ class Parts:
     through: Callable[[str, Transport], Transport] = lambda _service, transport: transport
     #: whether a host serves its local commands on Unix sockets
     has_sockets: bool = True
+    #: who sent a request, by its environment alone; None: the authenticator needs nothing else
+    identify: Identify | None = None
     #: in front of this process
     proxies: Proxies = field(default_factory=Proxies)
     #: None: no traces
@@ -186,6 +192,7 @@ class Parts:
             trail=self.trail,
         )
         app = build(api, service, around)
+        self.plane.admission.add(f"/{prefix}", api, self.identify or _by(self.authenticator))
         self.plane.built[prefix] = service
         self.apps[f"/{prefix}"] = app if self.tracer is None else traced_app(app, prefix, self.tracer)
 
@@ -251,6 +258,10 @@ class Parts:
     def worker(self, name: str) -> str:
         """A name that no other process has and that this one has again after a restart: see `JobStore.claim`."""
         return f"{socket.gethostname()}:{self.config.state}/{name}"
+
+
+def _by(authenticator: Authenticator) -> Identify:
+    return lambda environ: authenticator.authenticate(Headers(environ), environ)
 
 
 def _trouble_of(engine: Engine) -> dict[str, str]:

@@ -117,8 +117,10 @@ def _parts(
     plane = Plane(mount(apps), clock, wakeups, apps=apps)
     own = None if authenticator else open_identity(config, clock, ids)
     authenticator = authenticator or authenticator_of(config, clock, own, _proxies(config))
+    identify = None
     if isinstance(authenticator, KeystoneTokens):
         plane.app = authenticator.around(plane.app)
+        identify = authenticator.identify
     plane.metrics.threads.set(config.server.threads)
     if hints is None:
         carrier = open_hints(
@@ -144,6 +146,7 @@ def _parts(
         plane,
         authenticator,
         own,
+        identify=identify,
         proxies=_proxies(config),
         tracer=tracer,
         trail=trail,

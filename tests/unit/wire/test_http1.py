@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from moorage.core.errors import Invalid
+from moorage.core.errors import Invalid, TooLarge, Unauthorized
 from moorage.wire.http1 import MAX_FIELDS, MAX_HEAD_BYTES, Refused, answer_head, head_of, parse, refusal
-from moorage.wire.incoming import ChunkedBody, SizedBody, Source
+from moorage.wire.incoming import Chunked, ComingBody, Intake, Sized, UnreadBody
 
 
 def head(*lines, first="GET /a HTTP/1.1", host="Host: here"):
@@ -147,49 +147,60 @@ def test_a_value_cannot_begin_another_line(value):
 # --- bodies -------------------------------------------------------------------------------------------------------
 
 
-def coming(raw, pieces, ahead=0):
-    """A source of `raw`, of which so many bytes were read ahead, and the others come so many at a time."""
-    rest = io.BytesIO(raw[ahead:])
-    return Source(raw[:ahead], lambda most: rest.read(min(most, pieces)))
-
-
 CHUNKED = b"5;note=a\r\nhello\r\n1\r\n \r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nNEXT"
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 3, 7, 1000])
+def fed(decoder, raw, size):
+    """What `decoder` makes of `raw` in pieces of `size`; and what is behind it."""
+    found, at = b"", 0
+    while not decoder.is_over and at < len(raw):
+        found += decoder.feed(raw[at : at + size])
+        at += size
+    return found, decoder.behind + raw[at:]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_chunks_are_joined_however_they_come(size):
+    assert fed(Chunked(), CHUNKED, size) == (b"hello 0123456789", b"NEXT")
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_sized_body_leaves_what_comes_behind_it(size):
+    assert fed(Sized(5), b"helloNEXT", size) == (b"hello", b"NEXT")
+
+
+def read(decoder, raw, size, ahead=0):
+    """As an application does it while it comes."""
+    rest = io.BytesIO(raw[ahead:])
+    return io.BufferedReader(ComingBody(decoder, raw[:ahead], lambda: rest.read(size))).read()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("ahead", [0, 1, 9, len(CHUNKED)])
-def test_chunks_are_joined_however_they_come(pieces, ahead):
-    source = coming(CHUNKED, pieces, ahead)
-    body = ChunkedBody(source)
-    assert io.BufferedReader(body).read() == b"hello 0123456789"
-    assert body.is_over
-    assert left(source) == b"NEXT"
-
-
-def left(source):
-    found = source.ahead
-    while piece := source.receive(99):
-        found += piece
-    return found
-
-
-@pytest.mark.parametrize("pieces", [1, 1000])
-def test_a_sized_body_leaves_what_comes_behind_it(pieces):
-    source = coming(b"helloNEXT", pieces, ahead=7)
-    body = SizedBody(source, 5)
-    assert io.BufferedReader(body).read() == b"hello"
-    assert (body.is_over, source.ahead) == (True, b"NE")
+def test_a_body_is_read_while_it_comes(size, ahead):
+    assert read(Chunked(), CHUNKED, size, ahead) == b"hello 0123456789"
+    assert read(Sized(5), b"helloNEXT", size, min(ahead, 9)) == b"hello"
 
 
 @pytest.mark.parametrize(
-    "raw", [b"5\r\nhel", b"", b"x\r\n", b"-1\r\n", b"5\r\nhelloo\r\n0\r\n\r\n", b"ffffffffffffffffff\r\n", b"1" * 5000,
-            b"0\r\n" + b"a: b\r\n" * 100 + b"\r\n", b"5\nhello\n0\n\n"],
+    "raw", [b"x\r\n", b"-1\r\n", b"5\r\nhelloo\r\n0\r\n\r\n", b"ffffffffffffffffff\r\n", b"1" * 5000, b"\r\n",
+            b"0\r\n" + b"a: b\r\n" * 100 + b"\r\n", b"5\nhello\n0\n\n" + b" " * 5000, b"5 5\r\n", b"5;a\x00\r\n", b" 5\r\n",
+            b"5;a\nb\r\nhello\r\n0\r\n\r\n", b"0\r\na\r\n\r\n", b"0\r\na : b\r\n\r\n", b"0\r\na: b\nc: d\r\n\r\n"],
 )  # fmt: skip
-def test_a_broken_chunk_is_an_error_of_the_client(raw):
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_broken_chunk_is_an_error_of_the_client(raw, size):
     with pytest.raises(Invalid):
-        io.BufferedReader(ChunkedBody(coming(raw, 1000))).read()
+        fed(Chunked(), raw, size)
 
 
-def test_a_sized_body_that_ends_early_is_an_error_of_the_client():
-    with pytest.raises(Invalid, match="2 bytes before"):
-        io.BufferedReader(SizedBody(coming(b"hel", 1), 5)).read()
+@pytest.mark.parametrize(("decoder", "raw"), [(Chunked, b"5\r\nhel"), (Chunked, b""), (lambda: Sized(5), b"hel")])
+def test_a_body_that_ends_early_is_an_error_of_the_client(decoder, raw):
+    with pytest.raises(Invalid, match="in the middle"):
+        read(decoder(), raw, 2)
+
+
+def test_a_body_that_is_not_read_says_why():
+    with pytest.raises(TooLarge, match="7 bytes at most"):
+        UnreadBody(Intake(7)).read()
+    with pytest.raises(Unauthorized):
+        UnreadBody(Intake(refusal=Unauthorized("who?"))).read()

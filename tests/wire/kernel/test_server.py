@@ -8,14 +8,17 @@ import time
 import pytest
 
 from moorage.wire import connection
+from moorage.wire.limits import Limits
 from moorage.wire.server import Server
 
 PATIENCE_S = 30
 
 
 @contextlib.contextmanager
-def serving(app, threads=2):
-    server = Server(app, socket.create_server(("127.0.0.1", 0)), threads=threads)
+def serving(app, threads=2, admission=None, **limits):
+    server = Server(
+        app, socket.create_server(("127.0.0.1", 0)), threads=threads, limits=Limits(**limits), admission=admission
+    )
     server.start()
     try:
         yield server
@@ -229,10 +232,8 @@ def test_an_application_may_begin_its_answer_late():
 
 
 def test_who_asks_nothing_is_sent_away(monkeypatch):
-    monkeypatch.setattr(connection, "REQUEST_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(connection, "IDLE_TIMEOUT_S", 0.0)
     monkeypatch.setattr("moorage.wire.server.LOOK_S", 0.05)
-    with serving(plain) as server:
+    with serving(plain, head_timeout_s=0.0, idle_timeout_s=0.0) as server:
         for raw in (b"", request()[:10], request()):
             with connect(server) as sock:
                 sock.sendall(raw)
@@ -240,7 +241,6 @@ def test_who_asks_nothing_is_sent_away(monkeypatch):
 
 
 def test_who_is_being_answered_is_not_sent_away_however_long_it_takes(monkeypatch):
-    monkeypatch.setattr(connection, "REQUEST_TIMEOUT_S", 0.0)
     monkeypatch.setattr("moorage.wire.server.LOOK_S", 0.01)
     looked = threading.Event()
 
@@ -248,7 +248,7 @@ def test_who_is_being_answered_is_not_sent_away_however_long_it_takes(monkeypatc
         looked.wait(0.2)  # some twenty looks
         return plain(environ, start_response)
 
-    with serving(app) as server:
+    with serving(app, head_timeout_s=0.0) as server:
         assert ask(server, request("GET", "/a", LAST)).endswith(b"/a")
 
 

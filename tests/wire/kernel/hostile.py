@@ -1,0 +1,239 @@
+"""Clients that mean no good, and one that does and is timed beside them.
+
+usage: python -m tests.wire.kernel.hostile [--connections 2000] [--seconds 20] [--kinds KIND,...]
+
+Starts the harbour of `harbour` with the limits that a plane has, opens so many connections of each kind in turn, has each
+send (or read) one byte a second, and prints how long a good client's requests took meanwhile.
+"""
+
+import argparse
+import http.client
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Self
+
+from moorage.core.ids import RandomIds
+from moorage.wire.admission import Admissions
+from moorage.wire.app import Surroundings, build, mount
+from moorage.wire.call import Call, Headers, Reply, Route
+from moorage.wire.limits import Limits
+from moorage.wire.server import Server
+from moorage.wire.serving import Signals, open_more_files
+from tests.processes import free_port
+from tests.wire.kernel import harbour
+
+#: More than the buffers of both kernels hold.
+LARGE = b"x" * (8 << 20)
+TOKEN = "ada/member"
+MAX_JSON_BYTES = 1 << 20
+
+
+def large(_call: Call) -> Reply:
+    return Reply(body=LARGE, content_type="application/octet-stream")
+
+
+_MADE = Counter[str]()
+
+
+def made_bytes() -> int:
+    """Of all endless answers of this process."""
+    return _MADE["endless"]
+
+
+def endless(_call: Call) -> Reply:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(100_000):
+            _MADE["endless"] += 65536
+            yield LARGE[:65536]
+
+    return Reply(stream=pieces(), content_type="application/octet-stream")
+
+
+#: What GET /waits does, where a test has put something here.
+WAITS: list[Callable[[Call], Reply]] = []
+
+
+def waits(call: Call) -> Reply:
+    return WAITS[0](call)
+
+
+API = replace(
+    harbour.API,
+    max_json_bytes=MAX_JSON_BYTES,
+    routes=(
+        *harbour.API.routes,
+        Route("POST", "/sign-in", harbour.echo, None),
+        Route("GET", "/large", large, "boat:show"),
+        Route("GET", "/endless", endless, "boat:show"),
+        Route("GET", "/waits", waits, "boat:show"),
+        Route("GET", "/poster", large, None),
+    ),
+)
+
+
+def server(listener: socket.socket, *, threads: int, limits: Limits | None = None) -> Server:
+    """The harbour, with the bodies of its routes taken as a plane takes them."""
+    around = Surroundings(harbour.Tokens(), harbour.RULES, RandomIds())
+    admissions = Admissions()
+    admissions.add("/harbour", API, lambda environ: around.authenticator.authenticate(Headers(environ), environ))
+    app = mount({"/harbour": build(API, None, around)})
+    return Server(app, listener, threads=threads, limits=limits, admission=admissions)
+
+
+def head(method: str, path: str, *lines: str, token: str | None = TOKEN) -> bytes:
+    known = [f"X-Auth-Token: {token}"] if token else []
+    return "\r\n".join([f"{method} /harbour{path} HTTP/1.1", "Host: here", *known, *lines, "", ""]).encode()
+
+
+JSON = "Content-Type: application/json"
+
+#: {kind: (what is sent at once, whether more is sent byte by byte; else it is read so)}
+KINDS: Mapping[str, tuple[bytes, bool]] = {
+    "slow head": (b"GET /harbour/boats/ada HTTP/1.1\r\nHost: ", True),
+    "slow body, small, without credentials": (head("POST", "/boats", JSON, "Content-Length: 60000", token=None), True),
+    "slow body, large, without credentials": (head("POST", "/boats", JSON, "Content-Length: 900000", token=None), True),
+    "slow body in chunks, to a public route": (
+        head("POST", "/sign-in", JSON, "Transfer-Encoding: chunked", token=None) + b"fff0\r\n", True,
+    ),
+    "slow body, with credentials": (head("POST", "/boats", JSON, "Content-Length: 900000"), True),
+    "slow body in chunks, with credentials": (head("POST", "/boats", JSON, "Transfer-Encoding: chunked") + b"fff0\r\n", True),
+    "slow upload, with credentials": (head("PUT", "/cargo", "Content-Length: 100000000"), True),
+    "slow reader, without credentials": (head("GET", "/poster", token=None), False),
+    "slow reader, with credentials": (head("GET", "/large"), False),
+    "slow reader of a stream": (head("GET", "/endless"), False),
+}  # fmt: skip
+
+
+class Hostile:
+    """`count` connections of a kind; those that are ended are not opened again."""
+
+    def __init__(self, address: tuple[str, int], kind: str, count: int, *, period_s: float = 1.0) -> None:
+        self._sent, self._writes = KINDS[kind]
+        self._address, self._count, self._period_s = address, count, period_s
+        self._stops = threading.Event()
+        self._thread = threading.Thread(target=self._trickle, daemon=True)
+        self.open: list[socket.socket] = []
+        #: What each of those that ended was told: the first line of an answer, or nothing.
+        self.told: list[bytes] = []
+
+    def __enter__(self) -> Self:
+        for _ in range(self._count):
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect(self._address)
+            sock.sendall(self._sent)
+            sock.setblocking(False)
+            self.open.append(sock)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stops.set()
+        self._thread.join()
+        for sock in self.open:
+            sock.close()
+
+    def _trickle(self) -> None:
+        while not self._stops.wait(self._period_s):
+            self.open = [sock for sock in self.open if self._lives(sock)]
+
+    def _lives(self, sock: socket.socket) -> bool:
+        try:
+            if self._writes:
+                sock.send(b"a")
+            came = sock.recv(1 if not self._writes else 4096)
+        except BlockingIOError:
+            return True
+        except OSError:
+            came = b""
+        if came and not self._writes:
+            return True
+        self.told.append(came.partition(b"\r\n")[0])
+        sock.close()
+        return False
+
+    def wait_until_ended(self, timeout_s: float) -> bool:
+        give_up = time.monotonic() + timeout_s
+        while self.open and time.monotonic() < give_up:
+            time.sleep(0.05)
+        return not self.open
+
+
+def timed(address: tuple[str, int], seconds: float, requests: int | None = None) -> list[float]:
+    """How long a good client's requests took, in seconds, sorted: one after the other on one connection that stays."""
+    connection = http.client.HTTPConnection(*address, timeout=60)
+    took: list[float] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and (requests is None or len(took) < requests):
+        began = time.perf_counter()
+        connection.request("GET", "/harbour/boats/ada", headers={"X-Auth-Token": TOKEN})
+        answer = connection.getresponse()
+        answer.read()
+        took.append(time.perf_counter() - began)
+        if answer.status != 200:
+            raise AssertionError(f"a good client was answered {answer.status}")
+        time.sleep(0.001)
+    connection.close()
+    return sorted(took)
+
+
+@contextmanager
+def serving() -> Iterator[tuple[str, int]]:
+    """In a process of its own, with the limits and threads that a plane has."""
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-m", __spec__.name if __spec__ else __name__, "--serve", str(port)])
+    address = ("127.0.0.1", port)
+    try:
+        give_up = time.monotonic() + 60
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(address) == 0:
+                    break
+            if process.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError("the server does not start")
+            time.sleep(0.05)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time a good client beside hostile ones.")
+    parser.add_argument("--connections", type=int, default=2000)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    open_more_files()
+    if asked.serve:
+        signals = Signals()
+        one = server(socket.create_server(("127.0.0.1", asked.serve)), threads=32)
+        one.start()
+        signals.until_the_end(lambda: None)
+        one.stop(1.0)
+        return
+    print(f"{'':42}{'requests':>9}{'p50 ms':>8}{'p99 ms':>8}{'max ms':>8}{'left':>6}")
+    for kind in ("nobody", *(name for name in KINDS if any(part.strip() in name for part in asked.kinds.split(",")))):
+        with serving() as address:
+            if kind == "nobody":
+                show(kind, timed(address, asked.seconds), 0)
+                continue
+            with Hostile(address, kind, asked.connections) as hostile:
+                show(kind, timed(address, asked.seconds), len(hostile.open))
+
+
+def show(kind: str, took: list[float], left: int) -> None:
+    p50, p99, most = (took[min(len(took) - 1, int(len(took) * part))] * 1e3 for part in (0.5, 0.99, 1.0))
+    print(f"{kind:42}{len(took):9}{p50:8.2f}{p99:8.2f}{most:8.2f}{left:6}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
