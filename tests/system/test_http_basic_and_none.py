@@ -74,14 +74,30 @@ def test_with_http_basic_rules_hold_as_with_tokens(basic_plane):
     assert refusal_of(lambda: demo.create_flavor("mine")) == 403
 
 
-@pytest.mark.parametrize("wrong", [NoCredentials(), Basic("admin", "wrong"), Basic("nobody", "x"), Basic("", "")])
-def test_with_http_basic_wrong_credentials_are_401_everywhere(basic_plane, wrong):
-    clients = clients_of(basic_plane, wrong)
-    assert refusal_of(lambda: clients.placement.get("/resource_providers")) == 401
-    assert refusal_of(lambda: clients.compute.get("/servers")) == 401
-    assert refusal_of(lambda: clients.accelerator.get("/devices")) == 401
-    assert refusal_of(lambda: clients.reservation.get("/v1/leases")) == 401
-    assert refusal_of(lambda: clients.image.get("/v2/images")) == 401
+def _refusals(clients):
+    """Of the five services, each asked with the credentials of one of `clients`."""
+    placement, compute, accelerator, reservation, image = clients
+    return [
+        refusal_of(lambda: placement.placement.get("/resource_providers")),
+        refusal_of(lambda: compute.compute.get("/servers")),
+        refusal_of(lambda: accelerator.accelerator.get("/devices")),
+        refusal_of(lambda: reservation.reservation.get("/v1/leases")),
+        refusal_of(lambda: image.image.get("/v2/images")),
+    ]
+
+
+def test_with_http_basic_nobody_comes_without_credentials(basic_plane):
+    assert _refusals([clients_of(basic_plane, NoCredentials())] * 5) == [401] * 5
+
+
+#: An account for each service: a client asks twice, and the sixth wrong password of one is answered with 429.
+WRONG = [("admin", "wrong"), ("demo", "wrong"), ("moorage", "wrong"), ("nobody", "x"), ("", "")]
+
+
+@pytest.mark.parametrize("turn", [0, 2])
+def test_with_http_basic_wrong_credentials_are_401_everywhere(basic_plane, turn):
+    clients = [clients_of(basic_plane, Basic(*wrong)) for wrong in WRONG[turn:] + WRONG[:turn]]
+    assert _refusals(clients) == [401] * 5
 
 
 def test_with_http_basic_the_six_variables_work_too(basic_plane):

@@ -87,11 +87,13 @@ def test_backup_and_restore_bench_and_completion(tmp_path):
 
 
 def test_every_command_of_the_guide_is_run_somewhere():
-    """Those of the first two parts in test_status_and_doctor, gunicorn's in test_wsgi; the others above."""
+    """Those of the first two parts in test_status_and_doctor, gunicorn's in test_wsgi, encrypted backups in test_backup; the
+    others above.
+    """
     tried = {
         *commands(UPGRADES), *commands("Backup and restore"), *commands("How fast is it here: `moorage bench`"),
         *commands("Completion"), *commands("In one screen: `moorage status`"), *commands("What is wrong: `moorage doctor`"),
-        *commands("Behind another WSGI server"),
+        *commands("Behind another WSGI server"), *commands("Encrypted backups"),
     }  # fmt: skip
     every = re.findall(r"^\$ (.+)$", GUIDE.read_text(), re.MULTILINE)
     assert set(every) == tried
