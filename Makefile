@@ -72,6 +72,10 @@ reliability: .venv/.dev ## The simulation and the crash campaign in turn, for as
 differential: .venv/.dev .venv-conformance/.done ## Random requests to upstream Placement and to ours, until something differs; ARGS="--help" says more
 	@.venv/bin/python -m tests.differential $(ARGS)
 
+.PHONY: fuzz-http
+fuzz-http: .venv/.dev ## Hostile bytes to our HTTP parser, h11 and gunicorn, until they differ; ARGS="--minutes 60", --seed N
+	@.venv/bin/python -m tests.fuzz.http_parsers $(ARGS)
+
 .PHONY: bench
 bench: .venv/.runtime .venv-bench/.done ## Upstream Placement and ours side by side: a ratio table in 5 minutes; ARGS="--help" says more
 	@.venv/bin/python -m bench $(ARGS)

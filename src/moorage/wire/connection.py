@@ -146,8 +146,6 @@ class Connection:
         return Arrived(request, io.BytesIO(body), _SMALL)
 
     def _next_head(self) -> Request | None:
-        if self._came.startswith(b"\r\n"):  # some clients send a line too much behind a body
-            self._came = self._came.lstrip(b"\r\n")
         end = http1.head_of(self._came, self._searched)
         if not end:
             self._searched = len(self._came)

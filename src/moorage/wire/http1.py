@@ -1,6 +1,7 @@
 """HTTP/1.1 as bytes: what the head of a request says, and the head of an answer. No I/O; `moorage.wire.server` has it.
 
-Strict where two readers could understand the same bytes differently, and a request could be smuggled past a proxy.
+Strict where two readers could understand the same bytes differently, and a request could be smuggled past a proxy: what h11
+or gunicorn refuses is refused here (`tests/fuzz/http_parsers.py` compares).
 Source: RFC 9112 (messages), RFC 9110 (fields), PEP 3333 (the environment).
 """
 
@@ -16,7 +17,7 @@ MAX_HEAD_BYTES = 256 * 1024
 MAX_FIELDS = 128
 
 _NAME = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e\x80-\xff]+) HTTP/1\.([01])\Z" % _NAME)
+_REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])\Z" % _NAME)
 _FIELD = re.compile(rb"(%s):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)\Z" % _NAME)
 _ABSOLUTE = re.compile(r"https?://([^/?#]+)", re.IGNORECASE)
 #: What no request begins with: a greeting of TLS, say, whose rest nobody need wait for.

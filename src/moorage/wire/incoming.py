@@ -16,8 +16,9 @@ PIECE = 64 * 1024
 _MAX_LINE_BYTES = 4096
 _MAX_TRAILER_LINES = 64
 #: Extensions have no meaning here; what is in them must be text all the same.
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\Z")
-_TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*\Z")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\Z")
+_TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[^\x00-\x08\x0a-\x1f\x7f]*\Z")
+_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"host"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,11 @@ class Chunked:
         self._trailers += 1
         if self._trailers > _MAX_TRAILER_LINES:
             raise Invalid("there are too many lines behind the body")
-        if not _TRAILER.match(line):
+        found = _TRAILER.match(line)
+        if found is None:
             raise Invalid("a line behind the body is not NAME: VALUE")
+        if found[1].lower() in _FRAMING:
+            raise Invalid("a line behind the body cannot say how long the body is")
 
 
 class ComingBody(io.RawIOBase):
