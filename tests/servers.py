@@ -182,6 +182,18 @@ def promtool() -> str:
     return str(program("promtool"))
 
 
+#: {program: the Debian package that has it}
+_PROXIES = {"haproxy": "haproxy", "nginx": "nginx-light"}
+
+
+def proxy_program(name: str) -> str:
+    """Path of a proxy's program, ``haproxy`` or ``nginx``, installed where need be. Raises `ServerMissing`."""
+    package = _PROXIES[name]
+    with _locked(place() / f"{name}.starting"):
+        _install_package(name, package, name, f"install it (Debian: apt-get install {package})")
+    return str(program(name))
+
+
 # ------------------------------------------------------------------------------- the shared private instance
 
 

@@ -37,8 +37,8 @@ class ServerOptions:
     public_url: str = option("", "URL that clients reach this server by, if not what their Host header says.")
     proxies: str = option(
         "",
-        "Proxies in front whose Forwarded, X-Forwarded-Proto and X-Forwarded-Host headers are believed: addresses and "
-        "networks, comma separated (10.1.2.3, fd00::/8). Empty: nobody's. Not needed where public_url is set.",
+        "Proxies in front whose Forwarded, X-Forwarded-Proto, X-Forwarded-Host and X-Forwarded-For headers are believed: "
+        "addresses and networks, comma separated (10.1.2.3, fd00::/8). Empty: nobody's. docs/guides/tls.md has more.",
     )
     threads: int = option(32, "Requests served at the same time; writes that wait together share a commit.")
     uploads: int = option(

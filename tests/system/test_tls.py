@@ -1,0 +1,217 @@
+"""TLS by a proxy in front, as docs/guides/tls.md has it: its own configurations, with other addresses and paths."""
+
+import contextlib
+import os
+import re
+import ssl
+import subprocess
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from moorage.identity.embedded import credentials
+from tests.processes import free_port
+from tests.servers import proxy_program
+from tests.system.planes import PlaneProcess, until, write_config
+
+pytestmark = pytest.mark.slow
+
+GUIDE = Path(__file__).parents[2] / "docs/guides/tls.md"
+#: The proxy's own address; everybody else here comes from 127.0.0.1.
+PROXY = "127.0.0.2"
+PATIENCE_S = 60
+
+
+class Site(NamedTuple):
+    url: str  #: of the proxy
+    direct: str  #: of the plane itself
+    trust: ssl.SSLContext
+    password: str  #: of admin
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def make_certificates(directory: Path) -> None:
+    """``ca.crt``, and ``moorage.crt``, ``moorage.key`` and both in ``moorage.pem`` for localhost."""
+    now = datetime.now(UTC)
+    ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+
+    def certificate(subject: str, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(_named(subject))
+            .issuer_name(_named("test authority"))
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        )
+
+    usage = x509.KeyUsage(
+        digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    ca = (
+        certificate("test authority", ca_key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .sign(ca_key, hashes.SHA256())
+    )
+    names = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
+    own = (
+        certificate("localhost", key.public_key())
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    files = {"ca.crt": ca.public_bytes(pem), "moorage.crt": own.public_bytes(pem), "moorage.key": plain}
+    for name, content in {**files, "moorage.pem": files["moorage.crt"] + plain}.items():
+        (directory / name).write_bytes(content)
+
+
+def block(language: str) -> str:
+    """The one block of the guide in this language."""
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    return found
+
+
+def haproxy(directory: Path, port: int, plane: int) -> list[str]:
+    text = block("haproxy").replace("bind :443", f"bind 127.0.0.1:{port}")
+    text = text.replace("/etc/haproxy/moorage.pem", str(directory / "moorage.pem"))
+    text = text.replace("127.0.0.1:8778", f"127.0.0.1:{plane} source {PROXY}")
+    path = directory / "haproxy.cfg"
+    path.write_text(text)
+    return [proxy_program("haproxy"), "-db", "-f", str(path)]
+
+
+def nginx(directory: Path, port: int, plane: int) -> list[str]:
+    text = block("nginx").replace("listen 443", f"listen 127.0.0.1:{port}").replace("/etc/nginx", str(directory))
+    text = text.replace("127.0.0.1:8778;", f"127.0.0.1:{plane};\n        proxy_bind {PROXY};")
+    path = directory / "nginx.conf"
+    temporary = "".join(
+        f"{name}_temp_path {directory}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    user = "user root;\n" if os.getuid() == 0 else ""
+    path.write_text(
+        f"{user}daemon off;\npid {directory}/nginx.pid;\nerror_log stderr;\n"
+        f"events {{}}\nhttp {{\naccess_log off;\n{temporary}{text}}}\n"
+    )
+    return [proxy_program("nginx"), "-c", str(path), "-e", "stderr"]
+
+
+@contextlib.contextmanager
+def running(command: list[str], log: Path):
+    with log.open("wb") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=stream)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_S)
+
+
+@pytest.fixture(scope="module", params=[haproxy, nginx], ids=["haproxy", "nginx"])
+def site(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tls")
+    make_certificates(directory)
+    port, plane = free_port(), free_port()
+    state = directory / "state"
+    write_config(
+        state, plane={"services": "identity,placement,image,dashboard"}, server={"port": plane, "proxies": PROXY}
+    )
+    trust = ssl.create_default_context(cafile=str(directory / "ca.crt"))
+    command = request.param(directory, port, plane)
+    with PlaneProcess(state / "moorage.conf"), running(command, directory / "proxy.log") as process:
+        url = f"https://localhost:{port}"
+
+        def answers() -> bool:
+            assert process.poll() is None, (directory / "proxy.log").read_text()
+            try:
+                return httpx.get(f"{url}/identity/healthcheck", verify=trust).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        until(answers)
+        password, _ = credentials(state, "admin")
+        yield Site(url, f"http://127.0.0.1:{plane}", trust, password)
+
+
+@pytest.fixture
+def http(site):
+    with httpx.Client(base_url=site.url, verify=site.trust, timeout=PATIENCE_S) as client:
+        yield client
+
+
+EVIL = {
+    "x-forwarded-host": "evil.example",
+    "x-forwarded-proto": "ftp",
+    "x-forwarded-for": "192.0.2.1",
+    "forwarded": "host=evil.example;proto=http",
+}
+
+
+def links(answer: httpx.Response) -> set[str]:
+    return set(re.findall(r'"(https?://[^"]*)"', answer.text))
+
+
+@pytest.mark.parametrize("headers", [{}, EVIL], ids=["plain", "with headers of its own"])
+def test_links_are_those_that_clients_use_whatever_they_say(site, http, headers):
+    found = links(http.get("/identity/v3", headers=headers))
+    assert found
+    assert {link for link in found if not link.startswith(f"{site.url}/identity/")} == set()
+
+
+def test_nobody_else_is_believed(site):
+    """The same headers from another address of this machine."""
+    found = links(httpx.get(f"{site.direct}/identity/v3", headers=EVIL))
+    assert found
+    assert {link for link in found if not link.startswith(f"{site.direct}/identity/")} == set()
+
+
+def test_who_does_not_know_the_authority_does_not_go_on(site):
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        httpx.get(site.url, verify=ssl.create_default_context())
+
+
+def test_cookies_are_secure_and_forms_come_from_the_page_that_people_see(site, http):
+    page = http.get("/ui/sign-in")
+    cookies = page.headers.get_list("set-cookie")
+    assert cookies
+    assert all("; Secure" in cookie for cookie in cookies)
+    token = re.search(r'name="form_token" value="([^"]*)"', page.text)[1]
+    form = {"form_token": token, "name": "admin", "password": site.password}
+    refused = http.post("/ui/sign-in", data=form, headers={"origin": "https://evil.example"})
+    assert refused.status_code == 403
+    taken = http.post("/ui/sign-in", data=form, headers={"origin": site.url})
+    assert taken.status_code == 303
+
+
+def test_metrics_are_for_this_machine_and_not_for_who_comes_through_the_proxy(site, http):
+    assert http.get("/metrics").status_code == 403
+    assert httpx.get(f"{site.direct}/metrics").status_code == 200
+
+
+def test_images_go_through_in_both_directions(site, http):
+    user = {"name": "admin", "password": site.password, "domain": {"id": "default"}}
+    auth = {"auth": {"identity": {"methods": ["password"], "password": {"user": user}}}}
+    headers = {"x-auth-token": http.post("/identity/v3/auth/tokens", json=auth).headers["x-subject-token"]}
+    image = {"name": "large", "disk_format": "raw", "container_format": "bare"}
+    made = http.post("/image/v2/images", json=image, headers=headers).json()["id"]
+    content = os.urandom(1 << 20) * 5
+    binary = {**headers, "content-type": "application/octet-stream"}
+    assert http.put(f"/image/v2/images/{made}/file", content=content, headers=binary).status_code == 204
+    assert http.get(f"/image/v2/images/{made}/file", headers=headers).content == content
