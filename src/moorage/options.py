@@ -334,6 +334,11 @@ class AcceleratorOptions:
         "Which bitstreams must be signed: those of flavors and profiles that ask for it, or all.",
         choices=("where_asked", "always"),
     )
+    data_signatures: str = option(
+        "do_not_suffice",
+        "Where a signature is demanded: whether img_signature is one, which covers the data and not what it is for.",
+        choices=("do_not_suffice", "suffice"),
+    )
     agent_socket: str = option("", "Unix socket that os_acc reaches the accelerator agent by. Empty: in state_path.")
     drivers: str = option(
         "simulated",

@@ -10,7 +10,7 @@ from moorage.cli.main import cli
 from tools import commands_page
 
 #: `clock advance` has that of `clock`.
-WITHOUT_A_PLANE = {"clock advance", "completion", "provider-config sample", "provider-config schema"}
+WITHOUT_A_PLANE = {"bitstream sign", "clock advance", "completion", "provider-config sample", "provider-config schema"}
 COMMANDS = dict(commands_page.commands(cli))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage.accelerator.manifest import Manifest, text_of
 from moorage.core.clock import SystemClock
 from moorage.core.errors import RemoteError
 from moorage.dashboard.cookies import SESSION
@@ -151,7 +152,7 @@ def shell(tmp_path, plane, keystone):
 def test_the_guide_to_bitstreams_does_what_it_says(shell, clients_of):
     """R32 (accelerator-attach): how to upload a bitstream with its properties, by running what is written."""
     commands = commands_of(GUIDE)
-    assert len(commands) == 12
+    assert len(commands) == 11
     said = [shell(command) for command in commands]
     assert "Bound" in said[-2]
     admin = clients_of("admin", "admin")
@@ -195,7 +196,13 @@ def test_a_bitstream_of_glance_whose_signature_does_not_hold_is_not_programmed(s
         "img_signature_hash_method=SHA-512 --property img_signature_key_type=RSA-PSS --property "
         "img_signature_certificate_uuid=other"
     )
-    assert "not one of this data by that key: upload what was signed, or sign it again" in refusal()
+    assert "vouches for the data alone: not for its region_uuid" in refusal()
+    manifest = text_of(Manifest("other", "0" * 128, {"function_uuid": function, "region_uuid": region}))
+    shell(
+        f"openstack image set {image} --property bitstream_manifest='{manifest}' "
+        '--property bitstream_manifest_signature="$(base64 -w 0 signature)"'
+    )
+    assert "not one of this manifest by that key: upload what was signed, or sign it again" in refusal()
 
 
 def test_who_may_do_what_follows_from_the_roles_in_keystone(clients_of):

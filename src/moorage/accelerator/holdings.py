@@ -24,6 +24,7 @@ from moorage.accelerator.model import (
     Device,
     HandleState,
     RegionState,
+    Voucher,
 )
 
 
@@ -287,6 +288,14 @@ def adopt(held: Holdings, deployable: str, state: RegionState, bitstream: Bitstr
     if state is RegionState.IDLE and digest and known is not None and digest == known.digest:
         return held
     return _with_region(held, deployable, RegionRecord(state, bitstream if state is RegionState.IDLE else None))
+
+
+def with_voucher(held: Holdings, deployable: str, unsigned: Voucher) -> Holdings:
+    """At a start: who vouches for a bitstream without a manifest, which the options decide."""
+    region = held.region(deployable)
+    if region.bitstream is None or not region.bitstream.digest or region.bitstream.voucher is Voucher.SIGNATURE:
+        return held
+    return _with_region(held, deployable, replace(region, bitstream=replace(region.bitstream, voucher=unsigned)))
 
 
 def devices_as_loaded(held: Holdings) -> list[Device]:

@@ -86,6 +86,14 @@ class Function:
     name: str = ""
 
 
+class Voucher(StrEnum):
+    """Who vouches for what a public bitstream's image says it is."""
+
+    OPERATOR = "operator"  #: who published the image; enough where no signature is demanded of every bitstream
+    SIGNATURE = "signature"  #: of its manifest
+    NOBODY = "nobody"  #: a signature would be needed, and covers the data alone
+
+
 @dataclass(frozen=True, slots=True)
 class Bitstream:
     """What a region carries, as far as we know it. `image_id` is empty for one that was there from the start."""
@@ -96,6 +104,12 @@ class Bitstream:
     functions: tuple[Function, ...] = ()
     public: bool = True  #: may everybody know and use it? Else only the project `owner`
     owner: str = ""
+    voucher: Voucher = Voucher.OPERATOR
+
+    @property
+    def is_published(self) -> bool:
+        """Whether everybody is told of its functions."""
+        return self.public and self.voucher is not Voucher.NOBODY
 
 
 @dataclass(frozen=True, slots=True)

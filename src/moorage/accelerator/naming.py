@@ -89,13 +89,15 @@ def function_traits(vendor: str, function: Function) -> frozenset[str]:
 
 
 def traits_of(device: Device, deployable: Deployable, names: Names = Names.SPEC) -> frozenset[str]:
-    """What is published for `deployable`. Functions of a bitstream that is not for everybody are left out."""
+    """What is published for `deployable`. Functions of a bitstream are left out that is not for everybody,
+    or for which nobody vouches.
+    """
     vendor, both = device.vendor, names is Names.CYBORG
     traits = {OWNER_TRAIT, custom(f"{device.type}_{vendor}"), *device.traits}
     if deployable.programmable:
         traits.add(region_trait(vendor, deployable.region_type))
         traits |= {custom(f"FPGA_REGION_{vendor}_{deployable.region_type}")} if both else set()
-    if deployable.bitstream is not None and deployable.bitstream.public:
+    if deployable.bitstream is not None and deployable.bitstream.is_published:
         for function in deployable.bitstream.functions:
             traits |= function_traits(vendor, function) if both else {function_trait(vendor, function)}
     return frozenset(traits)

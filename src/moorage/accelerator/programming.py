@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from moorage.accelerator import holdings as h
@@ -110,7 +110,9 @@ class Programmer:
         part = unit.deployable
         target = Target(part.region_type, project_id, unit.device, part.name, only_public)
         image = find_image(self._images, wanted, target)
-        return Chosen(image, target.view, bitstream_of(image), self._signatures.check(image, demanded=signed))
+        found = self._signatures.check(image, demanded=signed)
+        bitstream = replace(bitstream_of(image), voucher=self._signatures.voucher(found))
+        return Chosen(image, target.view, bitstream, found)
 
     def load(self, deployable: str, chosen: Chosen, instance_uuid: str, by: Who | None = None) -> None:
         """Have `deployable` carry the chosen bitstream; nothing is done where it does already.
@@ -122,6 +124,7 @@ class Programmer:
             region = self._at_rest(deployable)
             loaded = region.bitstream.digest if region.bitstream else ""
             if region.state is RegionState.IDLE and loaded == chosen.bitstream.digest:
+                self._vouched_now(deployable, region, chosen.bitstream)
                 return
             # Verified before the first step: a bad image must not cost the region what it carries.
             with self._fetched(chosen) as file:
@@ -144,6 +147,13 @@ class Programmer:
         if chosen.signed is not None and not self._signatures.is_verified(chosen.signed):
             with self._fetched(chosen) as file:
                 self._signatures.verify(chosen.signed, file.file)
+
+    def _vouched_now(self, deployable: str, region: h.RegionRecord, chosen: Bitstream) -> None:
+        """What is loaded already may have been signed since."""
+        there = region.bitstream
+        if there is not None and there.image_id == chosen.image_id and there.voucher is not chosen.voucher:
+            self._checkpoint.step(partial(h.with_voucher, deployable=deployable, unsigned=chosen.voucher))
+            self._changed()
 
     def settle(self, deployable: str) -> None:
         """Load the blank where nobody holds a handle and the region is lost, or carries what is not for everybody."""
@@ -175,6 +185,8 @@ class Programmer:
                 self._checkpoint.step(
                     partial(h.adopt, deployable=deployable, state=found.state, bitstream=found.bitstream)
                 )
+        unsigned = self._signatures.voucher(None)
+        self._checkpoint.step(partial(h.with_voucher, deployable=deployable, unsigned=unsigned))
         self.settle(deployable)
 
     def _at_rest(self, deployable: str) -> h.RegionRecord:

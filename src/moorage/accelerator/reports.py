@@ -111,5 +111,5 @@ def _deployable(held: Holdings, part: Deployable) -> DeployableReport:
         region_type=part.region_type,
         region_state=str(held.region(part.name).state) if part.programmable else "",
         bitstream_id=loaded.image_id or None if loaded else None,
-        functions=loaded.functions if loaded and loaded.public else (),
+        functions=loaded.functions if loaded and loaded.is_published else (),
     )

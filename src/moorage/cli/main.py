@@ -25,6 +25,7 @@ _COMMANDS = {
     "trail": ("moorage.cli.trail", "trail", "Who changed what over the APIs, when, from where, and how it ended."),
     "history": ("moorage.cli.history", "history", "What a provider or consumer was at some time."),
     "accelerator": ("moorage.cli.accelerator", "accelerator", "What was done with devices, and for whom."),
+    "bitstream": ("moorage.cli.bitstream", "bitstream", "Sign a bitstream together with what it is for."),
     "provider-config": (
         "moorage.cli.provider_config",
         "provider_config",

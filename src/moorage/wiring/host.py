@@ -272,7 +272,12 @@ def _signatures(parts: Parts) -> Signatures:
     """Raises `StartError` for a directory that is not there, and for a demand that nothing could fulfil."""
     options = parts.config.accelerator
     keys = parts.config.state / options.signature_keys if options.signature_keys else None
-    return Signatures(keys, parts.clock, always=options.signatures == "always")
+    return Signatures(
+        keys,
+        parts.clock,
+        always=options.signatures == "always",
+        of_data_suffices=options.data_signatures == "suffice",
+    )
 
 
 def _accelerator_drivers(parts: Parts, state: Path) -> list[Driver]:

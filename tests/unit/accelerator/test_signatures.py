@@ -1,4 +1,7 @@
-"""Detached signatures of bitstreams: what is demanded is verified, what does not hold is not programmed."""
+"""Signatures of bitstreams' data: what is demanded is verified, what does not hold is not programmed.
+
+Those of manifests are in `test_manifest`.
+"""
 
 import base64
 from datetime import timedelta
@@ -73,6 +76,7 @@ def rig(tmp_path, keys) -> Rig:
 
 
 def with_keys(rig, keys, **options):
+    options = {"of_data_suffices": True} | options
     rig.agent._programmer._signatures = Signatures(keys, rig.clock, **options)
 
 
