@@ -239,6 +239,11 @@ class Connection:
         return bool(self._unsent)
 
     @property
+    def has_more(self) -> bool:
+        """Whether something of the client is there already that is not looked at."""
+        return bool(self._came) or self.streaming is not None
+
+    @property
     def is_behind(self) -> bool:
         """So much is unsent that a streamed answer can wait."""
         return len(self._unsent) > MOST_UNSENT_BYTES
@@ -318,9 +323,15 @@ class Connection:
         gathered = 0 if self._gathering is None else len(self._gathering.content)
         return len(self._came) + gathered + len(self._unsent)
 
-    def rests(self) -> None:
-        """It is the client's turn, and for so long it may take it."""
+    def rests(self) -> int:
+        """It is the client's turn, and for so long it may take it. Returns the bytes that are kept for it meanwhile."""
         now, before = time.monotonic(), self.deadline
+        if before == _NEVER:
+            self.waits_since = now
+        if not (self._unsent or self._came or self._waiting or self._gathering or self.streaming or self.arrived):
+            if not self.lingers:
+                self.deadline = now + self._limits.idle_timeout_s
+            return 0
         if self._unsent:
             self._answer_pace = self._answer_pace or self._pace(is_known=self.is_known)
             self.deadline = self._answer_pace.waits(now)
@@ -330,12 +341,9 @@ class Connection:
             self.deadline = now + self._limits.idle_timeout_s if self.arrived.intake.streams else _NEVER
         elif self._gathering is not None and self._body_pace is not None:
             self.deadline = self._body_pace.waits(now)
-        elif self._came or self._waiting is not None:
-            self.deadline = min(self.deadline, now + self._limits.head_timeout_s)
-        elif not self.lingers:
-            self.deadline = now + self._limits.idle_timeout_s
-        if before == _NEVER:
-            self.waits_since = now
+        else:
+            self.deadline = min(before, now + self._limits.head_timeout_s)
+        return self.held_bytes
 
     def linger(self) -> None:
         """No more answers; what still comes is thrown away for a moment."""

@@ -6,12 +6,15 @@ while they come have a number of threads of their own, of which no project has m
 
 import threading
 from collections import Counter, deque
+from collections.abc import Sequence
 
 from moorage.wire.connection import Connection
 from moorage.wire.incoming import Intake
 
 #: Threads that are kept free, where there are some to spare.
 _KEPT_FREE = 2
+
+_NOBODY: Sequence[Connection] = ()
 
 
 class Places:
@@ -33,21 +36,24 @@ class Places:
     def enter(self, intake: Intake, *, is_urgent: bool) -> bool:
         """Whether there is a place; then `leave` gives it back."""
         with self._lock:
-            if not (is_urgent or self._is_free(intake)):
+            if not intake.streams:
+                if self.at_work >= self._most and not (is_urgent or self._is_open):
+                    return False
+            elif self._is_free(intake):
+                self._uploads[intake.owner] += 1
+            else:
                 return False
             self.at_work += 1
-            if intake.streams:
-                self._uploads[intake.owner] += 1
             return True
 
-    def leave(self, intake: Intake) -> list[Connection]:
+    def leave(self, intake: Intake) -> Sequence[Connection]:
         """Those that were waiting and should try again."""
         with self._lock:
             self.at_work -= 1
             if intake.streams:
                 self._uploads[intake.owner] -= 1
                 self._uploads += Counter()  # without zeros
-            return self._next()
+            return self._next() if self._waiting else _NOBODY
 
     def next(self) -> list[Connection]:
         """As `leave`, where somebody went who had been told to try again."""

@@ -234,13 +234,11 @@ class Server:
                 connection.send_more()
             elif connection.streaming is None and connection.arrived is None:
                 connection.take()
-            while not connection.has_unsent and self._go_on(connection):
+            while self._go_on(connection):
                 pass
-            is_over = connection.closes and not (connection.has_unsent or connection.streaming or connection.lingers)
-            if is_over:
+            if connection.closes and not (connection.has_unsent or connection.streaming or connection.lingers):
                 connection.linger()
-            connection.rests()
-            self._weigh(connection)
+            self._weigh(connection, connection.rests())
             self._arm(connection)
         except Gone:
             connection.say_late()
@@ -254,24 +252,22 @@ class Server:
         arrived = connection.arrived
         if arrived is not None and self._places.wait(connection, arrived.intake):
             return
-        has_more = connection.has_unsent or connection.streaming is not None or arrived is not None
+        has_more = arrived is not None or connection.streaming is not None or connection.has_unsent
         self._epoll.modify(connection.descriptor, _WRITABLE if has_more else _READABLE)
 
     def _go_on(self, connection: Connection) -> bool:
         """The rest of an answer, or the next request; False where there is nothing that could be done now."""
+        if connection.has_unsent or (connection.closes and connection.streaming is None):
+            return False
         if connection.streaming is not None:
             connection.streaming.go_on()
             return connection.streaming is None
-        return not connection.closes and self._one(connection)
-
-    def _one(self, connection: Connection) -> bool:
-        """The next request, if it is there."""
         try:
             arrived = connection.next_request()
         except Refused as refused:
             connection.closes = True
             connection.send(http1.refusal(refused))
-            return True
+            return False
         if arrived is None:
             return False
         if not self._places.enter(arrived.intake, is_urgent=False) and not self._enters_urgently(arrived):
@@ -279,12 +275,11 @@ class Server:
             return False
         connection.works()
         try:
-            is_last = self._retires.is_set() or self._ends.is_set()
-            answer(self._app, connection, arrived, is_last=is_last)
+            answer(self._app, connection, arrived, is_last=self._retires.is_set() or self._ends.is_set())
         finally:
             for waiting in self._places.leave(arrived.intake):
                 self._wake_up(waiting)
-        return True
+        return connection.has_more
 
     def _enters_urgently(self, arrived: Arrived) -> bool:
         is_urgent = self._admission.is_urgent(arrived.request.target)
@@ -294,9 +289,9 @@ class Server:
         """It can be written to at once: somebody is told."""
         self._epoll.modify(connection.descriptor, _WRITABLE)
 
-    def _weigh(self, connection: Connection) -> None:
-        """Where too much is kept, the one that has kept it longest is ended."""
-        size, descriptor = connection.held_bytes, connection.descriptor
+    def _weigh(self, connection: Connection, size: int) -> None:
+        """Where too much is kept, the one that has kept it longest is ended. `size`: what this one keeps, in bytes."""
+        descriptor = connection.descriptor
         if not size and descriptor not in self._held:
             return
         with self._scale:
