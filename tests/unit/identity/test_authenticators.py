@@ -102,6 +102,8 @@ class TestHttpBasic:
         password, _ = credentials(state, "demo")
         caller = HttpBasic(identity, clock).authenticate(basic("demo", password), {})
         assert (caller.user_name, caller.project_name, caller.roles) == ("demo", "demo", {"member"})
+        assert caller.credentials == basic("demo", password), "for requests to other services in the user's name"
+        assert basic("demo", password)["authorization"] not in repr(caller)
 
     @pytest.mark.parametrize(
         "headers",
