@@ -139,9 +139,9 @@ class Asking:
             group = group_store.view_of(connection, server.id, hinted=hinted) if hinted else None
             in_tree = None if host is None else _root_of(connection, host)
             aggregates = scheduling_store.aggregate_views(connection)
-            beside = _hosts_of(connection, near) if near else None
+            beside = _hosts_of(connection, near, server.project_id) if near else None
             beside_root = _root_of(connection, min(beside)) if beside and len(beside) == 1 else None
-            apart = _hosts_of(connection, away)
+            apart = _hosts_of(connection, away, server.project_id)
         project = server.project_id
         members = member_of(
             aggregates,
@@ -172,8 +172,9 @@ def _named(hints: Mapping[str, object], name: str) -> list[str]:
     return [one for one in named if isinstance(one, str) and one]
 
 
-def _hosts_of(connection: Connection, named: Sequence[str]) -> frozenset[str]:
-    return frozenset(store.hosts_of_servers(connection, [one for one in named if is_uuid(one)]))
+def _hosts_of(connection: Connection, named: Sequence[str], project_id: str) -> frozenset[str]:
+    """Of the project's own servers: a tenant chose the names, and where others' servers are is not its business."""
+    return frozenset(store.hosts_of_servers(connection, [one for one in named if is_uuid(one)], project_id))
 
 
 def _is_drawn_by(group: Group | None) -> bool:

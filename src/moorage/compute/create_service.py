@@ -123,6 +123,8 @@ class CreateService:
         nothing is asked of one.
         """
         _, flavor, zone, host, needs = self._looked_up(caller, new, may_force_host=may_force_host, image_needed=False)
+        with read(self._engine) as connection:
+            self._groups.wanted_by(connection, caller, new.scheduler_hints, flavor.id, lock=False)
         return self._new_server(caller, new, flavor, zone, host, self._clock.now()), needs
 
     def _looked_up(

@@ -78,9 +78,9 @@ class GroupService:
             raise _missing(group_id)
 
     def wanted_by(
-        self, connection: Connection, caller: Caller, hints: Mapping[str, object], flavor_id: str
+        self, connection: Connection, caller: Caller, hints: Mapping[str, object], flavor_id: str, *, lock: bool = True
     ) -> ServerGroup | None:
-        """The group that a request to make servers names in its hints, locked until the transaction ends.
+        """The group that a request to make servers names in its hints; with `lock` it is locked until the transaction ends.
 
         That of a reservation belongs to the reservation service, and is for whoever may use the reservation's flavor.
         """
@@ -89,7 +89,7 @@ class GroupService:
             return None
         if not isinstance(wanted, str) or not is_uuid(wanted):
             raise Invalid("Server group scheduler hint must be a UUID.")
-        group = store.group(connection, wanted, lock=True)
+        group = store.group(connection, wanted, lock=lock)
         if group is None:
             raise Invalid(f"Instance group {wanted} could not be found.")
         is_reservations = group.name == f"reservation:{flavor_id}"

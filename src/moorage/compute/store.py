@@ -72,7 +72,10 @@ _ON_HOSTS = select(servers.c.host, servers.c.id, servers.c.name, servers.c.flavo
     _PRESENT, servers.c.host.is_not(None)
 )
 _HOSTS_OF = select(servers.c.host).where(
-    servers.c.id.in_(bindparam("ids", expanding=True)), _PRESENT, servers.c.host.is_not(None)
+    servers.c.id.in_(bindparam("ids", expanding=True)),
+    servers.c.project_id == bindparam("of_project"),
+    _PRESENT,
+    servers.c.host.is_not(None),
 )
 _RUNNING_IN = select(*_SERVER).where(
     servers.c.launched_at < bindparam("until", type_=servers.c.launched_at.type),
@@ -134,9 +137,9 @@ def servers_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Serve
     return {row.id: _server(row) for row in connection.execute(_BY_IDS, {"ids": list(ids)})}
 
 
-def hosts_of_servers(connection: Connection, ids: Collection[str]) -> set[str]:
-    """Where those of them are that are anywhere."""
-    return set(connection.execute(_HOSTS_OF, {"ids": list(ids)}).scalars())
+def hosts_of_servers(connection: Connection, ids: Collection[str], project_id: str) -> set[str]:
+    """Where those of them are that are the project's and anywhere."""
+    return set(connection.execute(_HOSTS_OF, {"ids": list(ids), "of_project": project_id}).scalars())
 
 
 def lock_server(connection: Connection, server_id: str) -> Server | None:

@@ -179,8 +179,9 @@ def test_several_servers_are_locked_and_get_their_hosts(compute, ids):
         store.assign_servers(connection, places, TaskState.SPAWNING, later)
     with read(compute) as connection:
         found = store.servers_by_id(connection, [first, second, third])
-        assert store.hosts_of_servers(connection, [second, third]) == {"compute-2"}
-        assert store.hosts_of_servers(connection, []) == set()
+        assert store.hosts_of_servers(connection, [second, third], "red") == {"compute-2"}
+        assert store.hosts_of_servers(connection, [second], "blue") == set()
+        assert store.hosts_of_servers(connection, [], "red") == set()
     assert {one: (found[one].host, found[one].placed) for one in places} == places
     assert (found[first].task_state, found[first].updated_at) == (TaskState.SPAWNING, later)
     assert found[third].host is None

@@ -28,7 +28,8 @@ def boot(plane, name, **hints):
 
 
 def on(plane, host, name):
-    return plane.boot("small", name, who="root:admin", roles="admin", availability_zone=f"nova:{host.name}")
+    """Where an administrator of the project wants it."""
+    return plane.boot("small", name, who="root:red", roles="admin", availability_zone=f"nova:{host.name}")
 
 
 def host_of(plane, server_id):

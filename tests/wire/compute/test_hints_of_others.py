@@ -1,0 +1,73 @@
+"""Scheduler hints that name what belongs to another project: they tell nothing of it, and place nothing by it."""
+
+import pytest
+
+from tests.wire.compute.conftest import IMAGE, Host
+
+BLUE = {"who": "bob:blue", "roles": "member"}
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def hosts(plane):
+    found = [Host(plane, f"compute-{number}") for number in (1, 2, 3)]
+    for one in found:
+        one.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500)
+    plane.flavor("small")
+    return found
+
+
+def boot(plane, who, **hints):
+    server = {"name": "vm", "imageRef": IMAGE, "flavorRef": "small", "networks": "none"}
+    answer = plane.send("POST", "/v2.1/servers", {"server": server, "os:scheduler_hints": hints}, **who)
+    assert answer[0] == 202, answer[2]
+    return answer[2]["server"]["id"]
+
+
+def explained(plane, **hints):
+    """By a member of red."""
+    body = {"server": {"flavorRef": "small"}, "os:scheduler_hints": hints}
+    status, _, document = plane.send("POST", "/moorage/v1/explain-server", body)
+    return status, document
+
+
+def test_a_group_of_another_project_is_not_explained(plane, hosts):
+    """Its policy, and on how many hosts its servers are, is that project's business."""
+    body = {"server_group": {"name": "g", "policy": "anti-affinity"}}
+    group = plane.send("POST", "/v2.1/os-server-groups", body, version="2.64", **BLUE)[2]["server_group"]["id"]
+    boot(plane, BLUE, group=group)
+    plane.settle(*hosts)
+
+    status, refusal = explained(plane, group=group)
+    assert status == 403
+    assert refusal["forbidden"]["message"] == f"Instance group {group} belongs to another project."
+    assert explained(plane, group=NOBODY)[0] == 400
+
+
+def test_near_a_server_of_another_project_is_near_nobody(plane, hosts):
+    """As of a server that there is not, nothing is told of it: neither that it is on a host, nor that it is there."""
+    foreign = boot(plane, BLUE)
+    plane.settle(*hosts)
+    expected = explained(plane, same_host=NOBODY)
+    assert expected[1]["explanation"]["hosts"] == 0
+    assert explained(plane, same_host=foreign) == expected
+
+    ids = [boot(plane, {}, same_host=named) for named in (foreign, [foreign, NOBODY])]
+    plane.settle(*hosts)
+    assert [plane.show(one)["status"] for one in ids] == ["ERROR", "ERROR"]
+
+
+def test_apart_from_servers_of_another_project_is_anywhere(plane, hosts):
+    foreign = boot(plane, BLUE)
+    plane.settle(*hosts)
+    assert explained(plane, different_host=foreign) == explained(plane, different_host=NOBODY)
+    assert explained(plane, different_host=foreign)[1]["explanation"]["hosts"] == 3
+
+
+def test_beside_ones_own_the_servers_of_others_do_not_count(plane, hosts):
+    foreign, own = boot(plane, BLUE), boot(plane, {})
+    plane.settle(*hosts)
+    near = boot(plane, {}, same_host=[foreign, own])
+    plane.settle(*hosts)
+    on = {one: plane.show(one)["OS-EXT-SRV-ATTR:host"] for one in (own, near)}
+    assert on[near] == on[own]
