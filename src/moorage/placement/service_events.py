@@ -7,8 +7,8 @@ seen, and misses nothing:
 * `watchers` of them are held at once. Whoever comes beyond gets what there is and is asked to come again in two
   seconds: it polls. A refusal would be worse: browsers do not come again after one.
 * One lasts `WATCH_S` at most; so tokens are looked at again, and a server that stops waits for nobody.
-* One carries `MOST_BYTES` at most, which fits into the buffers of the server
-  (`moorage.wire.connection.MOST_UNSENT_BYTES`): whoever does not read it keeps nobody.
+* One carries `MOST_BYTES` at most. The server asks for no more while its client has some to take, so whoever does not read
+  holds a place here and no thread, until the server ends it.
 
 What other processes commit is seen by asking for the last number every `POLL_S`, once for all watches of a process.
 """

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _COPIED_BYTES = 16 * 1024
 
 #: Of a streamed answer at one turn; then others have theirs.
-_TURN_BYTES = 1024 * 1024
+_TURN_BYTES = 256 * 1024
 
 _FAILED = "500 Internal Server Error"
 
@@ -147,7 +147,7 @@ class _Stream:
         """Pieces until the client has some to take, or it is over. Raises `Gone`."""
         waiting.waits()
         connection, turn = self._connection, 0
-        while turn < _TURN_BYTES and not connection.is_behind:
+        while turn < _TURN_BYTES and not connection.has_unsent:
             try:
                 piece = self._next()
             except Exception as error:  # whatever the source of the answer raises: its head is sent already

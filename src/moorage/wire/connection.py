@@ -24,9 +24,6 @@ LINGER_S = 2.0
 
 #: A body up to here is there before anybody asks who sends it.
 EAGER_BYTES = 64 * 1024
-#: Of a streamed answer so much may wait for a slow reader; more is not asked of its source.
-MOST_UNSENT_BYTES = 512 * 1024
-
 _NEVER = float("inf")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _SMALL = Intake(EAGER_BYTES)
@@ -242,11 +239,6 @@ class Connection:
     def has_more(self) -> bool:
         """Whether something of the client is there already that is not looked at."""
         return bool(self._came) or self.streaming is not None
-
-    @property
-    def is_behind(self) -> bool:
-        """So much is unsent that a streamed answer can wait."""
-        return len(self._unsent) > MOST_UNSENT_BYTES
 
     def send(self, *parts: bytes) -> None:
         """What the client does not take at once stays here, for `send_more`. Raises `Gone`."""

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -156,14 +156,15 @@ class Server:
         self.ended[why] += 1
         connection.end_late()
 
-    def _end_oldest(self, why: str, resting: Iterable[Connection]) -> bool:
-        """Of these the one that waits longest for its client, first of all one whose client never asked anything; False
-        where all are being answered.
+    def _end_oldest(self) -> bool:
+        """The one that waits longest for its client, first of all one whose client never asked anything; False where all are
+        being answered.
         """
-        oldest = min((one for one in resting if one.is_resting), key=_seniority, default=None)
+        resting = (one for one in list(self._connections.values()) if one.is_resting)
+        oldest = min(resting, key=_seniority, default=None)
         if oldest is None:
             return False
-        self._end(oldest, why)
+        self._end(oldest, "crowded out")
         return True
 
     # --- for tests ----------------------------------------------------------------------------------------------
@@ -215,14 +216,14 @@ class Server:
                 self._connections[connection.descriptor] = connection
                 self._epoll.register(connection.descriptor, _READABLE)
                 if len(self._connections) > self._most_connections:
-                    self._end_oldest("crowded out", list(self._connections.values()))
+                    self._end_oldest()
         except BlockingIOError:
             pass
         except OSError as error:
             if self._ends.is_set():
                 return
             log.warning("a connection is not accepted", extra={"reason": str(error)})
-            if not self._end_oldest("crowded out", list(self._connections.values())):
+            if not self._end_oldest():
                 time.sleep(NO_ROOM_S)
         if not self._ends.is_set():
             self._epoll.modify(self._listener.fileno(), _READABLE)
@@ -300,8 +301,12 @@ class Server:
                 self._held[descriptor] = size
             if self._held_bytes <= self._limits.buffer_bytes:
                 return
-            holding = [self._connections.get(one) for one in self._held]
-        self._end_oldest("out of room", [one for one in holding if one is not None])
+            holding = [one for one in map(self._connections.get, self._held) if one is not None and one.is_resting]
+            oldest = min(holding, key=_seniority, default=None)
+            if oldest is None:
+                return
+            self._held_bytes -= self._held.pop(oldest.descriptor)
+        self._end(oldest, "out of room")
 
     def _forget(self, connection: Connection) -> None:
         del self._connections[connection.descriptor]
