@@ -99,7 +99,13 @@ _RESOURCES: Routes = (
         rule="cyborg:arq:update",
         schema=schemas.PATCH_REQUESTS,
     ),
-    Route("DELETE", "/v2/accelerator_requests", requests.delete, rule="cyborg:arq:delete"),
+    Route(
+        "DELETE",
+        "/v2/accelerator_requests",
+        requests.delete,
+        rule="cyborg:arq:delete",
+        ids_in_query=("arqs", "instance"),
+    ),
     Route("DELETE", "/v2/accelerator_requests/{uuid}", requests.delete_one, rule="cyborg:arq:delete"),
     Route("GET", "/v2/device_profiles", profiles.index, rule="cyborg:device_profile:get_all"),
     Route(
@@ -109,7 +115,13 @@ _RESOURCES: Routes = (
         rule="cyborg:device_profile:create",
         schema=schemas.CREATE_DEVICE_PROFILE,
     ),
-    Route("DELETE", "/v2/device_profiles", profiles.delete_several, rule="cyborg:device_profile:delete"),
+    Route(
+        "DELETE",
+        "/v2/device_profiles",
+        profiles.delete_several,
+        rule="cyborg:device_profile:delete",
+        ids_in_query=("value",),
+    ),
     Route("GET", "/v2/device_profiles/{name_or_uuid}", profiles.show, rule="cyborg:device_profile:get_one"),
     Route("DELETE", "/v2/device_profiles/{name_or_uuid}", profiles.delete, rule="cyborg:device_profile:delete"),
 )

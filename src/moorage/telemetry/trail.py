@@ -15,7 +15,7 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
@@ -36,7 +36,8 @@ BEGINNING = b'{"eventTime":"'
 #: What CADF calls its events.
 TYPE_URI = "http://schemas.dmtf.org/cloud/audit/1.0/event"
 
-#: Longest text, and longest list, in an entry; tried one after the other until the line is short enough.
+#: Longest text, and longest list, in an entry; tried one after the other until the line is short enough: of what it was
+#: about, which the caller chose, and only then of all.
 _MOST_CHARACTERS = (255, 60, 12)
 
 Entry = Mapping[str, Any]
@@ -134,10 +135,10 @@ class Trail:
             "id": f"{self._prefix}{next(self._numbers)}",
         }
         line = _encoded({**head, **entry})
-        for most in _MOST_CHARACTERS:
+        for shorter in _shortened(entry):
             if 0 < len(line) <= MOST_BYTES:
                 break
-            line = _encoded({**head, **_cut(entry, most)})
+            line = _encoded({**head, **shorter})
         return line
 
     def _failed(self, sink: str, error: OSError) -> None:
@@ -148,6 +149,14 @@ class Trail:
                 "entries of the audit trail are lost",
                 extra={"sink": sink, "reason": error.strerror or str(error), "file": error.filename},
             )
+
+
+def _shortened(entry: Entry) -> Iterator[Entry]:
+    """Who did what stays whole for as long as it can, whatever the caller writes into a path or a query."""
+    for most in _MOST_CHARACTERS:
+        yield {**entry, **({"target": _cut(entry["target"], most)} if "target" in entry else {})}
+    for most in _MOST_CHARACTERS:
+        yield _cut(entry, most)
 
 
 def _encoded(entry: Entry) -> bytes:

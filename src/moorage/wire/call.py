@@ -140,6 +140,8 @@ class Route(Generic[S]):
     #: Of methods other than GET and HEAD: ``change``; ``none``, a question that needs a body; or ``routine``, what the agent
     #: of a host says and asks all the time, which the audit trail leaves out where it was not refused.
     effect: Literal["change", "none", "routine"] = "change"
+    #: Parameters of the query that name what is changed, each with ids or names between commas.
+    ids_in_query: tuple[str, ...] = ()
 
     @property
     def is_change(self) -> bool:

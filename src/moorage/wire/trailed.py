@@ -35,7 +35,8 @@ _ACTION = re.compile(r"[A-Za-z][A-Za-z_-]{1,40}\Z")
 #: What a resource of an answer is called by, the first that it has.
 _IDS = ("id", "uuid", "server_uuid", "name")
 
-#: Parameters of a query that name resources, which need not be UUIDs.
+
+#: Parameters of a query whose words are names, too. Of others only UUIDs are written.
 _NAMING = frozenset({"value"})
 
 
@@ -49,6 +50,7 @@ class ChangeKind:
     route: str  #: ``POST /v2.1/servers/{server_id}/action``
     names_action: bool  #: the body's key is the action
     is_routine: bool
+    ids_in_query: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, service: str, route: Route[Any]) -> "ChangeKind":
@@ -64,6 +66,7 @@ class ChangeKind:
             f"{route.method} {path}",
             names_action,
             route.effect == "routine",
+            route.ids_in_query,
         )
 
 
@@ -152,7 +155,7 @@ class Change:
         if made:
             return iter(made)
         named = _keys(self._document)
-        return iter(named or _of_query(query))
+        return iter(named or _of_query(query, self.kind.ids_in_query))
 
 
 def refused_sign_in(service: str, code: str) -> Change | None:
@@ -198,7 +201,8 @@ def _uuids(values: Iterable[object]) -> list[str]:
     return list(islice(found, MOST_IDS + 1))
 
 
-def _of_query(query: str) -> list[str]:
-    pairs: Sequence[tuple[str, str]] = parse_qsl(query) if query else ()
-    words = [(name, word) for name, value in pairs for word in value.split(",")]
-    return [word for name, word in words if _UUID.match(word) or name in _NAMING][: MOST_IDS + 1]
+def _of_query(query: str, naming: Sequence[str]) -> list[str]:
+    """Of the parameters that the route reads: what else a caller writes there must not stand before them."""
+    pairs: Sequence[tuple[str, str]] = parse_qsl(query) if query and naming else ()
+    words = ((name, word) for name, value in pairs if name in naming for word in value.split(","))
+    return list(islice((word for name, word in words if name in _NAMING or _UUID.match(word)), MOST_IDS + 1))

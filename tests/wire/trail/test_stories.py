@@ -149,6 +149,29 @@ def test_ids_that_a_query_names(trailed):
     assert one(noted)["target"]["ids"] == CONSUMERS
 
 
+def test_what_a_caller_adds_to_a_query_hides_neither_who_it_was_nor_what_it_was_about(trailed):
+    """So much that the entry is cut: 6 bytes of JSON for each of these characters."""
+    trailed.send(
+        "POST",
+        "/accelerator/v2/device_profiles",
+        [{"name": "hiding", "groups": [{"resources:CUSTOM_ACCELERATOR_FPGA": "1"}]}],
+        version="2.0",
+    )
+    made = trailed.send(
+        "POST", "/accelerator/v2/accelerator_requests", {"device_profile_name": "hiding"}, user="demo", version="2.0"
+    )
+    (arq,) = (row["uuid"] for row in made.body["arqs"])
+    junk = ",".join(["%01" * 255] * 25)
+    foreign = ",".join(CONSUMERS * 15)
+    path = f"/accelerator/v2/accelerator_requests?value={junk}&x={foreign}&arqs={arq}"
+    answer, noted = trailed.noted("DELETE", path, user="demo", version="2.0")
+    entry = one(noted)
+    assert answer.status == 204
+    assert (entry["initiator"]["name"], len(entry["initiator"]["id"])) == ("demo", 32)
+    assert (entry["action"], entry["request_id"]) == ("cyborg:arq:delete", answer.headers["x-openstack-request-id"])
+    assert entry["target"]["id"] == arq
+
+
 def test_a_service_is_marked_and_the_request_that_caused_it_is_found(trailed):
     image = trailed.send("POST", "/image/v2/images", {"name": "i", "disk_format": "raw", "container_format": "bare"})
     uploaded = trailed.send(
