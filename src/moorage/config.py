@@ -23,6 +23,7 @@ from moorage.options import (
     EndpointOptions,
     EnforcementOptions,
     IdentityOptions,
+    ImageOptions,
     LibvirtOptions,
     PlacementOptions,
     PlaneOptions,
@@ -74,6 +75,7 @@ class Config:
     libvirt: LibvirtOptions = field(default_factory=LibvirtOptions)
     accelerator: AcceleratorOptions = field(default_factory=AcceleratorOptions)
     reservation: ReservationOptions = field(default_factory=ReservationOptions)
+    image: ImageOptions = field(default_factory=ImageOptions)
     audit: AuditOptions = field(default_factory=AuditOptions)
     trail: TrailOptions = field(default_factory=TrailOptions)
     tracing: TracingOptions = field(default_factory=TracingOptions)
@@ -85,6 +87,11 @@ class Config:
     def state(self) -> Path:
         """`state_path`, absolute."""
         return (self.source.parent / self.plane.state_path).resolve()
+
+    @property
+    def images(self) -> Path:
+        """Where our own image service keeps images."""
+        return self.state / (self.image.directory or "images")
 
     @property
     def url(self) -> str:

@@ -339,6 +339,7 @@ class AcceleratorOptions:
         "Where a signature is demanded: whether img_signature is one, which covers the data and not what it is for.",
         choices=("do_not_suffice", "suffice"),
     )
+    quota_requests: int = option(10_000, "Accelerator requests that a project may have. -1: no limit.")
     agent_socket: str = option("", "Unix socket that os_acc reaches the accelerator agent by. Empty: in state_path.")
     drivers: str = option(
         "simulated",
@@ -387,6 +388,23 @@ class ReservationOptions:
     max_holds: int = option(10, "How many holds a project may have at one time.")
     compat_server_groups: bool = option(
         False, "Make a server group for each reservation with affinity or anti-affinity, for clients that name it."
+    )
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """Of our own image service; a Glance has quotas of its own."""
+
+    directory: str = option(
+        "",
+        "Where images are kept; relative to state_path. Empty: images in state_path. Put it on a disk without databases: "
+        "what members upload must not fill theirs. `moorage backup` copies what is in state_path only.",
+    )
+    quota_images: int = option(1000, "Images that a project may have. -1: no limit.")
+    quota_gb: int = option(200, "GiB that a project's images may have together, with uploads under way. -1: no limit.")
+    keep_free_gb: float = option(
+        1.0,
+        "GiB of the disk that uploads leave free for others, such as databases; at most a tenth of the disk. 0: none.",
     )
 
 

@@ -34,18 +34,22 @@ from moorage.accelerator.model import HandleState, Health, mdev_of
 from moorage.accelerator.records import DeviceStatus, RequestRecord
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict, Forbidden, Invalid, Locked, NotFound
+from moorage.core.errors import Conflict, Forbidden, Invalid, Locked, NotFound, OverQuota
 from moorage.core.ids import Ids
 from moorage.db.prepared import Database
 from moorage.jobs.model import Job
 from moorage.jobs.over_http import Report
 
+UNLIMITED = -1
+
 log = logging.getLogger(__name__)
 
 
 class RequestService:
-    def __init__(self, database: Database, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
+    def __init__(self, database: Database, clock: Clock, ids: Ids, jobs: HostJobs, *, quota: int = UNLIMITED) -> None:
+        """`quota`: requests that a project may have."""
         self._database = database
+        self._quota = quota
         self._clock = clock
         self._ids = ids
         self._jobs = jobs
@@ -90,12 +94,15 @@ class RequestService:
     # --------------------------------------------------------------------------------- making, binding
 
     def create(self, caller: Caller, profile_name: str) -> list[RequestRecord]:
-        """One for each unit of each group of the profile."""
+        """One for each unit of each group of the profile. Raises `OverQuota`."""
 
         def work(connection: Connection) -> list[RequestRecord]:
+            if self._quota != UNLIMITED:
+                store.lock_making(connection)
             profile = store.profile(connection, name=profile_name)
             if profile is None:
                 raise NotFound(f"Device profile {profile_name} could not be found.")
+            self._admit(connection, caller.project_id, sum(map(amount, profile.groups)))
             uuids = []
             for number, group in enumerate(profile.groups):
                 for _ in range(amount(group)):
@@ -112,6 +119,17 @@ class RequestService:
             return store.requests_named(connection, uuids)
 
         return self._database.in_transaction(work)
+
+    def _admit(self, connection: Connection, project_id: str, wanted: int) -> None:
+        if self._quota == UNLIMITED:
+            return
+        there = store.count_requests(connection, project_id)
+        if there + wanted > self._quota:
+            raise OverQuota(
+                f"Quota exceeded for accelerator requests: project {project_id} has {there} of the {self._quota} that it "
+                f"may have, and asks for {wanted} more; delete some, or have the operator raise [accelerator] "
+                "quota_requests."
+            )
 
     def patch(self, caller: Caller, wanted: Mapping[str, Binding | None]) -> None:
         """Begin to bind, or to unbind, all of `wanted`, or none."""

@@ -32,7 +32,7 @@ from moorage.accelerator.records import (
     RequestRecord,
 )
 from moorage.accelerator.reports import AttachmentReport, DeployableReport, DeviceReport
-from moorage.accelerator.request_service import RequestService
+from moorage.accelerator.request_service import UNLIMITED, RequestService
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids, is_uuid
@@ -49,10 +49,19 @@ class AcceleratorService:
     `history` is what was done with devices, `bitstreams` what could be loaded, where it can ask for `images`.
     """
 
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints, images: ImageSource | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        hints: Hints,
+        images: ImageSource | None = None,
+        *,
+        quota_requests: int = UNLIMITED,
+    ) -> None:
         self._database = Database(engine)
         self.jobs = HostJobs(self._database, clock, ids, hints)
-        self.requests = RequestService(self._database, clock, ids, self.jobs)
+        self.requests = RequestService(self._database, clock, ids, self.jobs, quota=quota_requests)
         self.operator = OperatorService(self._database, clock, ids, self.jobs)
         self.history = HistoryService(self._database)
         self.bitstreams = BitstreamService(self._database, images)

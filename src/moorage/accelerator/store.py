@@ -26,6 +26,15 @@ _ALL = {
     for table in (t.devices, t.deployables, t.device_profiles, t.accelerator_requests, t.attributes)
 }
 #: Whatever columns are given.
+_OLDEST_PROFILE = select(t.device_profiles.c.id).order_by(t.device_profiles.c.id).limit(1).with_for_update()
+_COUNT_REQUESTS = (
+    select(func.count())
+    .select_from(t.accelerator_requests)
+    .where(
+        t.accelerator_requests.c.project_id == bindparam("of_project"),
+        t.accelerator_requests.c.device_profile_name.is_not(None),
+    )
+)
 _INSERT = {table: insert(table) for table in _ALL}
 _UPDATE = {table: update(table).where(table.c.id == bindparam("of_id")) for table in _ALL}
 _DELETE = {table: delete(table).where(table.c.id.in_(bindparam("of_ids", expanding=True))) for table in _ALL}
@@ -144,6 +153,20 @@ def profiles(connection: Connection, names: Sequence[str] = ()) -> list[ProfileR
 def profile(connection: Connection, **equal: str) -> ProfileRecord | None:
     found = _equal(connection, ProfileRecord, t.device_profiles, equal)
     return found[0] if found else None
+
+
+def lock_making(connection: Connection) -> None:
+    """Until this transaction ends nobody else who calls this makes requests: those of a project are counted first.
+
+    It locks the oldest profile: without one no request can be made. MariaDB reads what was committed by then only if this
+    is the first statement of the transaction.
+    """
+    connection.execute(_OLDEST_PROFILE)
+
+
+def count_requests(connection: Connection, project_id: str) -> int:
+    """Of the project; without those that a host told of, which nobody asked for."""
+    return int(connection.execute(_COUNT_REQUESTS, {"of_project": project_id}).scalar() or 0)
 
 
 def add(connection: Connection, table: Table, values: Mapping[str, Any], now: datetime) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import orjson
 
-from moorage.core.errors import Conflict
+from moorage.core.errors import Conflict, OverQuota, RemoteError
 from moorage.images.attributes import refuse_base
 from moorage.images.base import ImageRecord
 from moorage.images.glance import GlanceImages, path_of
@@ -106,7 +106,12 @@ class ImageWriter:
     def _create(self, view: CallerView | OwnerView, document: Mapping[str, str]) -> bool:
         """False: it was there."""
         http = self._images.http(view)
-        return http.answer("POST", "/v2/images", json=document, repeatable=True, accept=(409,)).status != 409
+        try:
+            return http.answer("POST", "/v2/images", json=document, repeatable=True, accept=(409,)).status != 409
+        except RemoteError as error:
+            if error.status == 413:
+                raise OverQuota(f"Quota exceeded or out of space for image: {error.message}") from error
+            raise
 
 
 def _check(view: View, kind: type[View]) -> None:

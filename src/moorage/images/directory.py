@@ -36,6 +36,7 @@ from moorage.images.base import CHUNK_BYTES, ImageRecord
 from moorage.images.document import from_kept, kept
 from moorage.images.files import Stripes, is_locked, private_directory
 from moorage.images.model import Image, ImageStatus, broken_off, saved, saving
+from moorage.images.room import Room
 from moorage.images.views import ProjectView, ServiceView, lists, reads
 
 log = logging.getLogger(__name__)
@@ -49,16 +50,28 @@ _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 #: The lock under which an upload's file appears, so that nobody meets it before it is locked. No id begins so.
 _PARTS = "parts"
 
+#: The lock under which what a project has is counted, and more is begun. Who holds it may take the lock of an image.
+_ROOM = "room"
+
 
 class ImageDirectory:
     """Also an `ImageSource`. The rest sees all images, whoever owns them: `service` says who may."""
 
-    def __init__(self, directory: Path, *, clock: Clock, ids: Ids, max_image_bytes: int = MAX_IMAGE_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Clock,
+        ids: Ids,
+        max_image_bytes: int = MAX_IMAGE_BYTES,
+        room: Room | None = None,
+    ) -> None:
         private_directory(directory)
         self._directory = directory
         self._clock = clock
         self._ids = ids
         self._max_image_bytes = max_image_bytes
+        self._room = room or Room()
         self._stripes = Stripes(directory / "locks")
         self._deleted = directory / "deleted"
         private_directory(self._deleted)
@@ -118,8 +131,9 @@ class ImageDirectory:
         return image
 
     def create(self, image: Image) -> None:
-        """Raises `Conflict` where the id is taken, or was once."""
-        with self._alone(image.id):
+        """Raises `Conflict` where the id is taken, or was once; `TooLarge` where the project has all that it may have."""
+        with self._stripes.hold(_ROOM), self._alone(image.id):
+            self._room.check_count(image.owner, sum(one.owner == image.owner for one in self.images()))
             if self._json(image.id).exists() or self._tombstone(image.id).exists():
                 raise Conflict(f"Image ID {image.id} already exists!", code="images.exists")
             self._write(image)
@@ -163,13 +177,19 @@ class ImageDirectory:
         """The image with its data. Nobody sees any of it before all of it is on the disk.
 
         `size_bytes`: how long it must be, where that is known. Raises `Invalid` for another length, `Conflict` where
-        there is data already or another upload under way; the image can be uploaded again after that.
+        there is data already or another upload under way, `TooLarge` where there is no room for it; the image can be
+        uploaded again after that.
         """
+        bound = self._max_image_bytes if size_bytes is None else size_bytes
+        if bound > self._max_image_bytes:
+            raise TooLarge(f"the data has {bound} bytes; an image here may have {self._max_image_bytes}")
         upload_id = self._ids.uuid()
         part = self._directory / f"{upload_id}.part"
         with self._locked_part(part) as out:
             try:
-                self.change(image_id, lambda image: self._begin(image, upload_id, check))
+                with self._stripes.hold(_ROOM):
+                    self.change(image_id, lambda image: self._begin(image, upload_id, check, size_bytes or 0))
+                    out.truncate(size_bytes or 0)  # counted from now on, though no block of it is there yet
                 size, md5, sha512 = self._stream(chunks, out, size_bytes)
                 return self._finish(image_id, upload_id, part, size=size, md5=md5, sha512=sha512)
             except BaseException:
@@ -183,16 +203,24 @@ class ImageDirectory:
             fcntl.flock(out, fcntl.LOCK_EX)
             return out
 
-    def _begin(self, image: Image, upload_id: str, check: Callable[[Image], None]) -> Image:
+    def _begin(self, image: Image, upload_id: str, check: Callable[[Image], None], size_bytes: int) -> Image:
         check(image)
+        others = [one for one in self.images() if one.owner == image.owner and one.id != image.id]
+        self._room.check_size(image.owner, sum(map(self._bytes_of, others)), size_bytes)
+        self._room.check_disk(self._directory, size_bytes, list(self._directory.glob("*.part")))
         if image.status == ImageStatus.SAVING and not is_locked(self._directory / f"{image.upload_id}.part"):
             image = broken_off(image, self._clock.now())
         return saving(image, upload_id, self._clock.now())
 
+    def _bytes_of(self, image: Image) -> int:
+        """Those that are there, or announced by an upload under way."""
+        if image.status == ImageStatus.SAVING:
+            with contextlib.suppress(FileNotFoundError):
+                return (self._directory / f"{image.upload_id}.part").stat().st_size
+        return image.size_bytes or 0
+
     def _stream(self, chunks: Iterable[bytes], out: BinaryIO, size_bytes: int | None) -> tuple[int, str, str]:
         bound = self._max_image_bytes if size_bytes is None else size_bytes
-        if bound > self._max_image_bytes:
-            raise TooLarge(f"the data has {bound} bytes; an image here may have {self._max_image_bytes}")
         md5, sha512 = hashlib.md5(usedforsecurity=False), hashlib.sha512()
         written = 0
         for chunk in chunks:

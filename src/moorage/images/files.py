@@ -26,7 +26,8 @@ def private_directory(path: Path) -> None:
 class Stripes:
     """Locks by name, between the threads and the processes that share `directory`.
 
-    Names that begin with the same two characters share a lock, so their number is bounded. Nobody may hold two.
+    Names that begin with the same two characters share a lock, so their number is bounded. Nobody may hold two, unless all take them in
+    one order.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -99,13 +99,23 @@ def _lease_s(config: Config) -> float:
     return lease_s
 
 
+_GIB = 1 << 30
+
+
 def build_image(parts: Parts) -> None:
     from moorage.images import routes as image_routes
     from moorage.images.directory import ImageDirectory
+    from moorage.images.room import UNLIMITED, Room
     from moorage.images.service import ImageService
 
+    options = parts.config.image
+    room = Room(
+        images=options.quota_images,
+        size_bytes=options.quota_gb * _GIB if options.quota_gb >= 0 else UNLIMITED,
+        keep_free_bytes=int(options.keep_free_gb * _GIB),
+    )
     service = ImageService(
-        ImageDirectory(parts.config.state / "images", clock=parts.clock, ids=parts.ids),
+        ImageDirectory(parts.config.images, clock=parts.clock, ids=parts.ids, room=room),
         clock=parts.clock,
         ids=parts.ids,
     )
@@ -268,7 +278,8 @@ def build_accelerator(parts: Parts) -> None:
 
     engine = parts.engine("accelerator")
     images = GlanceImages(parts.client("image")) if _has(parts, "image") else None
-    service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints, images)
+    quota = parts.config.accelerator.quota_requests
+    service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints, images, quota_requests=quota)
     show_state(parts.plane.metrics.registry, engine, parts.clock)
     compute = ComputeClient(parts.client("compute"))
     events = parts.worker("accelerator-events")

@@ -4,6 +4,8 @@ On all three databases: that each table's rows are written, changed and found, a
 follows from a report is decided above.
 """
 
+import threading
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -13,7 +15,7 @@ from moorage.accelerator.model import Function
 from moorage.accelerator.reports import AttachmentReport, DeployableReport, DeviceReport, HandleReport
 from moorage.accelerator.service import AcceleratorService
 from moorage.core.caller import Caller
-from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.core.errors import Conflict, Invalid, NotFound, OverQuota, Unavailable
 from moorage.jobs.duties import Wakeups
 from moorage.jobs.hints import InProcessHints
 from tests.migrated import migrated_engine
@@ -197,3 +199,30 @@ def test_a_profile_may_name_what_the_peer_allows(service):
     """A14: OWNER_CYBORG is accepted besides CUSTOM_*; unknown accel: keys are as well."""
     group = {"resources:CUSTOM_ACCELERATOR_FPGA": "1", "trait:OWNER_CYBORG": "required", "accel:anything": "x"}
     assert service.create_profile(NewProfile("x", [group])).groups == [group]
+
+
+@on_every_database
+def test_requests_made_at_once_are_as_many_as_the_quota_and_no_more(engine, clock, ids):
+    """Each would count those that the others have not committed yet."""
+    service = AcceleratorService(engine, clock, ids, InProcessHints(Wakeups()), quota_requests=5)
+    for name in ("one", "two"):
+        service.create_profile(NewProfile(name, [{"resources:FPGA": "2"}]))
+    together = threading.Barrier(6)
+
+    def ask(name):
+        together.wait()
+        for _ in range(3):
+            with suppress(OverQuota, Unavailable):
+                service.requests.create(MINE, name)
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in ("one", "two") * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(service.requests.index(MINE, None)) == 4
+    with pytest.raises(
+        OverQuota, match="project mine has 4 of the 5 that it may have, and asks for 2 more; delete some"
+    ):
+        service.requests.create(MINE, "one")
+    service.requests.create(replace(MINE, project_id="theirs"), "one")

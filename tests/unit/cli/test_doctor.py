@@ -149,6 +149,35 @@ def test_how_full_a_disk_is(free, total, inodes, severity):
     assert files.judged_room(Path("/"), free, total, inodes).severity is severity
 
 
+def test_images_on_the_disk_of_a_database_are_told_of_where_another_disk_has_more_room(tmp_path):
+    images, database, elsewhere = tmp_path / "images", tmp_path / "compute.db", Path("/proc")
+    images.mkdir()
+    database.touch()
+    assert files.shared_disk(images, [database], []).severity is Severity.FINE
+    assert files.shared_disk(images, [], [elsewhere]).severity is Severity.FINE
+    assert files.shared_disk(images, [database], [tmp_path]).severity is Severity.FINE, "it is the same one"
+    assert files.shared_disk(images, [database], [elsewhere]).severity is Severity.FINE, "it has no room"
+    other = next((disk for disk in (Path("/dev/shm"), Path.cwd()) if disk.stat().st_dev != images.stat().st_dev), None)
+    if other is None:
+        pytest.skip("this machine has one disk")
+    where, has = (images, other) if files._free(other) > files._free(images) else (other, tmp_path)
+    kept = database if where is images else next(path for path in other.iterdir() if path.is_file())
+    found = files.shared_disk(where, [kept], [has])
+    assert (found.severity, "name it in [image] directory" in found.remedy) == (Severity.WARNING, True)
+
+
+def test_disks_are_those_that_this_user_writes_to(tmp_path):
+    table = tmp_path / "mounts"
+    place = tmp_path / "a disk"
+    place.mkdir()
+    said = str(place).replace(" ", "\\040")
+    table.write_text(
+        f"tmpfs {tmp_path} tmpfs rw 0 0\n/dev/sda1 {said} ext4 rw 0 0\n/dev/sdb1 {tmp_path}/gone ext4 rw 0 0\n"
+    )
+    assert files.mounted(table) == [place]
+    assert files.mounted(tmp_path / "nothing") == []
+
+
 def test_before_the_first_start_there_is_no_state_directory(tmp_path):
     config = write_config(tmp_path / "conf", plane={"state_path": "none"})
     assert worst(files.check(config))[1] == [

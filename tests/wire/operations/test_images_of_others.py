@@ -3,6 +3,7 @@
 import pytest
 
 from moorage.core.errors import NotFound, Unavailable
+from moorage.wire.transports import Answer
 from tests.images import put_image
 
 
@@ -57,5 +58,17 @@ def test_an_image_that_was_deleted_while_it_was_made_stays_deleted(cloud, server
     cloud.settle()
     with pytest.raises(NotFound):
         cloud.client("image").get(f"/v2/images/{body['image_id']}")
+    assert cloud.actions(server_id)[0] == ("createImage", {"compute_snapshot_instance": "Error"})
+    assert cloud.status(server_id)[:2] == ("ACTIVE", None)
+
+
+def test_a_project_that_has_all_images_that_it_may_have_gets_no_snapshot_and_is_told_why(cloud, server_id):
+    def full(request, send):
+        return Answer(413, {"content-type": "application/json"}, b'{"message": "Image quota exceeded: project red"}')
+
+    for plane in cloud.compute.cloud.planes:
+        plane.ways["image"].on("POST /v2/images", full)
+    assert cloud.act(server_id, "createImage", {"name": "copy"})[0] == 202
+    cloud.settle()
     assert cloud.actions(server_id)[0] == ("createImage", {"compute_snapshot_instance": "Error"})
     assert cloud.status(server_id)[:2] == ("ACTIVE", None)

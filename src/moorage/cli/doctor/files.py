@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sqlalchemy import make_url
@@ -30,6 +30,8 @@ def check(config: Config) -> Iterator[Finding]:
     yield from _provider_configuration(config)
     for place in _places(config):
         yield _room(place)
+    if "image" in config.runs and config.images.is_dir():
+        yield shared_disk(config.images, _sqlite_files(config), mounted())
 
 
 def _directory(state: Path) -> Iterator[Finding]:
@@ -101,10 +103,41 @@ def _places(config: Config) -> list[Path]:
     """A directory of each disk that is written to, once."""
     found: dict[int, Path] = {}
     trail = (config.state / config.trail.path).parent
-    for place in (config.state, trail, *(path.parent for path in _sqlite_files(config))):
+    images = [config.images] if "image" in config.runs else []
+    for place in (config.state, trail, *images, *(path.parent for path in _sqlite_files(config))):
         if place.is_dir():
             found.setdefault(place.stat().st_dev, place)
     return list(found.values())
+
+
+def shared_disk(images: Path, databases: Sequence[Path], disks: Sequence[Path]) -> Finding:
+    """Whether images are on the disk of a database though one of `disks` has more room. Members decide how much they upload;
+    quotas bound it, and [image] keep_free_gb.
+    """
+    own = images.stat().st_dev
+    shared = [path for path in databases if path.exists() and path.stat().st_dev == own]
+    larger = [disk for disk in disks if disk.stat().st_dev != own and _free(disk) > _free(images)]
+    if not shared or not larger:
+        return fine("images", "images are on a disk without databases, or there is no larger one", images)
+    best = max(larger, key=_free)
+    return warning(
+        "images", f"images share a disk with {shared[0].name}, and {best} has more room", images,
+        f"move them to a directory there, for this user only, and name it in [image] directory: {best}/...",
+    )  # fmt: skip
+
+
+def mounted(table: Path = Path("/proc/self/mounts")) -> list[Path]:
+    """Where disks of this machine are mounted that this user can write to. None where the system has no such table."""
+    if not table.exists():
+        return []
+    rows = (line.split() for line in table.read_text().splitlines())
+    places = [Path(row[1].replace("\\040", " ")) for row in rows if row[0].startswith("/dev/")]
+    return [place for place in places if place.is_dir() and os.access(place, os.W_OK | os.X_OK)]
+
+
+def _free(place: Path) -> int:
+    disk = os.statvfs(place)
+    return disk.f_bavail * disk.f_frsize
 
 
 def _sqlite_files(config: Config) -> list[Path]:

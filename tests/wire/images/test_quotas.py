@@ -1,0 +1,133 @@
+"""What a project may keep in our own image service: answered as Glance does, with 413."""
+
+import threading
+from contextlib import suppress
+
+import pytest
+
+from moorage.core.errors import TooLarge
+from moorage.images.directory import ImageDirectory
+from moorage.images.model import Image
+from moorage.images.room import Room
+from tests.plane import InProcessPlane
+from tests.wire.images.conftest import Wire
+
+GIB = 1 << 30
+FORMATS = {"disk_format": "raw", "container_format": "bare"}
+
+
+@pytest.fixture
+def limited(tmp_path):
+    """Planes that are the same but for their [image] options."""
+    opened = []
+
+    def open_plane(**options):
+        opened.append(InProcessPlane(tmp_path / str(len(opened)), "image", image=options))
+        return Wire(opened[-1].transport())
+
+    yield open_plane
+    for plane in opened:
+        plane.stop()
+
+
+def test_a_project_has_as_many_images_as_it_may_have(limited):
+    wire = limited(quota_images=2)
+    first = wire.create()
+    wire.create()
+    status, _, refused = wire.send("POST", "/v2/images", FORMATS)
+    assert (status, refused["code"]) == (413, "413 Request Entity Too Large")
+    assert "project red has 2 images of the 2 that it may have; delete some" in refused["message"]
+    wire.create(who="bob:blue")
+    assert wire.send("POST", "/v2/images", {"owner": "red"}, who="root:ops", roles="admin,member")[0] == 413
+    assert wire.send("DELETE", f"/v2/images/{first['id']}")[0] == 204
+    wire.create()
+
+
+def test_a_project_has_as_many_bytes_as_it_may_have(limited):
+    wire = limited(quota_gb=0)
+    image = wire.create()
+    status, _, refused = wire.upload(image["id"], b"data")
+    assert (status, "The size of the data 4 will exceed the limit. 0 bytes remaining." in refused["message"]) == (
+        413,
+        True,
+    )
+    assert wire.send("GET", f"/v2/images/{image['id']}")[2]["status"] == "queued", "it can be filled later"
+    wire = limited(quota_gb=-1)
+    assert wire.upload(wire.create()["id"], b"data")[0] == 204
+
+
+def test_uploads_leave_room_for_what_else_is_on_the_disk(limited):
+    wire = limited(keep_free_gb=1e9, quota_gb=-1)  # a tenth of the disk, then
+    whole = 1 << 40  # no disk of a test has so much
+    image = wire.create()
+    length = {"x_openstack_image_size": str(whole)}
+    status, _, refused = wire.upload(image["id"], b"data", **length)
+    assert (status, "Image storage media is full" in refused["message"]) == (413, True)
+    assert wire.upload(image["id"], b"data")[0] in (204, 413), "as full as this disk is"
+
+
+def directory_of(tmp_path, clock, ids, **room):
+    directory = ImageDirectory(tmp_path / "images", clock=clock, ids=ids, room=Room(**room))
+
+    def new(owner="red"):
+        image = Image(ids.uuid(), clock.now(), clock.now(), "i", owner)
+        directory.create(image)
+        return image.id
+
+    return directory, new
+
+
+def test_an_upload_counts_from_its_beginning(tmp_path, clock, ids):
+    directory, new = directory_of(tmp_path, clock, ids, size_bytes=10)
+    one, other, third = new(), new(), new()
+
+    def while_it_comes():
+        with pytest.raises(TooLarge, match=r"6 will exceed the limit\. 4 bytes remaining"):
+            directory.upload(other, iter([b"x" * 6]), size_bytes=6)
+        directory.upload(other, iter([b"x" * 4]), size_bytes=4)
+        yield b"x" * 6
+
+    directory.upload(one, while_it_comes(), size_bytes=6)
+    with pytest.raises(TooLarge, match="0 bytes remaining"):
+        directory.upload(third, iter([b"x"]), size_bytes=1)
+    directory.upload(new("blue"), iter([b"x" * 10]), size_bytes=10)
+    directory.remove(one, lambda image: None)
+    directory.upload(third, iter([b"x" * 6]), size_bytes=6)
+
+
+def test_an_upload_that_breaks_off_does_not_count(tmp_path, clock, ids):
+    directory, new = directory_of(tmp_path, clock, ids, size_bytes=10)
+    broken = new()
+    with suppress(ConnectionError):
+        directory.upload(broken, _breaking(), size_bytes=10)
+    assert directory.upload(new(), iter([b"x" * 10]), size_bytes=10).size_bytes == 10
+
+
+def _breaking():
+    yield b"x"
+    raise ConnectionError
+
+
+def test_images_made_at_once_are_as_many_as_the_quota_and_no_more(tmp_path, clock, ids):
+    directory, new = directory_of(tmp_path, clock, ids, images=5)
+    together = threading.Barrier(6)
+
+    def make():
+        together.wait()
+        for _ in range(3):
+            with suppress(TooLarge):
+                new()
+
+    threads = [threading.Thread(target=make) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(directory.images()) == 5
+
+
+def test_images_are_where_the_option_says(tmp_path):
+    with InProcessPlane(tmp_path / "state", "image", image={"directory": str(tmp_path / "large")}) as plane:
+        image = Wire(plane.transport()).create()
+        assert (tmp_path / "large" / f"{image['id']}.json").exists()
+        assert not (tmp_path / "state" / "images").exists()
