@@ -4,8 +4,6 @@ import contextlib
 import functools
 import json
 import os
-import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.ports import free_port
 from tests.programs import Fork, ForkServer, moorage_server
 
 ROOT = Path(__file__).parents[1]
@@ -28,17 +27,6 @@ def python_of(environment: str) -> Path:
     if not python.exists():
         pytest.fail(f"{python} is not there; make it: make {environment}/.done", pytrace=False)
     return python
-
-
-def free_port() -> int:
-    """Outside the range that outgoing connections take: it stays free until it is listened on, and while its server is dead."""
-    while True:
-        port = 20_000 + secrets.randbelow(10_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ from urllib.parse import quote, urlsplit
 from moorage.db.engine import open_engine
 from tests.databases import Databases, Schema, run
 from tests.memory import use_memory
-from tests.processes import free_port
+from tests.ports import free_port
 
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30

@@ -21,7 +21,8 @@ from tests.conformance.compare import Difference, differences
 from tests.conformance.variants import VARIANTS
 from tests.conformance.wire import send
 from tests.migrated import schema_of
-from tests.processes import end, free_port, inherited
+from tests.ports import free_port
+from tests.processes import end, inherited
 from tests.programs import Fork, ForkServer
 from tests.servers import temporary_database
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.processes import tree
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.servers import SERVERS, install, program
 
 START_TIMEOUT_S = 60

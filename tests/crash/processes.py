@@ -22,7 +22,7 @@ from typing import Self
 
 from tests.crash.faults import Plan
 from tests.crash.wire import Client, Lost
-from tests.processes import free_port
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 #: `moorage` of this checkout, whatever is installed.

@@ -20,7 +20,7 @@ from moorage.identity.embedded import credentials
 from moorage.wire.transports import SocketTransport
 from tests.crash import effects
 from tests.crash.processes import Process, Zygote
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import PlaneClients, embedded_credentials, until, write_config
 
 pytestmark = pytest.mark.slow

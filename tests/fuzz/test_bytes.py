@@ -10,7 +10,7 @@ import pytest
 
 from bench.processes import cpu_seconds, tree
 from tests.fuzz.world import trouble_with
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import PlaneProcess, until, write_config
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,8 @@ from moorage.core.clock import SystemClock
 from moorage.identity.client import PasswordTokens
 from moorage.wire.transports import SocketTransport
 from tests.nova.real import Around, real_nova
-from tests.processes import free_port, openstack, python_of, running
+from tests.ports import free_port
+from tests.processes import openstack, python_of, running
 from tests.servers import temporary_database
 from tests.system.keystone.real import PASSWORD, real_keystone
 from tests.system.planes import PlaneClients, PlaneProcess, write_config

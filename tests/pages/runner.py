@@ -20,7 +20,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from tests.pages.blocks import ROOT, Block, Step, blocks, hosts_of
-from tests.processes import free_port, stock_openstack
+from tests.ports import free_port
+from tests.processes import stock_openstack
 from tests.programs import moorage_server
 from tests.system.planes import COMMAND, MOORAGE, PlaneProcess, write_config
 

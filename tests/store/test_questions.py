@@ -18,7 +18,7 @@ from moorage.db.transactions import write
 from moorage.db.types import TABLE_OPTIONS, UtcDateTime, new_metadata
 from tests.databases import Schema
 from tests.migrated import engine_with
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.store.conftest import on_every_database, on_servers
 
 METADATA = new_metadata()

@@ -14,7 +14,7 @@ from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.identity.embedded import open_or_create
 from tests.conftest import DATABASES
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.servers import program, temporary_database
 from tests.system import planes
 from tests.system.planes import PlaneProcess, until, write_config

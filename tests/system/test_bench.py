@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import PlaneProcess, moorage, until
 
 pytestmark = pytest.mark.slow

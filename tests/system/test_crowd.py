@@ -4,7 +4,7 @@ import pytest
 
 from moorage.config import names_of
 from tests.conftest import START
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import PlaneProcess, VirtualPlane, write_config
 
 

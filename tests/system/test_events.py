@@ -19,7 +19,7 @@ from moorage.placement import store_changes
 from moorage.placement.event_client import follow
 from moorage.placement.events import Filter
 from moorage.wire.client import ServiceClient
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.servers import temporary_database
 from tests.system import planes
 from tests.system.planes import MOORAGE, PlaneProcess, until, write_config

@@ -9,7 +9,7 @@ from moorage.core.errors import RemoteError
 from moorage.identity.embedded import credentials
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import SocketTransport
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import PlaneClients, PlaneProcess, SystemClock, until, write_config
 from tests.system.test_up import SERVICES, moorage
 

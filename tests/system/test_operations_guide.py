@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import MOORAGE, PlaneProcess, moorage
 
 pytestmark = pytest.mark.slow

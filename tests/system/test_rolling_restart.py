@@ -7,7 +7,7 @@ from typing import Self
 import httpx
 import pytest
 
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.servers import temporary_database
 from tests.system.balancer import Balancer
 from tests.system.planes import PlaneProcess, until, write_config

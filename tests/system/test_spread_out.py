@@ -11,7 +11,7 @@ from moorage.core.errors import StartError
 from moorage.identity.embedded import credentials
 from moorage.wire.transports import InProcessTransport
 from moorage.wiring import build_plane
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.servers import temporary_database, temporary_vhost
 from tests.system.planes import PlaneProcess, embedded_credentials, until, write_config
 

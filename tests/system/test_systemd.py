@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import DEADLINE_S, MOORAGE, PlaneProcess
 
 pytestmark = pytest.mark.slow

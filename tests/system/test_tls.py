@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from moorage.identity.embedded import credentials
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.servers import proxy_program
 from tests.system.planes import PlaneProcess, until, write_config
 

@@ -13,7 +13,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, Unauthorized
 from moorage.identity.client import PasswordTokens
 from moorage.wire.transports import SocketTransport
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import MOORAGE, PlaneProcess, moorage, until
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.docs.test_repository import pinned, wanted
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import PlaneProcess
 from tools import install, wheel
 

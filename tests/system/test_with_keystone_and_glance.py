@@ -14,7 +14,8 @@ from moorage.dashboard.cookies import SESSION
 from moorage.identity.client import PasswordTokens
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import SocketTransport
-from tests.processes import ROOT, free_port, inherited, python_of, running
+from tests.ports import free_port
+from tests.processes import ROOT, inherited, python_of, running
 from tests.system.keystone.real import PASSWORD, real_keystone
 from tests.system.planes import MOORAGE, PlaneClients, PlaneProcess, until, write_config
 from tests.wire.dashboard.site import Site

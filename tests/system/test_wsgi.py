@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from moorage.identity.embedded import credentials
-from tests.processes import free_port, inherited, running
+from tests.ports import free_port
+from tests.processes import inherited, running
 from tests.system.planes import PlaneProcess, until, write_config
 from tests.wire.dashboard.site import Site
 

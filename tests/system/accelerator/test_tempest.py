@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system import tempest_rig
 from tests.system.planes import PlaneProcess, write_config
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from moorage.identity.embedded import credentials
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system import planes
 from tests.system.planes import PlaneProcess
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages.blocks import blocks
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.store.placement.peer import SOUND, Source
 from tests.system.audit.test_commands import ORPHAN, take
 from tests.system.planes import PlaneProcess, moorage

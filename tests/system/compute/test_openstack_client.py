@@ -5,7 +5,8 @@ from functools import partial
 
 import pytest
 
-from tests.processes import free_port, openstack
+from tests.ports import free_port
+from tests.processes import openstack
 from tests.system.planes import PlaneProcess, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]

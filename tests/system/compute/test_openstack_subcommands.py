@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from tests.processes import free_port, openstack, python_of
+from tests.ports import free_port
+from tests.processes import openstack, python_of
 from tests.system.compute.test_openstack_client import AFTER, BEFORE, KEY, LIFE, check, is_settled
 from tests.system.planes import PlaneProcess, until, write_config
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.processes import free_port, sdk
+from tests.ports import free_port
+from tests.processes import sdk
 from tests.system.planes import PlaneProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]

@@ -21,7 +21,8 @@ from moorage.images.views import CallerView, ProjectView
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.plane import InProcessPlane
-from tests.processes import cloud, free_port, python_of, running
+from tests.ports import free_port
+from tests.processes import cloud, python_of, running
 
 DATA = bytes(range(256)) * 5000
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.processes import free_port, python_of, running
+from tests.ports import free_port
+from tests.processes import python_of, running
 
 PASSWORD = "of-the-bootstrap"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.servers import ServerMissing
 from tests.system.libvirt import drivers, guest, host
 from tests.system.planes import PlaneClients, PlaneProcess, write_config

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from moorage.identity.embedded import credentials
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.libvirt import host
 from tests.system.libvirt.servers import act, delete, wait_for, wait_for_console
 from tests.system.planes import PlaneProcess, until, write_config

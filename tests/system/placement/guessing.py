@@ -22,7 +22,8 @@ from moorage.db.links import Rows
 from moorage.placement import writing
 from moorage.telemetry import logs
 from tests.plane import InProcessPlane
-from tests.processes import ROOT, free_port, running
+from tests.ports import free_port
+from tests.processes import ROOT, running
 from tests.served import serve
 
 #: Until an answer to what is written is here.

@@ -10,7 +10,7 @@ import urllib.request
 from urllib.parse import urlsplit
 
 from tests.crash.wire import Client
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import PlaneProcess, write_config
 
 HOST = "00000000-0000-4000-a000-000000000001"

@@ -8,7 +8,8 @@ from moorage.core.errors import Conflict
 from moorage.network.client import NetworkClient, Port
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
-from tests.processes import free_port, openstack, python_of, running
+from tests.ports import free_port
+from tests.processes import openstack, python_of, running
 from tests.system.planes import until
 from tests.system.reservation.test_stock_clients import Lines, entry_points, of_floating_ips, plane_below
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.processes import free_port, openstack, python_of
+from tests.ports import free_port
+from tests.processes import openstack, python_of
 from tests.system.planes import PlaneProcess, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]

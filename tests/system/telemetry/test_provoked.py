@@ -16,7 +16,7 @@ from moorage.core.errors import Unavailable
 from moorage.jobs.duties import DutyThreads, Wakeups, tick
 from moorage.jobs.hints import RabbitHints
 from moorage.telemetry.metrics import Metrics
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import VirtualPlane, until
 from tests.system.telemetry.judged import Case, from_scrapes, judge
 

@@ -21,7 +21,7 @@ from moorage.core.clock import SystemClock, VirtualClock
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from tests.conftest import START
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.system.planes import write_config
 
 GIB = 1 << 30

@@ -24,7 +24,8 @@ from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
 from moorage.wire.transports import InProcessTransport, SocketTransport
 from tests.plane import URL
-from tests.processes import free_port, inherited
+from tests.ports import free_port
+from tests.processes import inherited
 from tests.programs import ForkServer
 from tests.unit.accelerator.rig import AES, GPU, R2, TYPE_R2, Killed, Watch, new_instance, rp
 from tests.wire.accelerator.commits import watched

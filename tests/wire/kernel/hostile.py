@@ -26,7 +26,7 @@ from moorage.wire.call import Call, Headers, Reply, Route
 from moorage.wire.limits import Limits
 from moorage.wire.server import Server
 from moorage.wire.serving import Signals, open_more_files
-from tests.processes import free_port
+from tests.ports import free_port
 from tests.wire.kernel import harbour
 
 #: More than the buffers of both kernels hold.
