@@ -102,6 +102,12 @@ class IdentityOptions:
     username: str = option("moorage", "The user that the services call each other as.")
     password: str = option("", "Its password. Empty: the one made for the users file at the first start.")
     project: str = option("service", "Its project.")
+    host_users: str = option(
+        "",
+        "Mode 'keystone': which users are the agents of which hosts, comma separated: agent-{host}, or USER=HOST. Such a "
+        "user is that host and nothing else here, whatever roles it has; on the host, username may have {host} too.",
+    )
+    host_users_domain: str = option("default", "Id of the domain of those users: users of others are never hosts.")
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,12 @@ request's environment. The authenticator believes only a request that went throu
 
 import io
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.core.caller import Caller
-from moorage.core.errors import StartError, Unauthorized
+from moorage.core.errors import Invalid, StartError, Unauthorized
+from moorage.core.names import check_host_name
 from moorage.identity.authenticators import REQUIRED
 from moorage.wire.app import WsgiApp
 
@@ -18,6 +20,50 @@ from moorage.wire.app import WsgiApp
 _PASSED = "moorage.keystone"
 #: What `KeystoneTokens.identify` has the middleware call it back with.
 _FOUND = "moorage.keystone.found"
+
+
+@dataclass(frozen=True)
+class HostUsers:
+    """Users of one domain of Keystone that are the agents of hosts. Everybody who may make users there may make hosts."""
+
+    domain_id: str = "default"
+    pattern: tuple[str, str] | None = None  #: what a name has before the host's, and behind it
+    named: Mapping[str, str] = field(default_factory=dict)  #: user -> host
+
+    def host_of(self, user_name: str, domain_id: str) -> str | None:
+        """None: it is no agent."""
+        if domain_id != self.domain_id:
+            return None
+        if user_name in self.named:
+            return self.named[user_name]
+        if self.pattern is None:
+            return None
+        before, behind = self.pattern
+        is_one = user_name.startswith(before) and user_name.endswith(behind)
+        host = user_name[len(before) : len(user_name) - len(behind)]
+        return host if is_one and host else None
+
+
+def host_users(text: str, domain_id: str, where: str) -> HostUsers:
+    """From ``agent-{host}`` and ``USER=HOST``, comma separated. Raises `StartError` naming `where`."""
+    pattern, named = None, {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        user, equals, host = (word.strip() for word in entry.partition("="))
+        try:
+            if equals and user:
+                check_host_name(host)
+                named[user] = host
+                continue
+        except Invalid as error:
+            raise StartError(f"{where} has {entry!r}: {error.message}") from error
+        before, placeholder, behind = entry.partition("{host}")
+        if equals or not placeholder or not before + behind or "{" in before + behind or pattern is not None:
+            raise StartError(
+                f"{where} has {entry!r}; write USER=HOST, or one pattern with {{host}} and what no other user's name has "
+                "beside it: agent-{host}"
+            )
+        pattern = before, behind
+    return HostUsers(domain_id, pattern, named)
 
 
 class KeystoneTokens:
@@ -33,9 +79,11 @@ class KeystoneTokens:
         user_domain_id: str = "default",
         project_domain_id: str = "default",
         www_authenticate_uri: str | None = None,
+        hosts: HostUsers | None = None,
         more: Mapping[str, object] | None = None,
     ) -> None:
-        """`auth_url` with ``/v3``. `more`: options of ``[keystone_authtoken]``, such as ``memcached_servers``."""
+        """`auth_url` with ``/v3``. `hosts`: who is the agent of which host. `more`: options of ``[keystone_authtoken]``, such as ``memcached_servers``."""
+        self._hosts = hosts or HostUsers()
         self._options: dict[str, object] = {
             "auth_type": "password",
             "auth_url": auth_url,
@@ -101,6 +149,9 @@ class KeystoneTokens:
         if said("X_IDENTITY_STATUS") != "Confirmed":
             given = "HTTP_X_AUTH_TOKEN" in environ
             raise Unauthorized("the token is not in force" if given else REQUIRED, code="identity.token")
+        host = self._hosts.host_of(said("X_USER_NAME"), said("X_USER_DOMAIN_ID"))
+        if host is not None:
+            return _agent(host, said("X_USER_ID"), said("X_USER_NAME"))
         return Caller(
             user_id=said("X_USER_ID"),
             user_name=said("X_USER_NAME"),
@@ -111,6 +162,15 @@ class KeystoneTokens:
             by_service="service" in _names(said("X_SERVICE_ROLES")),
             credentials={"x-auth-token": said("X_AUTH_TOKEN")},
         )
+
+
+def _agent(host: str, user_id: str, user_name: str) -> Caller:
+    """Whatever roles its user has: here it is one host, and nothing else."""
+    try:
+        check_host_name(host)
+    except Invalid as error:
+        raise Unauthorized(error.message, code="identity.host") from error
+    return Caller(user_id=user_id, user_name=user_name, project_id="", roles=frozenset(), host=host)
 
 
 def _names(listed: str) -> frozenset[str]:

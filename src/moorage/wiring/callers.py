@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from moorage.config import Config
 from moorage.core.clock import Clock
-from moorage.core.errors import StartError
+from moorage.core.errors import MoorageError, StartError
 from moorage.core.ids import Ids
 from moorage.identity.authenticators import (
     EmbeddedTokens,
@@ -24,7 +24,7 @@ from moorage.identity.authenticators import (
 )
 from moorage.identity.client import PasswordTokens
 from moorage.identity.host_credential import HostTokens, OwnHostTokens, read
-from moorage.identity.keystone import KeystoneTokens
+from moorage.identity.keystone import KeystoneTokens, host_users
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, TokenSource
 from moorage.wire.forwarded import Proxies
@@ -85,11 +85,18 @@ def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None
             names={named} if named else set(),
             origins=config.cors_origins,
         )
+    hosts = host_users(identity.host_users, identity.host_users_domain, f"{config.source}: [identity] host_users")
+    if not config.runs <= WITHOUT_API and (host := hosts.host_of(identity.username, hosts.domain_id)):
+        raise StartError(
+            f"{config.source}: [identity] host_users makes {identity.username}, as whom the services call each other, the "
+            f"agent of host {host}; take another pattern"
+        )
     return KeystoneTokens(
         auth_url=identity.keystone_url,
         username=identity.username,
         password=identity.password,
         project=identity.project,
+        hosts=hosts,
     )
 
 
@@ -97,7 +104,7 @@ def credentials_of(parts: Parts) -> TokenSource:
     """As whom the services of this process call each other."""
     identity = parts.config.identity
     # The dashboard's requests are its users', and those of agents their hosts'.
-    if identity.mode == "none" or (parts.config.runs <= WITHOUT_API and not identity.password):
+    if identity.mode == "none" or parts.config.runs <= WITHOUT_API:
         return NoCredentials()
     password = identity.password
     if not password:
@@ -118,7 +125,7 @@ def host_credentials_of(parts: Parts) -> Callable[[str], TokenSource]:
     if config.identity.mode == "keystone":
         if not config.runs <= WITHOUT_API:
             return lambda _host: parts.credentials  # this process has them anyway
-        return lambda host: _with_password(parts, config.identity.username.replace("{host}", host), _password(config))
+        return lambda host: _user_of(parts, host)
     return lambda host: _enrolled(parts, host)
 
 
@@ -131,7 +138,7 @@ def _enrolled(parts: Parts, host: str) -> TokenSource:
         f"run `moorage host enrol {host}` where the services are, and give what it prints to `moorage host join` here"
     )
     if not config.identity.password:
-        raise StartError(f"{config.source}: host {host} has no credential ({path}): {remedy}")
+        raise StartError(f"host {host} has no credential ({path}): {remedy}")
     log.warning(
         "this agent calls with the password of a user, who may do more than one host",
         extra={
@@ -143,13 +150,37 @@ def _enrolled(parts: Parts, host: str) -> TokenSource:
     return _with_password(parts, config.identity.username, config.identity.password)
 
 
-def _password(config: Config) -> str:
-    if not config.identity.password:
-        raise StartError(f"{config.source}: [identity] password is empty; it is that of this host's user of Keystone")
-    return config.identity.password
+def _user_of(parts: Parts, host: str) -> TokenSource:
+    """Of Keystone."""
+    identity = parts.config.identity
+    if not identity.password:
+        raise StartError(
+            f"{parts.config.source}: [identity] password is empty; give that of the user of Keystone that is host {host}"
+        )
+    tokens = _with_password(parts, identity.username.replace("{host}", host), identity.password)
+
+    def warn_of_rights() -> None:
+        try:
+            held = tokens.token().roles & {"admin", "service"}
+        except MoorageError:
+            return  # the agent waits for Keystone, and says so
+        if held:
+            log.warning(
+                "this agent calls as a user who may do more than one host",
+                extra={
+                    "host": host,
+                    "user": identity.username,
+                    "roles": sorted(held),
+                    "remedy": "give it a user of its own without these roles, and name that in [identity] host_users of "
+                    "the services",
+                },
+            )
+
+    parts.plane.starts.append(warn_of_rights)
+    return tokens
 
 
-def _with_password(parts: Parts, username: str, password: str) -> TokenSource:
+def _with_password(parts: Parts, username: str, password: str) -> PasswordTokens:
     identity = parts.config.identity
     keystone = identity.keystone_url.removesuffix("/").removesuffix("/v3")
     return PasswordTokens(
