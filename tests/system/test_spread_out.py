@@ -1,6 +1,10 @@
 """One plane in two processes: everything but the host agent in one, the agent in the other, with its own state."""
 
 import contextlib
+import json
+import stat
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from moorage.wire.transports import InProcessTransport
 from moorage.wiring import build_plane
 from tests.ports import free_port
 from tests.servers import temporary_database, temporary_vhost
-from tests.system.planes import PlaneProcess, embedded_credentials, until, write_config
+from tests.system.planes import PlaneProcess, embedded_credentials, moorage, until, without_ours, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -37,17 +41,39 @@ def services_process(directory, databases, hints="", **sections):
 
 
 def agent_process(directory, services: PlaneProcess, hints="", **sections):
-    password, project = credentials(services.state, "moorage")
+    """The services run; the host has joined them."""
+    agent = agent_that_did_not_join(directory, services, hints, **sections)
+    join(agent, enrol(services))
+    return agent
+
+
+def agent_that_did_not_join(directory, services: PlaneProcess, hints="", **sections):
     write_config(
         directory,
         plane={"services": "agent", "hints": hints, "log_file": "moorage.log"},
         server={"port": free_port()},
-        identity={"username": "moorage", "password": password, "project": project},
         endpoints={name: f"{services.url}/{name}" for name in SERVICES},
         agent={"poll_period_s": NEVER_S if hints else 0.2, "heartbeat_period_s": 1.0},
         **sections,
     )
     return PlaneProcess(directory / "moorage.conf")
+
+
+def enrol(services, name="compute-1", *options):
+    """What the command prints."""
+    made = moorage("host", "enrol", name, *options, "--config", services.config)
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+def join(agent, given, *, succeeds=True):
+    """What the command says, with `given` on its standard input."""
+    command = [sys.executable, "-c", "from moorage.cli.main import main; main()", "host", "join", "--config"]
+    done = subprocess.run(
+        [*command, agent.config], input=given, env=without_ours(), text=True, capture_output=True, check=False
+    )
+    assert (done.returncode == 0) is succeeds, done.stderr
+    return done.stdout + done.stderr
 
 
 @contextlib.contextmanager
@@ -183,6 +209,47 @@ def test_an_agent_waits_for_the_services_at_its_start(tmp_path):
             until(lambda: "waiting for a service" in agent.log)
             services.start()
             until(lambda: "Moorage is up" in agent.out)
+
+
+def hosts_of(services):
+    listed = moorage("host", "list", "--json", "--config", services.config)
+    return {row["name"]: row["state"] for row in json.loads(listed.stdout)["hosts"]}
+
+
+def test_a_host_is_let_in_by_one_token_and_its_agent_ends_with_its_revocation(tmp_path):
+    with services_process(tmp_path / "services", {}) as services:
+        agent = agent_that_did_not_join(tmp_path / "agent", services)
+        with pytest.raises(pytest.fail.Exception, match="moorage host enrol compute-1"), agent:
+            pass
+        token = enrol(services)
+        assert hosts_of(services) == {"compute-1": "invited"}
+        assert "the token is for compute-2" in join(agent, enrol(services, "compute-2"), succeeds=False)
+        assert "moorage host enrol compute-1" in join(agent, "compute-1:wrong\n", succeeds=False)
+        join(agent, token)
+        assert "moorage host enrol compute-1" in join(agent, token, succeeds=False)
+        credential = agent.state / "host" / "credential.json"
+        assert stat.S_IMODE(credential.stat().st_mode) == 0o600
+        assert hosts_of(services) == {"compute-1": "enrolled", "compute-2": "invited"}
+        with agent.start():
+            clients = services.clients()
+            server = clients.create_server(flavor=clients.create_fpga_flavor())
+            clients.wait_for_status(server, "ACTIVE")
+            revoked = moorage("host", "revoke", "compute-1", "--config", services.config)
+            assert revoked.stdout == "compute-1 is revoked.\n"
+            until(lambda: "moorage host enrol compute-1" in agent.log)
+        assert hosts_of(services)["compute-1"] == "revoked"
+
+
+def test_an_agent_with_a_services_password_works_on_and_says_what_to_do(tmp_path):
+    with services_process(tmp_path / "services", {}) as services:
+        password, project = credentials(services.state, "moorage")
+        identity = {"username": "moorage", "password": password, "project": project}
+        with agent_that_did_not_join(tmp_path / "agent", services, identity=identity) as agent:
+            clients = services.clients()
+            server = clients.create_server(flavor=clients.create_fpga_flavor())
+            clients.wait_for_status(server, "ACTIVE")
+            assert "this agent calls with the password of a user" in agent.log
+            assert "moorage host enrol compute-1" in agent.log
 
 
 def test_with_users_of_its_own_each_process_that_serves_an_api_runs_identity(tmp_path):

@@ -4,6 +4,7 @@ The routes are those of the route tables, so a new one is tried too. A route of 
 those in `Cloud.of_b`, or that names its host in its body, fails here until somebody says what of host B it is about.
 """
 
+import json
 import re
 from types import SimpleNamespace
 
@@ -11,9 +12,12 @@ import pytest
 
 from moorage.accelerator.routes import API as ACCELERATOR
 from moorage.compute.routes import API as COMPUTE
+from moorage.core.errors import NotFound
 from moorage.identity.host_credential import HostTokens, join
 from moorage.identity.routes import API as IDENTITY
+from moorage.images.for_hosts import DiskImages, HostImageSource
 from moorage.images.routes import API as IMAGE
+from moorage.images.views import ProjectView, PublicView
 from moorage.jobs.over_http import HostJobsClient
 from moorage.placement.routes import API as PLACEMENT
 from moorage.reservation.routes import API as RESERVATION
@@ -55,14 +59,18 @@ class Cloud:
         self.admin = self.plane.client("compute", "root:admin", "admin", version="2.96")
         flavor = {"name": "small", "vcpus": 1, "ram": 64, "disk": 1}
         flavor_id = self.admin.request("POST", "/v2.1/flavors", json={"flavor": flavor})["flavor"]["id"]
-        body = {
-            "name": "b", "flavorRef": flavor_id, "imageRef": image, "networks": "none", "availability_zone": f"nova:{B}"
-        }  # fmt: skip
-        server = self.admin.request("POST", "/v2.1/servers", json={"server": body})["server"]["id"]
+        servers = [self._server(name, flavor_id, image) for name in ("b", "c")]
         self.plane.settle()
-        assert self.admin.get(f"/v2.1/servers/{server}")["server"]["status"] == "ACTIVE"
+        for server in servers:
+            assert self.admin.get(f"/v2.1/servers/{server}")["server"]["status"] == "ACTIVE"
         listed = self.plane.send("GET", f"/placement/resource_providers?name={B}", version="1.39").body
         self.provider = listed["resource_providers"][0]["uuid"]
+        self.image, server = image, servers[0]
+        self.bitstream = put_image(
+            self.plane.client("image"), self.plane.ids.uuid(), "aes", properties={"region_uuid": "r"}
+        )
+        # One for each of the two requests that do something to it.
+        self.disk_image, self.other_disk_image = (self._ordered_image(one) for one in servers)
         #: By service, what stands in the path of a route.
         shared = {"host": B, "server_id": server, "uuid": self.provider, "consumer_uuid": server}
         self.of_b = {
@@ -70,6 +78,16 @@ class Cloud:
             "accelerator": shared | {"job_id": self._job("accelerator")},
         }
         self.shared = shared
+
+    def _server(self, name, flavor, image):
+        zone = {"availability_zone": f"nova:{B}"}
+        body = {"name": name, "flavorRef": flavor, "imageRef": image, "networks": "none"} | zone
+        return self.admin.request("POST", "/v2.1/servers", json={"server": body})["server"]["id"]
+
+    def _ordered_image(self, server):
+        """Of its disk: a job of B."""
+        body = {"createImage": {"name": "disk"}}
+        return json.loads(self.admin.answer("POST", f"/v2.1/servers/{server}/action", json=body).body)["image_id"]
 
     def _job(self, service):
         """The id of one that B has claimed."""
@@ -80,9 +98,9 @@ class Cloud:
             jobs = self.plane.service("accelerator").jobs
             with self.plane.engine("accelerator").begin() as connection:
                 jobs.enqueue(connection, B, "wishes", f"wishes of {B}", {"withdrawn": []})
-        claimed = HostJobsClient(self.client(service, B)).claim_jobs(B, "worker of b")
-        assert [job.epoch for job in claimed] == [1]
-        return claimed[0].id
+        claimed = HostJobsClient(self.client(service, B)).claim_jobs(B, "worker of b", 10)
+        assert {job.epoch for job in claimed} == {1}
+        return claimed[-1].id
 
     def client(self, service, host):
         return ServiceClient(
@@ -94,6 +112,8 @@ class Cloud:
 
     def status(self, service, route, host, variables):
         """Of the request of this host's agent."""
+        image = {"PUT": self.disk_image, "DELETE": self.other_disk_image}.get(route.method, self.bitstream)
+        variables = variables | {"image_id": image}
         path = re.sub(r"{(\w+)}", lambda name: variables[name[1]], route.path)
         body = BODIES.get(f"{route.method} {route.path}", {}) if route.method in ("POST", "PUT", "PATCH") else None
         version = str(route.until) if route.until else NEWEST.get(service)
@@ -113,7 +133,8 @@ class Cloud:
             f"/accelerator/moorage/v1/history?host={B}",
         ]
         answers = [self.plane.send("GET", path, version=NEWEST.get(path.split("/")[1])) for path in ask]
-        assert [answer.status for answer in answers] == [200] * len(ask)
+        answers.append(self.plane.send("GET", f"/image/v2/images/{self.disk_image}"))
+        assert [answer.status for answer in answers[: len(ask)]] == [200] * len(ask)
         return [answer.body for answer in answers]
 
 
@@ -309,6 +330,84 @@ def test_the_queues_that_no_host_is_called_after_are_all_there_are():
     from moorage.core.names import QUEUES
 
     assert {EVENTS_QUEUE, QUEUE, BUILD_QUEUE, MOVE_QUEUE} == QUEUES
+
+
+# ----------------------------------------------------------------------------------------------- images
+
+
+@pytest.fixture
+def images(cloud):
+    """Images as the agent of a host gets them, from compute and then from the accelerator service."""
+    return lambda host: HostImageSource(host, [cloud.client("compute", host), cloud.client("accelerator", host)])
+
+
+@pytest.fixture
+def put(cloud):
+    def put(**options):
+        return put_image(cloud.plane.client("image"), cloud.plane.ids.uuid(), **options)
+
+    return put
+
+
+#: The project of B's server, and one that has none.
+OWN, OTHER = ProjectView("admin"), ProjectView("blue")
+
+
+def test_a_host_is_shown_what_its_servers_boot_by_and_bitstreams_and_no_other_image_of_their_project(
+    cloud, images, put
+):
+    private = {"owner": "admin", "visibility": "private"}
+    kernel, secret = put(name="kernel", **private), put(name="secret", **private)
+    own = put(name="own aes", properties={"region_uuid": "own"}, **private)
+    foreign = put(name="foreign aes", owner="blue", visibility="private", properties={"region_uuid": "own"})
+    patch = json.dumps([{"op": "add", "path": "/kernel_id", "value": kernel}]).encode()
+    media = {"content-type": "application/openstack-images-v2.1-json-patch"}
+    assert cloud.plane.send("PATCH", f"/image/v2/images/{cloud.image}", patch, headers=media).status == 200
+    source = images(B)
+    for image in (cloud.image, kernel, own, cloud.bitstream):
+        assert source.get(OWN, image).id == image
+        with source.open(OWN, image) as chunks:
+            assert b"".join(chunks) == b"tiny"
+    for image in (secret, foreign, "4d17d41a-830d-47b2-91c7-4f9fc0ae611e", "..", ""):
+        assert source.get(OWN, image) is None
+        with pytest.raises(NotFound), source.open(OWN, image):
+            pass
+    assert [image.id for image in source.find(OWN, {"region_uuid": "own"})] == [own]
+    assert {image.id for image in source.find(OWN, {})} >= {cloud.bitstream, own}
+    assert {cloud.image, kernel, secret, foreign}.isdisjoint(image.id for image in source.find(OWN, {}))
+
+
+def test_a_host_is_shown_nothing_of_a_project_that_it_has_no_work_of(cloud, images, put):
+    theirs = put(owner="blue", visibility="private", properties={"region_uuid": "theirs"})
+    for host, view, image in ((B, OTHER, theirs), (A, OWN, cloud.image), (A, OTHER, theirs)):
+        assert images(host).get(view, image) is None
+        assert images(host).find(view, {"region_uuid": "theirs"}) == []
+        path = f"/compute/agent/v1/hosts/{host}/images/{image}?project={view.project_id}"
+        assert (
+            cloud.plane.send("GET", path, who=None, roles=None, headers=dict(HostBearer(host).headers())).status == 403
+        )
+
+
+def test_a_host_that_names_no_project_is_shown_public_bitstreams(cloud, images, put):
+    hidden = put(owner="admin", visibility="private", properties={"region_uuid": "hidden"})
+    for host in (A, B):
+        assert images(host).get(PublicView(), cloud.bitstream).id == cloud.bitstream
+        assert images(host).get(PublicView(), hidden) is None
+        assert images(host).get(PublicView(), cloud.image) is None
+
+
+def test_a_disk_becomes_the_image_that_was_ordered_and_no_other(cloud, put):
+    whole = {"disk_format": "raw", "properties": {"hw_disk_bus": "virtio"}, "size_bytes": 4}
+    queued = put(owner="admin", visibility="private", data=None)
+    for host, image in ((B, queued), (B, cloud.image), (A, cloud.disk_image)):
+        with pytest.raises(NotFound):
+            DiskImages(host, cloud.client("compute", host)).upload(image, **whole, chunks=iter((b"evil",)))
+        DiskImages(host, cloud.client("compute", host)).withdraw(image)
+    assert cloud.plane.send("GET", f"/image/v2/images/{queued}").body["status"] == "queued"
+    DiskImages(B, cloud.client("compute", B)).upload(cloud.disk_image, **whole, chunks=iter((b"disk",)))
+    made = cloud.plane.send("GET", f"/image/v2/images/{cloud.disk_image}").body
+    expected = {"status": "active", "owner": "admin", "visibility": "private", "hw_disk_bus": "virtio"}
+    assert {name: made[name] for name in expected} == expected
 
 
 # ----------------------------------------------------------------------------------------------- identity

@@ -76,6 +76,12 @@ class HostJobs:
         with self._database.read() as connection:
             return self._store.get(connection, job_id)
 
+    def has_work_of(self, host: str, project_id: str) -> bool:
+        """Whether a job of the host that is not finished is for the project."""
+        with self._database.read() as connection:
+            jobs = self._store.open_in(connection, host)
+        return any(job.payload.get("project_id") == project_id for job in jobs)
+
     def claim(self, host: str, worker: str, limit: int) -> list[Job]:
         """At most `limit` jobs for `host`, until the lease is over or they are reported on."""
         check_no_queue(host)

@@ -12,6 +12,7 @@ from moorage.accelerator.errors import UNCHECKED
 from moorage.accelerator.handlers import bitstreams, history, inventory, operator, profiles, reports, requests, versions
 from moorage.accelerator.service import AcceleratorService
 from moorage.identity.policy import RuleTable, admin, agent, has_role, member, reader
+from moorage.images.for_hosts import HostImages, image_routes
 from moorage.jobs import over_http
 from moorage.jobs.over_http import agent_route
 from moorage.wire.app import ServiceApi
@@ -155,6 +156,11 @@ _OURS: Routes = (
     Route("GET", "/moorage/v1/accelerator_requests", requests.page, rule="cyborg:arq:get_all"),
 )
 
+
+def images_for_hosts(service: AcceleratorService) -> HostImages:
+    return service.images_for_hosts
+
+
 _HOST = "/agent/v1/hosts/{host}"
 
 _AGENT: Routes = (
@@ -164,6 +170,7 @@ _AGENT: Routes = (
     ),
     agent_route("POST", f"{_HOST}/history", history.post, AGENT_RULE, schemas.HISTORY, effect="routine"),
     agent_route("POST", f"{_HOST}/jobs", requests.claim, AGENT_RULE, over_http.CLAIM, effect="routine"),
+    *image_routes(AGENT_RULE, images_for_hosts),
     agent_route("PUT", "/agent/v1/jobs/{job_id}", requests.report, AGENT_RULE, over_http.REPORT),
 )
 

@@ -38,6 +38,7 @@ from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids, is_uuid
 from moorage.db.prepared import Database
 from moorage.images.base import ImageSource
+from moorage.images.for_hosts import HostImages
 from moorage.jobs.hints import Hints
 
 R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
@@ -65,8 +66,15 @@ class AcceleratorService:
         self.operator = OperatorService(self._database, clock, ids, self.jobs)
         self.history = HistoryService(self._database)
         self.bitstreams = BitstreamService(self._database, images)
+        self.images_for_hosts = HostImages(images, self._named_images)
         self._clock = clock
         self._ids = ids
+
+    def _named_images(self, host: str, project_id: str) -> frozenset[str] | None:
+        """See `moorage.images.for_hosts.NamedImages`: bitstreams are named by nobody, they are searched for."""
+        with self._database.read() as connection:
+            has_work = bool(store.requests(connection, hostname=host, project_id=project_id))
+        return frozenset() if has_work or self.jobs.has_work_of(host, project_id) else None
 
     # ----------------------------------------------------------------------------- devices, deployables
 

@@ -1,14 +1,15 @@
-"""Disks of servers as images: taken from the hypervisor, put into the image service; of backups, the newest few kept."""
+"""Disks of servers as images: taken from the hypervisor, and sent to the compute service, which ordered them.
+
+Not here: whose image it becomes, and how many backups are kept; compute sees to that.
+"""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from moorage.agent.orders import SnapshotOrder
 from moorage.agent.virt.driver import VirtDriver
 from moorage.core.errors import MoorageError
-from moorage.images.client import ImageRecord, ImageWriter
-from moorage.images.views import OwnerView
 
 log = logging.getLogger(__name__)
 
@@ -26,40 +27,44 @@ class NoSnapshots:
         raise MoorageError("this host has no image service to put an image into", code="agent.no_images")
 
 
-class ImageSnapshots:
-    """Acts for the project of the server: only its images are looked for, filled or deleted."""
+class DiskImages(Protocol):
+    """See `moorage.images.for_hosts.DiskImages`."""
 
-    def __init__(self, driver: VirtDriver, images: ImageWriter) -> None:
+    def upload(
+        self,
+        image_id: str,
+        *,
+        disk_format: str,
+        properties: Mapping[str, str],
+        size_bytes: int,
+        chunks: Iterator[bytes],
+    ) -> None: ...
+
+    def withdraw(self, image_id: str) -> None: ...
+
+
+class ImageSnapshots:
+    def __init__(self, driver: VirtDriver, images: DiskImages) -> None:
         self._driver = driver
         self._images = images
 
     def take(self, order: SnapshotOrder) -> None:
-        view = OwnerView(order.server.project_id)
         try:
-            self._take(view, order)
+            with self._driver.snapshot(order.server.id) as disk:
+                self._images.upload(
+                    order.image.id,
+                    disk_format=disk.disk_format,
+                    properties=disk.properties,
+                    size_bytes=disk.size_bytes,
+                    chunks=disk.chunks,
+                )
         except MoorageError:
-            self._withdraw(view, order.image.id)
+            self._withdraw(order.image.id)
             raise
-        if order.rotation is not None:
-            for old in self._beyond(view, order.rotation, order.image.properties):
-                self._images.delete(view, old.id)
 
-    def _take(self, view: OwnerView, order: SnapshotOrder) -> None:
-        image, server = order.image, order.server
-        with self._driver.snapshot(server.id) as disk:
-            self._images.upload(
-                view, image.id, image.name, {**disk.properties, **image.properties},
-                disk_format=disk.disk_format, size_bytes=disk.size_bytes, chunks=disk.chunks,
-            )  # fmt: skip
-
-    def _withdraw(self, view: OwnerView, image_id: str) -> None:
+    def _withdraw(self, image_id: str) -> None:
         """Who waits for an image that was announced waits for good, unless it goes."""
         try:
-            self._images.delete(view, image_id)
+            self._images.withdraw(image_id)
         except MoorageError as error:
             log.warning("an image without data is left", extra={"image": image_id, "why": error.message})
-
-    def _beyond(self, view: OwnerView, rotation: int, properties: Mapping[str, str]) -> list[ImageRecord]:
-        alike = {name: properties[name] for name in ("instance_uuid", "image_type", "backup_type")}
-        found = self._images.find(view, alike)
-        return found[: max(0, len(found) - rotation)]

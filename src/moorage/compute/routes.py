@@ -10,6 +10,7 @@ from moorage.compute.handlers import (
     agents,
     aggregates,
     baremetal,
+    disk_images,
     explanations,
     extensions,
     external_events,
@@ -43,6 +44,7 @@ from moorage.compute.schemas import quotas as quota_schemas
 from moorage.compute.schemas import server_groups as group_schemas
 from moorage.compute.schemas import servers as server_schemas
 from moorage.compute.service import ComputeService
+from moorage.images.for_hosts import HostImages, image_routes
 from moorage.jobs import over_http
 from moorage.jobs.over_http import agent_route
 from moorage.wire.app import ServiceApi
@@ -221,6 +223,11 @@ _ABSENT = [
     for method in row.methods.split()
 ]
 
+
+def images_for_hosts(service: ComputeService) -> HostImages:
+    return service.images_for_hosts
+
+
 _HOST = "/agent/v1/hosts/{host}"
 _AGENTS: list[Route[ComputeService]] = [
     agent_route("PUT", _HOST, agents.register, AGENT_RULE, host_schemas.REGISTER, effect="routine"),
@@ -229,6 +236,9 @@ _AGENTS: list[Route[ComputeService]] = [
     agent_route("GET", _HOST + "/servers/{server_id}", agents.server, AGENT_RULE),
     agent_route("POST", _HOST + "/servers/{server_id}/reboot", agents.reboot, AGENT_RULE),
     agent_route("PUT", f"{_HOST}/domains", agents.seen, AGENT_RULE, host_schemas.SEEN, effect="routine"),
+    *image_routes(AGENT_RULE, images_for_hosts),
+    agent_route("PUT", _HOST + "/images/{image_id}/file", disk_images.upload, AGENT_RULE, reads="stream"),
+    agent_route("DELETE", _HOST + "/images/{image_id}", disk_images.withdraw, AGENT_RULE, reads="none"),
     agent_route("PUT", "/agent/v1/jobs/{job_id}", agents.report, AGENT_RULE, over_http.REPORT),
 ]
 

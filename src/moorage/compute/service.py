@@ -8,6 +8,7 @@ from moorage.compute.agent_service import JOB_LEASE_S, AgentService
 from moorage.compute.baremetal import BareMetal
 from moorage.compute.create_service import CreateService
 from moorage.compute.delete_service import DeleteService
+from moorage.compute.disk_image_service import DiskImageService, DiskImageWriter
 from moorage.compute.domain_service import DomainService
 from moorage.compute.explain_service import ExplainService
 from moorage.compute.flavor_service import FlavorService
@@ -27,6 +28,8 @@ from moorage.compute.server_service import ServerService
 from moorage.compute.tag_service import TagService
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
+from moorage.images.base import ImageSource
+from moorage.images.for_hosts import HostImages
 from moorage.jobs.hints import Hints
 from moorage.placement.client import PlacementClient
 from moorage.scheduler.options import SchedulerOptions
@@ -35,7 +38,7 @@ __all__ = ["ComputeService", "Image", "ImageLookup", "ImageWriter"]
 
 
 class ComputeService:
-    """`images` None: image ids are taken as they come. The rest: see the services that they are passed to."""
+    """`images` None: image ids are taken as they come. `disk_images` and `image_source`: for hosts. The rest: see the services that they are passed to."""
 
     def __init__(
         self,
@@ -46,6 +49,8 @@ class ComputeService:
         *,
         images: ImageLookup | None = None,
         image_writer: ImageWriter | None = None,
+        disk_images: DiskImageWriter | None = None,
+        image_source: ImageSource | None = None,
         reclaim_after_s: float = 0,
         quotas: Mapping[str, int] = DEFAULTS,
         usages: UsageLookup | None = None,
@@ -84,4 +89,6 @@ class ComputeService:
             engine, clock, ids, hints, job_lease_s=job_lease_s, offload_after_s=offload_after_s, placement=placement
         )
         self.domains = DomainService(engine, clock)
+        self.disk_images = DiskImageService(engine, disk_images)
+        self.images_for_hosts = HostImages(image_source, self.disk_images.named)
         self.provider_configs = ProviderConfigService(engine, clock, ids, hints)

@@ -83,10 +83,11 @@ def agent_route(
     schema: Schema | None = None,
     *,
     effect: Literal["change", "none", "routine"] = "change",
+    reads: str = "json",
 ) -> Route[S]:
     """A route of hosts' agents: below ``/agent/v1/hosts/{host}``, or one whose handler asks `is_of_host`."""
     check = check_host if "{host}" in path else None
-    return Route(method, path, handler, rule, schema=schema, before_schema=check, effect=effect)
+    return Route(method, path, handler, rule, schema=schema, before_schema=check, reads=reads, effect=effect)
 
 
 def check_host(call: Call[Any], host: str, **_: str) -> None:

@@ -20,7 +20,7 @@ from moorage.agent.snapshots import ImageSnapshots
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
 from moorage.compute.client import ComputeClient
 from moorage.core.clock import VirtualClock
-from moorage.images.client import ImageWriter
+from moorage.images.for_hosts import DiskImages
 from moorage.placement.client import PlacementClient
 from moorage.wiring.host import host_description, settings_of
 from moorage.wiring.parts import CROWD_THREADS, Parts
@@ -28,7 +28,6 @@ from moorage.wiring.parts import CROWD_THREADS, Parts
 
 def build_crowd(parts: Parts, keeper: ProviderConfigKeeper) -> None:
     """The hosts after the first."""
-    images = ImageWriter(parts.client("image"))
     described = host_description(parts)
     agents = []
     for name in parts.config.hosts[1:]:
@@ -55,7 +54,7 @@ def build_crowd(parts: Parts, keeper: ProviderConfigKeeper) -> None:
                 clock=parts.clock,
                 wakeups=parts.wakeups,
                 settings=settings_of(parts),
-                snapshots=ImageSnapshots(driver, images),
+                snapshots=ImageSnapshots(driver, DiskImages(name, parts.host_client("compute", name))),
             )
         )
     parts.plane.starts.append(lambda: _start(agents, in_turn=isinstance(parts.clock, VirtualClock)))

@@ -47,8 +47,7 @@ from moorage.compute.model import PROVIDER_CONFIG
 from moorage.config import AGENT_SOCKET, Config
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
-from moorage.images.client import ImageWriter
-from moorage.images.glance import GlanceImages
+from moorage.images.for_hosts import DiskImages, HostImageSource
 from moorage.jobs.duties import Duty
 from moorage.placement.client import PlacementClient
 from moorage.wire.app import WsgiApp
@@ -93,7 +92,7 @@ def build_agent(parts: Parts) -> ProviderConfigKeeper:
         clock=parts.clock,
         wakeups=parts.wakeups,
         settings=settings_of(parts),
-        snapshots=ImageSnapshots(virt, ImageWriter(parts.client("image"))),
+        snapshots=ImageSnapshots(virt, DiskImages(options.host, parts.host_client("compute", options.host))),
         job_ended=parts.plane.metrics.agent_jobs.ended,
         others={PROVIDER_CONFIG: orders.run},
     )
@@ -243,7 +242,7 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
         host,
         _accelerator_drivers(parts, state),
         state,
-        GlanceImages(parts.client("image")),
+        images_of(parts, host),
         DigestCache(state / "bitstreams", max_bytes=parts.config.accelerator.bitstream_cache_bytes, clock=parts.clock),
         parts.clock,
         reports=AcceleratorClient(parts.host_client("accelerator", host)),
@@ -254,6 +253,14 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
         names=_names(parts.config),
         signatures=_signatures(parts),
     )
+
+
+def images_of(parts: Parts, host: str) -> HostImageSource:
+    """Where the host fetches images: from the services that give it work."""
+    services = [name for name in ("compute", "accelerator") if parts.has(name)]
+    if "accelerator-agent" in parts.config.runs:  # its servers are a real Nova's
+        services = ["accelerator"]
+    return HostImageSource(host, [parts.host_client(name, host) for name in services])
 
 
 def _names(config: Config) -> Names:

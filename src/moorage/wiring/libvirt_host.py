@@ -6,8 +6,8 @@ from moorage.agent.virt.libvirt_capabilities import Shares
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
-from moorage.images.glance import GlanceImages
 from moorage.options import LibvirtOptions
+from moorage.wiring.host import images_of
 from moorage.wiring.parts import Parts
 
 try:
@@ -29,7 +29,7 @@ def libvirt_driver(parts: Parts) -> LibvirtDriver:
     clock = SystemClock()
     directory = Path(options.instances_path or parts.config.state / "host" / "instances")
     cache = DigestCache(directory / "cache", max_bytes=options.image_cache_bytes, clock=clock)
-    images = BaseImages(directory, cache, GlanceImages(parts.client("image")))
+    images = BaseImages(directory, cache, images_of(parts, parts.config.agent.host))
     connection = Connection(options.uri, clock)
     parts.plane.stops.append(connection.close)
     return LibvirtDriver(_settings(parts.config.agent.host, options), connection, GuestFiles(directory, images), clock)

@@ -201,6 +201,10 @@ class Parts:
             return {"process": "it is about to end; go to another one"}
         return {} if engine is None else _trouble_of(engine)
 
+    def has(self, service: str) -> bool:
+        """Whether this process runs the service or knows where another one is."""
+        return service in self.config.runs or bool(getattr(self.config.endpoints, service))
+
     def transport(self, service: str) -> Transport:
         """Into this process, or to the URL that [endpoints] names."""
         way = self.through(service, self._transport(service))

@@ -144,6 +144,7 @@ def _compute_service(
 ) -> "ComputeService":
     from moorage.compute.service import ComputeService
     from moorage.images.client import ImageLookup, ImageWriter
+    from moorage.images.glance import GlanceImages
 
     options = parts.config.compute
     return ComputeService(
@@ -153,6 +154,8 @@ def _compute_service(
         parts.hints,
         images=ImageLookup(parts.client("image")),
         image_writer=ImageWriter(parts.client("image")),
+        disk_images=ImageWriter(parts.client("image")),
+        image_source=GlanceImages(parts.client("image")),
         reclaim_after_s=options.reclaim_instance_interval,
         offload_after_s=options.shelved_offload_time,
         quotas=_quotas(parts.config),
@@ -232,12 +235,7 @@ def _device_profiles(parts: Parts) -> "AcceleratorClient | None":
     """None in a cloud without accelerators, where no flavor can name a profile."""
     from moorage.accelerator.client import AcceleratorClient
 
-    return AcceleratorClient(parts.client("accelerator")) if _has(parts, "accelerator") else None
-
-
-def _has(parts: Parts, service: str) -> bool:
-    """Whether this process runs the service or knows where another one is."""
-    return service in parts.config.runs or bool(getattr(parts.config.endpoints, service))
+    return AcceleratorClient(parts.client("accelerator")) if parts.has("accelerator") else None
 
 
 def _quotas(config: Config) -> dict[str, int]:
@@ -277,7 +275,7 @@ def build_accelerator(parts: Parts) -> None:
     from moorage.jobs.pruning import PruningDuty
 
     engine = parts.engine("accelerator")
-    images = GlanceImages(parts.client("image")) if _has(parts, "image") else None
+    images = GlanceImages(parts.client("image")) if parts.has("image") else None
     quota = parts.config.accelerator.quota_requests
     service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints, images, quota_requests=quota)
     show_state(parts.plane.metrics.registry, engine, parts.clock)
@@ -342,8 +340,8 @@ def build_reservation(parts: Parts) -> None:
         external=external,
         worker=parts.worker("reservation"),
         accelerators=_device_profiles(parts),
-        images=ImageLookup(parts.client("image")) if _has(parts, "image") else None,
-        network=NetworkClient(parts.client("network")) if _has(parts, "network") else None,
+        images=ImageLookup(parts.client("image")) if parts.has("image") else None,
+        network=NetworkClient(parts.client("network")) if parts.has("network") else None,
     )
     show_state(parts.plane.metrics.registry, engine, parts.clock)
     parts.plane.starts.append(service.check_placement)

@@ -26,11 +26,17 @@ CALLS = {
     ("compute.operate_service", "OperateService._announce"): {("announce", "view")},
     # Images of servers' disks that are no longer needed: of the server's project.
     ("compute.moving", "MovingDuty._forget"): {("delete", "OwnerView(server.project_id)")},
-    # A host acts for the project of the server.
-    ("agent.snapshots", "ImageSnapshots.take"): {("delete", "view")},
-    ("agent.snapshots", "ImageSnapshots._take"): {("upload", "view")},
-    ("agent.snapshots", "ImageSnapshots._withdraw"): {("delete", "view")},
-    ("agent.snapshots", "ImageSnapshots._beyond"): {("find", "view")},
+    # Disks that a host sends become images of the project of the server that the job is about.
+    ("compute.disk_image_service", "DiskImageService.upload"): {
+        ("upload", "view"),
+        ("find", "view"),
+        ("delete", "view"),
+    },
+    ("compute.disk_image_service", "DiskImageService.withdraw"): {
+        ("delete", "OwnerView(_server_of(job)['project_id'])")
+    },
+    # A host acts for the project of the server; its requests go through compute and the accelerator service, which hold
+    # the project against the host's servers and jobs.
     ("agent.virt.libvirt_images", "BaseImages.record"): {("get", "view")},
     ("agent.virt.libvirt_images", "BaseImages.copy"): {("open", "view")},
     ("agent.virt.libvirt_images", "BaseImages._fetched"): {("open", "view")},
@@ -46,14 +52,10 @@ CALLS = {
 
 #: Where somebody gets at the image service: each is given to a class whose every operation takes a view.
 WAYS = {
-    ("wiring.services", "_compute_service"): {"ImageLookup", "ImageWriter"},
+    ("wiring.services", "_compute_service"): {"GlanceImages", "ImageLookup", "ImageWriter"},
     ("wiring.services", "_compute_duties"): {"ImageWriter"},
     ("wiring.services", "build_accelerator"): {"GlanceImages"},
     ("wiring.services", "build_reservation"): {"ImageLookup"},
-    ("wiring.host", "build_agent"): {"ImageWriter"},
-    ("wiring.host", "_accelerator_agent"): {"GlanceImages"},
-    ("wiring.crowd", "build_crowd"): {"ImageWriter"},
-    ("wiring.libvirt_host", "libvirt_driver"): {"GlanceImages"},
 }
 
 CLASSES = (

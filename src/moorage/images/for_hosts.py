@@ -1,0 +1,224 @@
+"""Images for the agents of hosts, through the service that gives them their work: both sides of the wire.
+
+GET <service>/agent/v1/hosts/{host}/images?project=P&NAME=VALUE   ``{"images": [RECORD]}``: bitstreams by properties
+GET <service>/agent/v1/hosts/{host}/images/{id}?project=P         ``{"image": RECORD}``
+GET <service>/agent/v1/hosts/{host}/images/{id}/file?project=P    its data
+PUT compute/agent/v1/hosts/{host}/images/{id}/file                the disk that a job of the host orders an image of
+DELETE compute/agent/v1/hosts/{host}/images/{id}                  it could not be made
+
+A host has no credential that the image service knows. The service looks with its own, in the view of the project (`views`),
+and only where the host works for that project; then the host is shown the images that its servers and jobs name, what those
+boot by, and bitstreams. So a host that was taken over reads the images that it works with, and no others of its projects.
+
+RECORD has the fields of `base.ImageRecord`. Not here: which images those are; each service knows its servers and jobs.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from moorage.core.errors import Forbidden, Invalid, NotFound, RemoteError
+from moorage.images.base import CHUNK_BYTES, ImageRecord, ImageSource
+from moorage.images.views import OwnerView, ProjectView, PublicView, ServiceView
+from moorage.jobs.over_http import agent_route
+from moorage.wire.call import Call, Reply, Route
+from moorage.wire.client import ServiceClient
+
+S = TypeVar("S")
+
+#: Without it an image is no bitstream: what it was made for.
+REGION = "region_uuid"
+
+#: Properties of a disk's image that name what it boots by.
+BOOTS_BY = ("kernel_id", "ramdisk_id")
+
+#: What the host knows of a disk, as JSON: ``{"disk_format", "properties"}``.
+DISK_HEADER = "x-moorage-disk"
+_BINARY = "application/octet-stream"
+
+
+class NamedImages(Protocol):
+    def __call__(self, host: str, project_id: str) -> frozenset[str] | None:
+        """Images that servers of the project on this host, and its jobs for them, name. None: it has no such work."""
+        ...
+
+
+class HostImages:
+    """What a service shows its hosts. `source` None: no image service is configured."""
+
+    def __init__(self, source: ImageSource | None, named: NamedImages) -> None:
+        self._source = source
+        self._named = named
+
+    def find(self, host: str, project_id: str, properties: Mapping[str, str]) -> list[ImageRecord]:
+        """Bitstreams. Raises `Forbidden` where the host has no work of the project."""
+        view, _ = self._view(host, project_id)
+        try:
+            found = self._images.find(view, properties)
+        except ValueError as error:
+            raise Invalid(str(error)) from error
+        return [image for image in found if REGION in image.properties]
+
+    def get(self, host: str, project_id: str, image_id: str) -> ImageRecord:
+        """Raises `NotFound` for what is not for this host, `Forbidden` as `find`."""
+        view, named = self._view(host, project_id)
+        image = self._images.get(view, image_id)
+        if image is None or not (REGION in image.properties or image_id in named or self._boots(view, named, image_id)):
+            raise NotFound(f"there is no image {image_id} for host {host}", code="images.not_found")
+        return image
+
+    @contextmanager
+    def open(self, host: str, project_id: str, image_id: str) -> Iterator[Iterator[bytes]]:
+        """Raises as `get`."""
+        self.get(host, project_id, image_id)
+        view, _ = self._view(host, project_id)
+        with self._images.open(view, image_id) as chunks:
+            yield chunks
+
+    @property
+    def _images(self) -> ImageSource:
+        if self._source is None:
+            raise NotFound("there is no image service", code="images.not_found")
+        return self._source
+
+    def _view(self, host: str, project_id: str) -> tuple[ServiceView, frozenset[str]]:
+        if not project_id:
+            return PublicView(), frozenset()
+        named = self._named(host, project_id)
+        if named is None:
+            raise Forbidden(f"host {host} has no work of project {project_id} here", code="images.other_project")
+        return ProjectView(project_id), named
+
+    def _boots(self, view: ServiceView, named: frozenset[str], image_id: str) -> bool:
+        disks = (self._images.get(view, disk) for disk in sorted(named))
+        return any(disk is not None and image_id in map(disk.properties.get, BOOTS_BY) for disk in disks)
+
+
+def image_routes(rule: str, images_of: Callable[[S], HostImages]) -> list[Route[S]]:
+    """The three that read."""
+
+    def index(call: Call[S], host: str) -> Reply:
+        properties = {name: value for name, value in call.query.pairs if name != "project"}
+        found = images_of(call.service).find(host, _project(call), properties)
+        return Reply(body={"images": [msgspec.to_builtins(image) for image in found]})
+
+    def show(call: Call[S], host: str, image_id: str) -> Reply:
+        image = images_of(call.service).get(host, _project(call), image_id)
+        return Reply(body={"image": msgspec.to_builtins(image)})
+
+    def download(call: Call[S], host: str, image_id: str) -> Reply:
+        with ExitStack() as opened:
+            chunks = opened.enter_context(images_of(call.service).open(host, _project(call), image_id))
+            return Reply(stream=_whole(chunks, opened.pop_all()), content_type=_BINARY)
+
+    path = "/agent/v1/hosts/{host}/images"
+    return [
+        agent_route("GET", path, index, rule),
+        agent_route("GET", path + "/{image_id}", show, rule),
+        agent_route("GET", path + "/{image_id}/file", download, rule),
+    ]
+
+
+def chunks_of(call: Call[Any]) -> Iterator[bytes]:
+    return iter(lambda: call.stream.read(CHUNK_BYTES), b"")
+
+
+def _project(call: Call[Any]) -> str:
+    return call.query.first("project") or ""
+
+
+def _whole(chunks: Iterator[bytes], opened: ExitStack) -> Iterator[bytes]:
+    with opened:
+        yield from chunks
+
+
+class HostImageSource:
+    """An `ImageSource` of the agent of `host`: it asks each of `services`, until one of them has work of the project."""
+
+    def __init__(self, host: str, services: Sequence[ServiceClient]) -> None:
+        self._path = f"/agent/v1/hosts/{quote(host, safe='')}/images"
+        self._services = services
+
+    def find(self, view: ServiceView, properties: Mapping[str, str]) -> list[ImageRecord]:
+        params = [("project", _project_of(view)), *properties.items()]
+        for http in self._services:
+            with _refusals():
+                return [_record(row) for row in http.get(self._path, params=params)["images"]]
+        return []
+
+    def get(self, view: ServiceView, image_id: str) -> ImageRecord | None:
+        path = f"{self._path}/{quote(image_id, safe='')}"
+        for http in self._services:
+            with _refusals():
+                return _record(http.get(path, params={"project": _project_of(view)})["image"])
+        return None
+
+    @contextmanager
+    def open(self, view: ServiceView, image_id: str) -> Iterator[Iterator[bytes]]:
+        path = f"{self._path}/{quote(image_id, safe='')}/file?{urlencode({'project': _project_of(view)})}"
+        with ExitStack() as opened:
+            chunks = None
+            for http in self._services:
+                with _refusals():
+                    chunks = opened.enter_context(http.download(path))
+                    break
+            if chunks is None:
+                raise NotFound(f"there is no image {image_id} for this host", code="images.not_found")
+            yield chunks
+
+
+class DiskImages:
+    """Images of disks that jobs of `host` order. `http` leads to the compute service."""
+
+    def __init__(self, host: str, http: ServiceClient) -> None:
+        self._path = f"/agent/v1/hosts/{quote(host, safe='')}/images"
+        self._http = http
+
+    def upload(
+        self,
+        image_id: str,
+        *,
+        disk_format: str,
+        properties: Mapping[str, str],
+        size_bytes: int,
+        chunks: Iterator[bytes],
+    ) -> None:
+        """The data of an image that was ordered, and what the host knows of the disk."""
+        disk = json.dumps({"disk_format": disk_format, "properties": dict(properties)})
+        headers = {"content-length": str(size_bytes), DISK_HEADER: disk}
+        self._http.upload("PUT", f"{self._path}/{quote(image_id, safe='')}/file", chunks, _BINARY, headers)
+
+    def withdraw(self, image_id: str) -> None:
+        """It could not be made. One that is not there is fine."""
+        self._http.answer("DELETE", f"{self._path}/{quote(image_id, safe='')}", accept=(404,))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Goes on behind it where a service has nothing of the kind for this host."""
+    try:
+        yield
+    except NotFound:
+        return
+    except RemoteError as error:
+        if error.status != 403:
+            raise
+
+
+def _project_of(view: ServiceView) -> str:
+    match view:
+        case ProjectView(project_id) | OwnerView(project_id):
+            return project_id
+        case PublicView():
+            return ""
+
+
+def _record(row: Mapping[str, Any]) -> ImageRecord:
+    try:
+        return msgspec.convert(row, ImageRecord)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"the record of an image cannot be read: {error}") from error
