@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from moorage.accelerator.client import AcceleratorClient
+from moorage.accelerator.reports import AttachmentReport
 from moorage.accelerator.routes import API as ACCELERATOR
 from moorage.compute.routes import API as COMPUTE
 from moorage.core.errors import NotFound
@@ -386,6 +388,15 @@ def test_a_host_is_shown_nothing_of_a_project_that_it_has_no_work_of(cloud, imag
         assert (
             cloud.plane.send("GET", path, who=None, roles=None, headers=dict(HostBearer(host).headers())).status == 403
         )
+
+
+def test_what_a_host_reports_gives_it_no_work_of_a_project(cloud, images, put):
+    theirs = put(owner="blue", visibility="private", properties={"region_uuid": "theirs"})
+    instance = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
+    told = AttachmentReport(instance, "blue", cloud.provider, "x", 0, "0000:01:00.0")
+    AcceleratorClient(cloud.client("accelerator", A)).report_attachments(A, [told])
+    assert images(A).get(OTHER, theirs) is None
+    AcceleratorClient(cloud.client("accelerator", A)).report_attachments(A, [])
 
 
 def test_a_host_that_names_no_project_is_shown_public_bitstreams(cloud, images, put):

@@ -73,7 +73,9 @@ class AcceleratorService:
     def _named_images(self, host: str, project_id: str) -> frozenset[str] | None:
         """See `moorage.images.for_hosts.NamedImages`: bitstreams are named by nobody, they are searched for."""
         with self._database.read() as connection:
-            has_work = bool(store.requests(connection, hostname=host, project_id=project_id))
+            rows = store.requests(connection, hostname=host, project_id=project_id)
+        # What a host reports by itself may name any project.
+        has_work = any(row.device_profile_name is not None for row in rows)
         return frozenset() if has_work or self.jobs.has_work_of(host, project_id) else None
 
     # ----------------------------------------------------------------------------- devices, deployables

@@ -292,6 +292,15 @@ ROWS: dict[tuple[str, str], list[tuple[Callable[[World], Ask], dict[str, int]]]]
     ("POST", "/agent/v1/hosts/{host}/jobs"): [
         (fixed(f"/agent/v1/hosts/{HOST}/jobs", body={"worker": "w"}), answers(200, TRUSTED)),
     ],
+    ("GET", "/agent/v1/hosts/{host}/images"): [
+        (fixed("/agent/v1/hosts/elsewhere/images?region_uuid=r"), answers(200, TRUSTED)),
+    ],
+    ("GET", "/agent/v1/hosts/{host}/images/{image_id}"): [
+        (fixed(f"/agent/v1/hosts/elsewhere/images/{new_instance()}"), answers(404, TRUSTED)),
+    ],
+    ("GET", "/agent/v1/hosts/{host}/images/{image_id}/file"): [
+        (fixed(f"/agent/v1/hosts/elsewhere/images/{new_instance()}/file"), answers(404, TRUSTED)),
+    ],
     ("PUT", "/agent/v1/jobs/{job_id}"): [
         (
             fixed(f"/agent/v1/jobs/{new_instance()}", body={"state": "running", "epoch": 1}),
