@@ -34,7 +34,7 @@ def regions_of(cloud, server_id):
 
 def carrying(cloud, function):
     """The regions that carry it, as the cards say."""
-    properties = [(region, cloud.images.get(cloud.host.carries(region)).properties) for region in (R2, R3)]
+    properties = [(region, cloud.images.image(cloud.host.carries(region)).properties) for region in (R2, R3)]
     return [region for region, has in properties if has["function_uuid"] == function]
 
 
