@@ -24,7 +24,6 @@ from moorage.compute.server_request import ImageWriter
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, RemoteError, Unavailable
 from moorage.core.ids import Ids
-from moorage.core.names import RESERVED_HOST_TRAIT
 from moorage.db.transactions import in_transaction, read
 from moorage.images.views import OwnerView
 from moorage.jobs.hints import Hints
@@ -130,7 +129,7 @@ class MovingDuty:
     def _find(self, job: Job, move: Move, server: Server, *, again: bool) -> Place | NoHost:
         if job.attempt > MAX_ATTEMPTS:
             return NoHost.because("Whoever looked for one died each time, or Placement did not answer.")
-        self._placement.ensure_trait(RESERVED_HOST_TRAIT)
+        self._placer.prepare()
         zone = move.details.get("zone") or server.wanted_zone
         try:
             return self._placer.place(

@@ -24,7 +24,7 @@ from moorage.compute.model import Flavor, Placed, Server
 from moorage.compute.places import Alternate, NoHost, Place
 from moorage.compute.searching import Pick, Picks, Searcher, Shared
 from moorage.core.errors import Conflict, MoorageError, RemoteError, Unavailable
-from moorage.core.names import RESERVED_HOST_TRAIT
+from moorage.core.names import RESERVED_HOST_TRAIT, RESERVED_REGION_TRAIT
 from moorage.placement.client import Claim, PlacementClient
 from moorage.scheduler.options import SchedulerOptions
 
@@ -64,6 +64,7 @@ class Placer:
         """Placement refuses a query that names a trait it does not know."""
         if not self._is_prepared:
             self._placement.ensure_trait(RESERVED_HOST_TRAIT)
+            self._placement.ensure_trait(RESERVED_REGION_TRAIT)
             self._is_prepared = True
 
     def place(

@@ -12,6 +12,8 @@ MAX_NAME_LENGTH = 255
 
 #: On the root provider of a host that reservations use: who holds no reservation is kept off it.
 RESERVED_HOST_TRAIT = "CUSTOM_RESERVATION_HOST"
+#: On a region of an FPGA that carries what some reservation wants: servers of other reservations are kept off it.
+RESERVED_REGION_TRAIT = "CUSTOM_RESERVATION_REGION"
 #: On the root provider of a host whose compute service is disabled (a standard trait, as Nova sets it).
 DISABLED_HOST_TRAIT = "COMPUTE_STATUS_DISABLED"
 

@@ -1,10 +1,11 @@
 """The steps of reservations of FPGAs: what their regions carry, and that their servers get these regions. Each may be repeated.
 
-    load    the accelerator service has the host program the region; then the region's provider gets the reservation's trait
-    empty   the trait goes; then the region carries nothing, where it still carries what was loaded
+    load    the region's provider gets the trait of all such regions; the accelerator service has the host program the region;
+            then the provider gets the reservation's own trait
+    empty   both traits go; then the region carries nothing, where it still carries what was loaded
 
-The flavor of the reservation's servers requires the trait: they come to no region before it is loaded, and to no other
-of its kind. The host verifies a bitstream's digest, and its signature, before it loads it, and loads nothing that is there
+The flavor of the reservation's servers requires the reservation's trait: they come to no region before it is loaded, and to
+no other of its kind. The other trait keeps servers of other reservations off (`scheduler.candidate_query`). The host verifies a bitstream's digest, and its signature, before it loads it, and loads nothing that is there
 already: a step that is done again programs nothing again.
 """
 
@@ -14,6 +15,7 @@ from typing import Protocol
 
 from moorage.accelerator.client import Deployable, Wanted
 from moorage.core.errors import Conflict, MoorageError, NotFound, RemoteError
+from moorage.core.names import RESERVED_REGION_TRAIT, is_reservation_class
 from moorage.placement.client import PlacementClient
 from moorage.reservation.steps import Actions, Step, StepKind, Waiting
 
@@ -48,21 +50,28 @@ class RegionSteps:
         accelerators, part = self._found(step)
         if part is None:
             raise NotFound(f"the accelerator service knows no deployable {step.deployable}")
+        provider = self._placement.provider_by_name(step.deployable)
+        if provider is None:
+            raise NotFound(f"Placement has no resource provider named {step.deployable}")
         wanted = _wanted(step)
+        self._placement.ensure_trait(RESERVED_REGION_TRAIT)
+        self._placement.put_trait(provider.uuid, RESERVED_REGION_TRAIT, wanted=True)
         carried = accelerators.program(part.uuid, wanted, step.project_id)
         if carried is None or (wanted.bitstream_id and carried != wanted.bitstream_id):
             raise Conflict(f"{step.deployable} was to carry {wanted} and carries {carried or 'nothing'}")
         self._placement.ensure_trait(step.trait)
-        provider = self._placement.provider_by_name(step.deployable)
-        if provider is None:
-            raise NotFound(f"Placement has no resource provider named {step.deployable}")
         self._placement.put_trait(provider.uuid, step.trait, wanted=True)
 
     def _close(self, step: Step) -> None:
         """No server comes there any more; who has the region keeps it. The host need not be there."""
         provider = self._placement.provider_by_name(step.deployable)
-        if provider is not None:
-            self._placement.put_trait(provider.uuid, step.trait, wanted=False)
+        if provider is None:
+            return
+        self._placement.put_trait(provider.uuid, step.trait, wanted=False)
+        _, traits = self._placement.traits(provider.uuid)
+        others = [trait for trait in traits if is_reservation_class(trait) and trait != RESERVED_REGION_TRAIT]
+        if not others:  # nobody else has it by now
+            self._placement.put_trait(provider.uuid, RESERVED_REGION_TRAIT, wanted=False)
 
     def _delete_trait(self, step: Step) -> Waiting | None:
         try:

@@ -5,9 +5,15 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from moorage.core.names import DISABLED_HOST_TRAIT, RESERVED_HOST_TRAIT
+from moorage.core.names import (
+    DISABLED_HOST_TRAIT,
+    RESERVED_HOST_TRAIT,
+    RESERVED_REGION_TRAIT,
+    is_accelerator_class,
+    is_reservation_class,
+)
 from moorage.scheduler.flavor_resources import Group, ResourceRequest
 
 Query = list[tuple[str, str]]
@@ -31,7 +37,7 @@ def query_for(request: ResourceRequest, narrowing: Narrowing = Narrowing()) -> Q
         if group.resources:
             amounts = ",".join(f"{name}:{amount}" for name, amount in sorted(group.resources.items()))
             query.append((f"resources{suffix}", amounts))
-        query.extend((f"required{suffix}", text) for text in _trait_terms(group))
+        query.extend((f"required{suffix}", text) for text in _trait_terms(_kept_off_regions(request, group)))
         if narrowing.in_tree is not None and group.resources:
             query.append((f"in_tree{suffix}", narrowing.in_tree))
         if suffix == asks_for_members:
@@ -48,6 +54,20 @@ def query_for(request: ResourceRequest, narrowing: Narrowing = Narrowing()) -> Q
 
 def _with_resources(request: ResourceRequest) -> list[str]:
     return [suffix for suffix, group in request.groups.items() if group.resources]
+
+
+def _kept_off_regions(request: ResourceRequest, group: Group) -> Group:
+    """`group`, kept off regions that were loaded for other reservations than that which `request` takes from.
+
+    Other requests come to no host of reservations at all. A trait of another reservation opens nothing: an image can
+    require any.
+    """
+    if not any(is_accelerator_class(name) for name in group.resources) or not request.is_for_reserved:
+        return group
+    own = {name for one in request.groups.values() for name in one.resources if is_reservation_class(name)}
+    if not own.isdisjoint(group.required):  # a reservation's trait has the name of its class
+        return group
+    return replace(group, forbidden=tuple(dict.fromkeys((*group.forbidden, RESERVED_REGION_TRAIT))))
 
 
 def _trait_terms(group: Group) -> Sequence[str]:

@@ -3,6 +3,7 @@
 import pytest
 
 from moorage.core.errors import Invalid
+from moorage.core.names import RESERVED_REGION_TRAIT
 from moorage.scheduler.candidate_query import Narrowing, query_for
 from moorage.scheduler.flavor_resources import FlavorFields, Group, check, request_for
 
@@ -230,3 +231,27 @@ def test_who_takes_from_a_reservation_may_land_on_a_reserved_host():
     request = request_for(flavor({"resources:CUSTOM_RESERVATION_1": "1"}))
     assert request.is_for_reserved
     assert ("root_required", "!COMPUTE_STATUS_DISABLED") in query_for(request)
+
+
+FPGA, OWN, OTHERS = "CUSTOM_ACCELERATOR_FPGA", "CUSTOM_RESERVATION_1", "CUSTOM_RESERVATION_2"
+
+
+@pytest.mark.parametrize(
+    ("specs", "image", "is_kept_off"),
+    [
+        ({f"resources:{FPGA}": "1", f"resources:{OWN}": "1"}, {}, True),
+        ({f"resources:{FPGA}": "1", f"resources:{OWN}": "1", f"trait:{OWN}": "required"}, {}, False),
+        ({f"resources:{FPGA}": "1", f"resources:{OWN}": "1"}, {f"trait:{OTHERS}": "required"}, True),
+        ({f"resources:{OWN}": "1"}, {}, False),
+        ({f"resources:{FPGA}": "1"}, {}, False),  # it comes to no host of reservations at all
+    ],
+    ids=["any region", "its own", "its image asks for another's", "no region", "of no reservation"],
+)
+def test_who_takes_from_a_reservation_is_kept_off_regions_of_others(specs, image, is_kept_off):
+    query = dict(query_for(request_for(flavor(specs), image)))
+    assert (f"!{RESERVED_REGION_TRAIT}" in query.get("required", "").split(",")) is is_kept_off
+
+
+def test_a_group_of_its_own_is_kept_off_regions_of_others_by_itself():
+    query = dict(query_for(request_for(flavor({f"resources1:{FPGA}": "1", f"resources:{OWN}": "1"}))))
+    assert (query["required1"], "required" in query) == (f"!{RESERVED_REGION_TRAIT}", False)

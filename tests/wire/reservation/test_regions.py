@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.core.names import reservation_trait
+from moorage.core.names import RESERVED_REGION_TRAIT, reservation_trait
 from tests.unit.accelerator.rig import AES, HOST, R2, R3, SHA, TYPE_R2, TYPE_R3
 from tests.wire.reservation.accelerated import FPGA, Cloud
 from tests.wire.reservation.processes import TRIES
@@ -55,6 +55,25 @@ def test_a_server_gets_the_very_region_that_was_loaded(small):
     for lease in made.values():
         assert small.lease(lease["id"])["status"] == "TERMINATED"
         assert not small.placement.has_trait(reservation_trait(lease["reservations"][0]["id"]))
+
+
+def test_servers_of_another_lease_are_kept_off_a_loaded_region(small):
+    """Also those of a lease that names no bitstream, and would do with any region of the host: this one is paid for, and
+    what it carries may be a private image.
+    """
+    (loaded,) = create(small, one(AES), end="2026-03-01 11:00")["reservations"]
+    small.run_for(10)
+    (region,) = small.host.programs()
+    provider = small.placement.provider_by_name(f"{HOST}_{region}")
+    assert RESERVED_REGION_TRAIT in small.placement.traits(provider.uuid)[1]
+    (plain,) = create(small, of_any(1, {FPGA: 1, "VCPU": 1}), end="2026-03-01 11:00")["reservations"]
+    small.run_for(10)
+    other = small.boot("other", plain["id"])
+    assert (small.server(other)["status"], regions_of(small, other) == [region]) == ("ACTIVE", False)
+    own = small.boot("own", loaded["id"])
+    assert (small.server(own)["status"], regions_of(small, own)) == ("ACTIVE", [region])
+    until(small, 11)
+    assert RESERVED_REGION_TRAIT not in small.placement.traits(provider.uuid)[1]
 
 
 def test_all_regions_of_a_reservation_are_loaded_and_its_servers_have_one_each(small):
