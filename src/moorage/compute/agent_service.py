@@ -217,7 +217,8 @@ class AgentService:
         }
         release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server.id, payload)
         store.BUILD_JOBS.enqueue(connection, release, now)
-        return [*told, BUILD_QUEUE]
+        # A deletion may come while a move settles: the mover's job is then before ours, and would wait for its next poll.
+        return [*told, store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE]
 
     def _offload(self, connection: Connection, server: Server, job: Job) -> str:
         """A server that is shelved leaves its host at once: part of the same action."""
