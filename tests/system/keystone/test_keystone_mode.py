@@ -5,7 +5,7 @@ import pytest
 from moorage.core.clock import AdjustableClock, SystemClock
 from moorage.core.errors import NotFound, Unauthorized
 from moorage.identity.client import PasswordTokens
-from moorage.identity.keystone import KeystoneTokens
+from moorage.identity.keystone import KeystoneTokens, host_users
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.plane import InProcessPlane
@@ -44,7 +44,11 @@ def keystone(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tokens(keystone):
     return NotedTokens(
-        auth_url=f"{keystone.url}/v3", username="moorage", password=PASSWORD, more={"token_cache_time": -1}
+        auth_url=f"{keystone.url}/v3",
+        username="moorage",
+        password=PASSWORD,
+        hosts=host_users("agent-{host}", "default", "here"),
+        more={"token_cache_time": -1},
     )
 
 
@@ -90,6 +94,25 @@ def test_roles_open_what_the_rules_say(keystone, ask, user, project, may):
     token = keystone.token(user, project)
     wanted = {rule: good if rule in may else 403 for rule, (_, _, _, good) in ROUTES.items()}
     assert {rule: ask(rule, x_auth_token=token)[0] for rule in ROUTES} == wanted
+
+
+def test_a_user_of_a_host_is_that_host_and_has_none_of_its_roles(keystone, plane, ask):
+    keystone.user("agent-compute-1", "service", "service")
+    token = keystone.token("agent-compute-1", "service")
+    assert {rule: ask(rule, x_auth_token=token)[0] for rule in ROUTES} == dict.fromkeys(ROUTES, 403)
+    assert ask(x_auth_token=token)[1].host == "compute-1"
+
+    def listed(name):
+        path = f"/placement/resource_providers?name={name}"
+        return plane.send("GET", path, who=None, roles=None, headers={"x-auth-token": token}).status
+
+    assert (listed("compute-1"), listed("compute-2")) == (200, 403)
+    path = "/compute/agent/v1/hosts/{}/servers"
+    statuses = [
+        plane.send("GET", path.format(host), who=None, roles=None, headers={"x-auth-token": token}).status
+        for host in ("compute-1", "compute-2")
+    ]
+    assert statuses == [200, 403]
 
 
 def test_a_token_of_the_whole_system_has_no_roles_in_projects(keystone, ask):

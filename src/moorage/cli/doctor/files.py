@@ -11,7 +11,15 @@ from moorage.cli.doctor.finding import Finding, broken, fine, warning
 from moorage.config import Config
 
 #: Whoever can read or write one of these is admin, sees everybody's data, or makes revoked tokens good again.
-SECRETS = ("credentials.json", "hosts.json", "revoked_tokens", "token.key", "token.key.others", "users.yaml")
+SECRETS = (
+    "credentials.json",
+    "host/credential.json",
+    "hosts.json",
+    "revoked_tokens",
+    "token.key",
+    "token.key.others",
+    "users.yaml",
+)
 
 #: Below either a disk is nearly full (free bytes, free share); below the second pair writes are about to fail.
 LOW = (1 << 30, 0.05)
