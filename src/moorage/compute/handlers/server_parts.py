@@ -4,6 +4,7 @@ There is no network and no volume service, so their lists are empty; to change t
 """
 
 from typing import Any
+from urllib.parse import quote
 
 from moorage.compute.handlers.views import ComputeCall
 from moorage.compute.model import PowerState, Server
@@ -46,7 +47,8 @@ def add_tag(call: ComputeCall, server_id: str, tag: str) -> Reply:
     )
     if not call.service.tags.add(call.caller, server_id, tag):
         return Reply(204)
-    return Reply(201, headers={"location": f"{call.base_url}/v2.1/servers/{server_id}/tags/{tag}"})
+    # Any character may be in a tag: a line break would begin a header of the tenant's own.
+    return Reply(201, headers={"location": f"{call.base_url}/v2.1/servers/{server_id}/tags/{quote(tag, safe='')}"})
 
 
 def replace_tags(call: ComputeCall, server_id: str) -> Reply:
