@@ -41,6 +41,13 @@ MACHINES = [
 ]
 
 
+def test_what_no_xml_can_hold_is_replaced():
+    """One definition that cannot be read would keep the agent from all the others."""
+    spec = DomainSpec(A, "a\x00\x1b[2J\ud800\uffffb", 1, 1, flavor="\x08")
+    read = parse(render(spec, parts=Parts(cmdline="root=\x01")))
+    assert (read.name, read.flavor) == ("a\ufffd\ufffd[2J\ufffd\ufffdb", "\ufffd")
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("parts", [Parts(), PARTS])
 @pytest.mark.parametrize("spec", [FULL, DomainSpec(A, "plain", 1, 1)], ids=["full", "plain"])

@@ -1,5 +1,7 @@
 """The create-server flow, from the POST to ACTIVE, and each way it can end otherwise."""
 
+import pytest
+
 from tests.wire.compute.conftest import IMAGE, SECRET_IMAGE, Host
 
 
@@ -88,6 +90,22 @@ def test_no_valid_host_says_why_in_fault_and_event(plane, host):
     event = plane.send("GET", path)[2]["instanceAction"]["events"][0]
     assert (event["result"], event["details"]) == ("Error", failed["fault"]["message"])
     assert plane.placement.allocations(second) == {}
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\x01b", "a\nb", "a\x9bb", "a\u2028b", "\u202eb", "a\uffff"])
+def test_a_name_has_no_characters_that_cannot_be_seen(plane, host, name):
+    """A host could not write its server down, and whoever lists servers in a terminal would be shown something else."""
+    server = {"name": name, "imageRef": IMAGE, "flavorRef": plane.flavor("small"), "networks": "none"}
+    assert plane.send("POST", "/v2.1/servers", {"server": server})[0] == 400
+    server_id = plane.boot("small", "n\u00e4me \u65e5\u672c \U0001f600")
+    plane.settle(host)
+    path = f"/v2.1/servers/{server_id}"
+    assert plane.send("PUT", path, {"server": {"name": name}})[0] == 400
+    for action in ({"createImage": {"name": name}}, {"rebuild": {"imageRef": IMAGE, "name": name}}):
+        assert plane.send("POST", f"{path}/action", action)[0] == 400
+    group = {"server_group": {"name": name, "policy": "affinity"}}
+    assert plane.send("POST", "/v2.1/os-server-groups", group)[0] == 400
+    assert plane.show(server_id)["status"] == "ACTIVE"
 
 
 def test_the_filters_reasons_are_counted_without_host_names(plane, host):

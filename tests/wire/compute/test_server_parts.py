@@ -33,7 +33,7 @@ def test_tags_are_set_added_looked_for_and_removed(plane, server_id):
     assert plane.send("PUT", f"{path}/x", who="eve:blue")[0] == 404
 
 
-@pytest.mark.parametrize("tag", ["%0d%0aset-cookie%3a%20a=b", "%e6%97%a5%e6%9c%ac", "a%20b"])
+@pytest.mark.parametrize("tag", ["%0d%0aset-cookie%3a%20a%3db", "%e6%97%a5%e6%9c%ac", "a%20b"])
 def test_a_tag_begins_no_header_and_its_place_is_a_url(plane, server_id, tag):
     """Its place is told in a header, which is one line of latin-1."""
     path = f"/v2.1/servers/{server_id}/tags/{tag}"

@@ -5,6 +5,7 @@ What libvirt has no element for (the server's name, its image, the sizes of its 
 own words around it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
@@ -13,6 +14,9 @@ from moorage.agent.virt.driver import DomainSpec, VirtError
 from moorage.agent.virt.hypervisor_xml import read_xml
 
 NAMESPACE = "urn:moorage:domain:1"
+
+#: Characters that XML 1.0 has no way to write (its section 2.2): a definition that has one can never be read again.
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 #: Megabytes of an emulated device's memory, which the guest sees as its second BAR.
 EMULATED_DEVICE_MB = 1
@@ -79,7 +83,8 @@ def render(
         _text(domain, f"on_{event}", does)
     _devices(domain, spec, machine, parts)
     ET.indent(domain)
-    return f"{ET.tostring(domain, encoding='unicode')}\n".encode()
+    text = _NO_XML.sub("\N{REPLACEMENT CHARACTER}", ET.tostring(domain, encoding="unicode"))
+    return f"{text}\n".encode()
 
 
 def domain_name(uuid: str) -> str:

@@ -6,7 +6,15 @@ from moorage.wire.microversion import Version
 #: Nova takes numbers as text too.
 _COUNT = {"type": ["integer", "string"], "pattern": "^[0-9]+$", "minimum": 0, "maximum": 2147483647}
 _POSITIVE = _COUNT | {"minimum": 1, "pattern": "^0*[1-9][0-9]*$"}
-NAME = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^\S(.*\S)?$"}
+#: Not in a name, as with the peer: control characters, which no XML can hold and which steer terminals, and what turns the
+#: direction of text.
+_UNSEEN = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufffe\uffff"
+NAME = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 255,
+    "pattern": rf"^[^\s{_UNSEEN}]([^{_UNSEEN}]*[^\s{_UNSEEN}])?$",
+}
 _SPECS = {
     "type": "object",
     "patternProperties": {
