@@ -201,20 +201,22 @@ class RequestService:
     # ---------------------------------------------------------------------------------------- deleting
 
     def delete(self, caller: Caller, uuids: Sequence[str]) -> None:
-        """Those that are there are deleted; raises `NotFound` naming the others after that."""
+        """Those that are there are deleted; raises `NotFound` naming the others after that, with the number of those that
+        were there in the field `deleted`.
+        """
 
-        def work(connection: Connection) -> tuple[set[str], list[str]]:
+        def work(connection: Connection) -> tuple[set[str], list[str], int]:
             rows = store.requests_named(connection, uuids)
             rows = [row for row in rows if _may_touch(caller, row) and not is_hidden(row)]
             if any(row.state in ON_HOST for row in rows):
                 _check_service(caller, "Deleting a bound accelerator request")
             missing = sorted(set(uuids) - {row.uuid for row in rows})
-            return self._let_go(connection, rows, RequestState.DELETING), missing
+            return self._let_go(connection, rows, RequestState.DELETING), missing, len(rows)
 
-        hosts, missing = self._database.in_transaction(work)
+        hosts, missing, deleted = self._database.in_transaction(work)
         self._jobs.hint(hosts)
         if missing:
-            raise NotFound(f"Accelerator requests {', '.join(missing)} could not be found.")
+            raise NotFound(f"Accelerator requests {', '.join(missing)} could not be found.", deleted=deleted)
 
     def delete_of(self, caller: Caller, instance_uuid: str) -> None:
         """All of an instance; none is fine."""

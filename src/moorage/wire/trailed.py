@@ -80,7 +80,7 @@ class Change:
         self.params = params
         self.reply: Reply | None = None
         self.code = ""  #: of the refusal
-        self.status: int | None = None  #: where it is not that of the answer
+        self.status: int | None = None  #: where that of the answer does not say how it ended
         self._document: object = None
         self._who: dict[str, str] = {}
 

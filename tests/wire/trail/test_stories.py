@@ -2,6 +2,8 @@
 
 import base64
 
+import pytest
+
 from moorage.identity.embedded import credentials
 from tests.plane import InProcessPlane
 from tests.wire.dashboard.site import Site
@@ -149,18 +151,28 @@ def test_ids_that_a_query_names(trailed):
     assert one(noted)["target"]["ids"] == CONSUMERS
 
 
-def test_what_a_caller_adds_to_a_query_hides_neither_who_it_was_nor_what_it_was_about(trailed):
+@pytest.fixture
+def arq(trailed):
+    """An accelerator request of demo's."""
+    profile = {"name": "fpga", "groups": [{"resources:CUSTOM_ACCELERATOR_FPGA": "1"}]}
+    trailed.send("POST", "/accelerator/v2/device_profiles", [profile], version="2.0")
+    wanted = {"device_profile_name": "fpga"}
+    made = trailed.send("POST", "/accelerator/v2/accelerator_requests", wanted, user="demo", version="2.0")
+    return made.body["arqs"][0]["uuid"]
+
+
+def test_a_refusal_that_has_done_something_is_no_failure(trailed, arq):
+    """One request that is not there beside one that is deleted: the answer is the peer's, 404."""
+    for query, outcome in ((f"{arq},{CONSUMERS[0]}", ("success", "204")), (CONSUMERS[0], ("failure", "404"))):
+        path = f"/accelerator/v2/accelerator_requests?arqs={query}"
+        answer, noted = trailed.noted("DELETE", path, user="demo", version="2.0")
+        entry = one(noted)
+        assert (answer.status, entry["outcome"], entry["reason"]["reasonCode"]) == (404, *outcome)
+        assert entry["reason"]["code"] == "moorage.not_found"
+
+
+def test_what_a_caller_adds_to_a_query_hides_neither_who_it_was_nor_what_it_was_about(trailed, arq):
     """So much that the entry is cut: 6 bytes of JSON for each of these characters."""
-    trailed.send(
-        "POST",
-        "/accelerator/v2/device_profiles",
-        [{"name": "hiding", "groups": [{"resources:CUSTOM_ACCELERATOR_FPGA": "1"}]}],
-        version="2.0",
-    )
-    made = trailed.send(
-        "POST", "/accelerator/v2/accelerator_requests", {"device_profile_name": "hiding"}, user="demo", version="2.0"
-    )
-    (arq,) = (row["uuid"] for row in made.body["arqs"])
     junk = ",".join(["%01" * 255] * 25)
     foreign = ",".join(CONSUMERS * 15)
     path = f"/accelerator/v2/accelerator_requests?value={junk}&x={foreign}&arqs={arq}"

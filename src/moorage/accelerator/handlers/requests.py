@@ -1,11 +1,13 @@
 """Accelerator requests (ARQs), and the jobs of hosts that bind them."""
 
+from collections.abc import Sequence
+
 from moorage.accelerator.binding import decode_patch
 from moorage.accelerator.errors import UNCHECKED
 from moorage.accelerator.handlers import shapes
 from moorage.accelerator.handlers.pages import limit_of
 from moorage.accelerator.service import AcceleratorService
-from moorage.core.errors import Invalid
+from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
 from moorage.jobs.over_http import job_document, report_of
 from moorage.wire.call import Call, Reply
@@ -65,13 +67,22 @@ def delete(call: Call[AcceleratorService]) -> Reply:
     if instance is not None:
         call.service.requests.delete_of(call.caller, instance)
     else:
-        call.service.requests.delete(call.caller, [uuid for uuid in (several or "").split(",") if uuid])
+        _delete(call, [uuid for uuid in (several or "").split(",") if uuid])
     return Reply(204)
 
 
 def delete_one(call: Call[AcceleratorService], uuid: str) -> Reply:
-    call.service.requests.delete(call.caller, [uuid])
+    _delete(call, [uuid])
     return Reply(204)
+
+
+def _delete(call: Call[AcceleratorService], uuids: Sequence[str]) -> None:
+    try:
+        call.service.requests.delete(call.caller, uuids)
+    except NotFound as error:
+        if call.change is not None and error.fields["deleted"]:
+            call.change.status = 204  # the peer's answer is 404; the audit trail must not say that nothing was done
+        raise
 
 
 def claim(call: Call[AcceleratorService], host: str) -> Reply:
