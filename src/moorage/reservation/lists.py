@@ -21,12 +21,20 @@ _BATCH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of an action; `status` is planned, trying, done or failed."""
+    """What became of an action; `status` is planned, trying, done or failed.
+
+    `error` names services and hosts, which are the operators' business; `told` is what the lease's project reads of it.
+    """
 
     action: EndAction
     status: str
     attempts: int = 0
     error: str | None = None
+    told: str | None = None
+
+
+#: What a project reads of an error that it cannot mend itself.
+OPERATORS_KNOW = "it could not be done; an administrator can read why"
 
 
 class Lists:
@@ -106,4 +114,8 @@ def _done(lease: Lease, action: EndAction, rows: Sequence[StepRow]) -> Done:
         return Done(action, "done", attempts)
     error = next((row.last_error for row in mine if row.last_error), None)
     over = event.status in (EventStatus.DONE, EventStatus.ERROR) or any(row.state is StepState.FAILED for row in mine)
-    return Done(action, "failed" if over else "trying", attempts, error or (event.last_error if over else None))
+    # Of a webhook it is what the place that the project chose has answered.
+    told = error if action.kind is EndActionKind.WEBHOOK else None
+    error = error or (event.last_error if over else None)
+    told = told or (OPERATORS_KNOW if error else None)
+    return Done(action, "failed" if over else "trying", attempts, error, told)

@@ -10,10 +10,11 @@ import pytest
 
 from moorage.core.errors import Invalid, Unavailable
 from moorage.reservation.before_end import Allowed, EndAction, EndActionKind, split_url
+from moorage.reservation.lists import OPERATORS_KNOW
 from moorage.reservation.notices import MailServer
 from moorage.reservation.operations import ACTION_TRIES
 from tests.images import put_image
-from tests.plane import Killed
+from tests.plane import Killed, failing
 from tests.wire.reservation.listeners import Hooks, Mailbox
 from tests.wire.reservation.plane import IMAGE, instance, lease
 from tests.wire.reservation.processes import CREATE_IMAGE
@@ -68,6 +69,10 @@ def pass_to(plane, time):
 
 def shown(plane, made):
     return ask(plane, "GET", f"/v1/leases/{made['id']}")["lease"]
+
+
+def shown_to_admin(plane, made):
+    return plane.ask("GET", f"/v1/leases/{made['id']}", version="1.1")["lease"]
 
 
 def before_end(document):
@@ -192,7 +197,7 @@ def test_what_fails_is_tried_again_then_shown_and_the_lease_ends(new_plane, hook
         ("email", "done", 1),
         ("webhook", "done", 1),
     ]
-    document = shown(plane, made)
+    document = shown_to_admin(plane, made)
     assert document["before_end_actions"][0]["error"] == f"send_webhook: {hooks.origin} answered 500"
     event = before_end(document)
     assert event["status"] == "ERROR"
@@ -203,12 +208,32 @@ def test_what_fails_is_tried_again_then_shown_and_the_lease_ends(new_plane, hook
     assert shown(plane, made)["status"] == "TERMINATED"
 
 
+def test_a_project_reads_what_its_own_webhook_said_and_nothing_of_services(new_plane, hooks):
+    """What a service says of another one, or of a host, names addresses inside the cloud."""
+    plane = plane_with(new_plane, hooks=hooks)
+    hooks.answers["/hook"] = (500, {})
+    made = make(plane, SNAPSHOT, webhook(hooks), reservations=[instance()])
+    plane.boot("vm", made["reservations"][0]["id"])
+    inside = "http://10.0.0.7:8774/compute does not answer"
+    plane.cloud.ways["compute"].on("POST /v2.1/servers", failing(Unavailable(inside)))
+    pass_to(plane, "11:05")
+
+    def errors(*roles):
+        document = plane.ask("GET", f"/v1/leases/{made['id']}", user="u", roles=roles, version="1.1")["lease"]
+        assert [each["status"] for each in document["before_end_actions"]] == ["failed", "failed"]
+        return [each["error"] for each in (*document["before_end_actions"], before_end(document))]
+
+    said = f"send_webhook: {hooks.origin} answered 500"
+    assert errors("admin") == [f"snapshot_server: {inside}", said, f"{said}; snapshot_server: {inside}"]
+    assert errors("member") == [OPERATORS_KNOW, said, OPERATORS_KNOW]
+
+
 def test_a_failure_that_passes_is_no_failure(new_plane, mailbox):
     plane = plane_with(new_plane, mailbox=mailbox)
     mailbox.refuses = "451 later"
     made = make(plane, mail())
     pass_to(plane, "11:00")
-    assert shown(plane, made)["before_end_actions"][0] == {
+    assert shown_to_admin(plane, made)["before_end_actions"][0] == {
         "action": "email",
         "to": "somebody@example.com",
         "status": "trying",

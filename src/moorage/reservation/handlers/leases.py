@@ -12,7 +12,7 @@ def shown(call: Call[ReservationService], leases: Sequence[Lease]) -> list[dict[
     if call.version < (1, 1):
         return [schema.encode(lease) for lease in leases]
     done = call.service.lists.done_before_end(leases)
-    return [schema.encode_ours(lease, done[lease.id]) for lease in leases]
+    return [schema.encode_ours(lease, done[lease.id], to_admin=call.caller.is_admin) for lease in leases]
 
 
 def index(call: Call[ReservationService]) -> Reply:

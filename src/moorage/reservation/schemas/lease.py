@@ -6,7 +6,7 @@ from typing import Any
 from moorage.core.errors import Invalid
 from moorage.reservation.before_end import MOST_ACTIONS, EndAction, EndActionKind
 from moorage.reservation.event_store import StepCount
-from moorage.reservation.lists import Done
+from moorage.reservation.lists import OPERATORS_KNOW, Done
 from moorage.reservation.model import WIRE_EVENTS, Event, EventType, Lease
 from moorage.reservation.schemas import reservation
 from moorage.reservation.schemas.common import decode_date, decode_when, encode_date, encode_time
@@ -148,17 +148,22 @@ def encode(lease: Lease) -> dict[str, Any]:
     }
 
 
-def encode_ours(lease: Lease, done: Sequence[Done]) -> dict[str, Any]:
+def encode_ours(lease: Lease, done: Sequence[Done], *, to_admin: bool) -> dict[str, Any]:
     """From microversion 1.1 on: with what is asked for before the end, and what became of it."""
     encoded = encode(lease)
     encoded["before_end_actions"] = [
-        {**encode_action(each.action), "status": each.status, "attempts": each.attempts, "error": each.error}
+        {
+            **encode_action(each.action),
+            "status": each.status,
+            "attempts": each.attempts,
+            "error": each.error if to_admin else each.told,
+        }
         for each in done
     ]
     event = lease.event(EventType.BEFORE_END)
     for each in encoded["events"]:
         if event is not None and each["id"] == event.id:
-            each["error"] = event.last_error
+            each["error"] = event.last_error if to_admin else event.last_error and OPERATORS_KNOW
     return encoded
 
 
