@@ -133,6 +133,7 @@ def entry(number: int) -> str:
     return f"- identification: {{name: p{number:06}}}\n  traits: {{additional: [CUSTOM_T{number:06}]}}\n"
 
 
+@pytest.mark.extended  # half a minute of CPU
 @pytest.mark.slow
 def test_a_directory_as_large_as_may_be_is_read_in_bounded_time_and_memory(directory):
     """Thousands of providers in a few files: what a process with many bare-metal nodes could have."""

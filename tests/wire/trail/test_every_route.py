@@ -57,6 +57,7 @@ ROUTINE = {
     "PUT /agent/v1/hosts/{host}/devices",
     "PUT /agent/v1/hosts/{host}/attachments",
     "POST /agent/v1/hosts/{host}/history",
+    "POST /moorage/v1/hosts/{host}/tokens",
 }
 ID = "0e2a6bcd-1f7c-4b0f-9d7e-6a1d6c5b4a30"
 
