@@ -495,6 +495,7 @@ class World:
         action = f"POST /v2.1/servers/{self.bobs_server}/action"
         for body, status in (
             ({"rebuild": {"imageRef": self.image}}, 400),
+            ({"rebuild": {"imageRef": self.public_image, "key_name": self.key}}, 400),
             ({"resize": {"flavorRef": f"{MARK}-flavor"}}, 400),
             ({"resize": {"flavorRef": self.reservation}}, 400),
             ({"rescue": {"rescue_image_ref": self.image}}, 400),

@@ -97,7 +97,7 @@ class CreateService:
                 )
             self._quotas.check_metadata(connection, caller.project_id, new.metadata)
             group = self._groups.wanted_by(connection, caller, new.scheduler_hints, flavor.id)
-            key_data = _key_data(connection, caller, new.key_name)
+            key_data = keypair_store.public_key(connection, caller.user_id, new.key_name)
             made = [_numbered(replace(model, key_data=key_data), new, self._ids.uuid(), at) for at in range(count)]
             store.insert_servers(connection, made, one)
             actions = [
@@ -136,7 +136,7 @@ class CreateService:
         with read(self._engine) as connection:
             flavor = usable_flavor(connection, caller, new.flavor_id)
             zone, host = wanted_place(connection, new, may_force_host=may_force_host)
-            _key_data(connection, caller, new.key_name)
+            keypair_store.public_key(connection, caller.user_id, new.key_name)
         if image is not None:
             check_size(image, flavor)
         if self._profiles is not None:
@@ -175,16 +175,6 @@ def _numbered(server: Server, new: NewServer, server_id: str, index: int) -> Ser
     name = new.name if new.count == 1 else f"{new.name}-{index + 1}"
     hostname = new.hostname or hostname_for(name, server_id)
     return replace(server, id=server_id, name=name, hostname=hostname, launch_index=index)
-
-
-def _key_data(connection: Connection, caller: Caller, key_name: str | None) -> str | None:
-    """The public key of that name. Raises `Invalid` where the caller has none."""
-    if key_name is None:
-        return None
-    pair = keypair_store.keypair(connection, caller.user_id, key_name)
-    if pair is None:
-        raise Invalid("Invalid key_name provided.")
-    return pair.public_key
 
 
 def _build_job(actions: Sequence[Action], payload: Mapping[str, Any]) -> NewJob:

@@ -7,7 +7,7 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.compute.model import Keypair
 from moorage.compute.tables import keypairs
-from moorage.core.errors import Conflict
+from moorage.core.errors import Conflict, Invalid
 
 _OF_USER = select(keypairs).where(keypairs.c.user_id == bindparam("of_user")).order_by(keypairs.c.name)
 _ONE = _OF_USER.where(keypairs.c.name == bindparam("of_name"))
@@ -24,6 +24,19 @@ def keypairs_of(connection: Connection, user_id: str) -> list[Keypair]:
 def keypair(connection: Connection, user_id: str, name: str) -> Keypair | None:
     row = connection.execute(_ONE, {"of_user": user_id, "of_name": name}).one_or_none()
     return None if row is None else Keypair(**row._mapping)
+
+
+def public_key(connection: Connection, user_id: str, name: str | None) -> str | None:
+    """What a server that the user makes or rebuilds with the keypair `name` is told; None without a name.
+
+    Raises `Invalid` where the user has no such keypair.
+    """
+    if name is None:
+        return None
+    pair = keypair(connection, user_id, name)
+    if pair is None:
+        raise Invalid("Invalid key_name provided.")
+    return pair.public_key
 
 
 def count(connection: Connection, user_id: str) -> int:

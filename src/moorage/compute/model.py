@@ -163,7 +163,7 @@ class Server:
     access_ipv6: str | None = None
     disk_config: str | None = None  #: AUTO or MANUAL, as its owner said
     image_properties: Mapping[str, str] | None = None  #: the image's, when the server was made
-    key_data: str | None = None  #: of the keypair `key_name`, as it was when the server was made
+    key_data: str | None = None  #: of the keypair `key_name`, as it was when the server was made or rebuilt with it
 
     @property
     def instance_name(self) -> str:

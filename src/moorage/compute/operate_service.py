@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute import host_store, lifecycle, move_store, store
+from moorage.compute import host_store, keypair_store, lifecycle, move_store, store
 from moorage.compute.lifecycle import Operation
 from moorage.compute.messages import situation
 from moorage.compute.model import Server, VmState
@@ -111,7 +111,8 @@ class OperateService:
     def rebuild(self, caller: Caller, request_id: str, server_id: str, wanted: Rebuild) -> None:
         """From another image, or the same again; host, devices and what it holds stay.
 
-        Raises `Invalid` for an image that the server cannot run where it is: nothing is moved for it.
+        Raises `Invalid` for an image that the server cannot run where it is: nothing is moved for it; and for a keypair that
+        the caller has not. Keypairs belong to users: it need not be one of the user who made the server, as with the peer.
         """
         if len(wanted.changes.get("metadata", ())) > MAX_METADATA_ITEMS:
             raise OverQuota(f"Maximum number of metadata items exceeds {MAX_METADATA_ITEMS}")
@@ -125,6 +126,8 @@ class OperateService:
             server = visible(store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, situation(server), caller)
             changes = {**wanted.changes, "image_id": wanted.image_id, **renewed}
+            if "key_name" in changes:
+                changes["key_data"] = keypair_store.public_key(connection, caller.user_id, changes["key_name"])
             store.update_server(connection, server_id, self._clock.now(), **changes)
             start = {"start": operation.after(server.vm_state) is VmState.ACTIVE}
             return self._telling.tell_host(connection, caller, request_id, replace(server, **changes), operation, start)

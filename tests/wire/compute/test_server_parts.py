@@ -4,6 +4,7 @@ import pytest
 
 from moorage.compute.handlers import absent
 from moorage.compute.tables import moves
+from tests.wire.compute.conftest import IMAGE
 
 
 @pytest.fixture
@@ -183,3 +184,28 @@ def test_a_host_is_told_what_the_guest_shall_read(plane, host):
     assert guests["with"]["public_keys"] == {"mine": key}
     assert (guests["with"]["hostname"], guests["with"]["metadata"]) == ("web-1", {"a": "b"})
     assert guests["with"]["user_data"] == "aGVsbG8="
+
+
+def test_a_rebuilt_server_has_the_key_of_the_user_who_rebuilds_it(plane, host):
+    """Or none, or the one that it had; by the names of keypairs of others nothing is found."""
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINq58IlCWeEZskehFJsXerpeqXANAIKO2SOIJWaMJ2VT"
+    for who in ("alice", "carol"):
+        body = {"keypair": {"name": f"of-{who}", "public_key": f"{key} {who}"}}
+        assert plane.send("POST", "/v2.1/os-keypairs", body, who=f"{who}:red")[0] == 201
+    server_id = plane.boot(plane.flavor("small"), config_drive=True, key_name="of-alice")
+    plane.settle(host)
+
+    def rebuilt(**key):
+        """What the guest is told."""
+        status, _, document = plane.act(server_id, "rebuild", {"imageRef": IMAGE, **key}, who="carol:red")
+        if status == 400:
+            return document["badRequest"]["message"]
+        (job,) = host.claim()
+        host.report(job)
+        assert document["server"]["key_name"] == plane.show(server_id)["key_name"]
+        return job.payload["server"]["guest"]["public_keys"]
+
+    assert rebuilt() == {"of-alice": f"{key} alice"}
+    assert rebuilt(key_name="of-alice") == rebuilt(key_name="nobodys") == "Invalid key_name provided."
+    assert rebuilt(key_name="of-carol") == {"of-carol": f"{key} carol"}
+    assert rebuilt(key_name=None) == {}
