@@ -1,6 +1,5 @@
 """The worker process of `moorage up`: it builds the plane, and serves it until it is told to end."""
 
-import dataclasses
 import gc
 import logging
 import os
@@ -60,8 +59,17 @@ def work(listener: socket.socket) -> NoReturn:
 
 
 def _limits(config: Config) -> Limits:
-    """All of its fields are options of the same names."""
-    return Limits(**{item.name: getattr(config.server, item.name) for item in dataclasses.fields(Limits)})
+    server = config.server
+    return Limits(
+        head_timeout_s=server.head_timeout_s,
+        idle_timeout_s=server.idle_timeout_s,
+        min_rate_bytes_s=server.min_rate_bytes_s,
+        stall_s=server.stall_s,
+        public_stall_s=server.public_stall_s,
+        buffer_bytes=server.buffer_bytes,
+        connections=server.connections,
+        uploads=server.uploads,
+    )
 
 
 def _started() -> "tuple[Config, Plane]":

@@ -137,38 +137,47 @@ def _whole(chunks: Iterator[bytes], opened: ExitStack) -> Iterator[bytes]:
 
 
 class HostImageSource:
-    """An `ImageSource` of the agent of `host`: it asks each of `services`, until one of them has work of the project."""
+    """An `ImageSource` of the agent of `host`: it asks each of `services`, until one of them has work of the project.
+
+    If none has (os_acc was called for a server that neither knows), it asks for public bitstreams.
+    """
 
     def __init__(self, host: str, services: Sequence[ServiceClient]) -> None:
         self._path = f"/agent/v1/hosts/{quote(host, safe='')}/images"
         self._services = services
 
     def find(self, view: ServiceView, properties: Mapping[str, str]) -> list[ImageRecord]:
-        params = [("project", _project_of(view)), *properties.items()]
-        for http in self._services:
+        for http, project_id in self._asked(view):
+            params = [("project", project_id), *properties.items()]
             with _refusals():
                 return [_record(row) for row in http.get(self._path, params=params)["images"]]
         return []
 
     def get(self, view: ServiceView, image_id: str) -> ImageRecord | None:
         path = f"{self._path}/{quote(image_id, safe='')}"
-        for http in self._services:
+        for http, project_id in self._asked(view):
             with _refusals():
-                return _record(http.get(path, params={"project": _project_of(view)})["image"])
+                return _record(http.get(path, params={"project": project_id})["image"])
         return None
 
     @contextmanager
     def open(self, view: ServiceView, image_id: str) -> Iterator[Iterator[bytes]]:
-        path = f"{self._path}/{quote(image_id, safe='')}/file?{urlencode({'project': _project_of(view)})}"
+        path = f"{self._path}/{quote(image_id, safe='')}/file"
         with ExitStack() as opened:
             chunks = None
-            for http in self._services:
+            for http, project_id in self._asked(view):
                 with _refusals():
-                    chunks = opened.enter_context(http.download(path))
+                    chunks = opened.enter_context(http.download(f"{path}?{urlencode({'project': project_id})}"))
                     break
             if chunks is None:
                 raise NotFound(f"there is no image {image_id} for this host", code="images.not_found")
             yield chunks
+
+    def _asked(self, view: ServiceView) -> Iterator[tuple[ServiceClient, str]]:
+        """(service, project id) in the order in which they are asked; without a project a service shows public bitstreams."""
+        if project_id := _project_of(view):
+            yield from ((http, project_id) for http in self._services)
+        yield from ((http, "") for http in self._services)
 
 
 class DiskImages:
