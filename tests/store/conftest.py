@@ -8,9 +8,7 @@ does with the rows is the same everywhere, and is shown on SQLite.
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine
 
-from moorage.db.engine import open_engine
 from tests.conftest import DATABASES
 from tests.servers import temporary_database
 
@@ -34,11 +32,3 @@ def database_url(kind: str) -> Iterator[str]:
     """URL of an empty database of this kind."""
     with temporary_database(kind) as url:
         yield url
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    """An engine on an empty database of this kind; modules have engines on databases with tables instead."""
-    engine = open_engine(database_url)
-    yield engine
-    engine.dispose()
