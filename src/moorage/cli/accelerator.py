@@ -9,6 +9,7 @@ import orjson
 
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.custody import Event
+from moorage.cli.output import printable
 from moorage.cli.services import endpoints
 from moorage.cli.state import config_option
 from moorage.core.errors import StartError
@@ -70,7 +71,7 @@ def _said(record: dict[str, Any]) -> str:
         lines.append("    the blank")
     if record["reason"]:
         lines.append(f"    {record['reason']}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 _WHOM = (("server", "instance_uuid"), ("project", "project_id"), ("user", "user_id"))

@@ -14,7 +14,7 @@ from moorage.audit.healing import Healer, Outcome
 from moorage.audit.model import Finding, Picture
 from moorage.audit.reading import Services, read
 from moorage.audit.receipt import Receipt
-from moorage.cli.output import console, progress, table
+from moorage.cli.output import console, printable, progress, table
 from moorage.cli.services import endpoints
 from moorage.cli.state import config_option, seconds
 from moorage.core.clock import SystemClock
@@ -64,7 +64,7 @@ def audit(
             config_path, frozenset(also), timedelta(seconds=seconds(grace)), receipt_path, freepool, fix, names, as_json
         )
     except MoorageError as error:
-        click.echo(f"moorage: cannot audit: {error.message}", err=True)
+        click.echo(f"moorage: cannot audit: {printable(error.message)}", err=True)
         sys.exit(_CANNOT)
     sys.exit(status)
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import orjson
 
+from moorage.cli.output import printable
 from moorage.cli.services import endpoints
 from moorage.cli.state import config_option
 from moorage.core.clock import SystemClock
@@ -54,7 +55,7 @@ def events(
     entries = follow(client, SystemClock(), since, wanted) if follows else _kept(client, since, wanted)
     with contextlib.suppress(KeyboardInterrupt):
         for entry in entries:
-            click.echo(orjson.dumps(entry) if as_json else line(entry))
+            click.echo(orjson.dumps(entry) if as_json else printable(line(entry)))
 
 
 def placement_client(config_path: Path | None) -> ServiceClient:

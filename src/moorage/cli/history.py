@@ -7,6 +7,7 @@ import click
 import orjson
 
 from moorage.cli.events import PAGE, line, placement_client, said
+from moorage.cli.output import printable
 from moorage.cli.state import config_option
 from moorage.wire.client import ServiceClient
 
@@ -47,14 +48,14 @@ def history(
         click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
     else:
         click.echo(f"as of {answer['at']}, unchanged since {answer['changed_at']} ({answer['id']}):")
-        click.echo(f"  {said(kind, answer['state'])}")
+        click.echo(printable(f"  {said(kind, answer['state'])}"))
 
 
 def _list(client: ServiceClient, path: str, query: dict[str, Any], *, as_json: bool) -> None:
     while True:
         page = client.get(path, params=query)
         for entry in page["changes"]:
-            click.echo(orjson.dumps(entry) if as_json else line(entry))
+            click.echo(orjson.dumps(entry) if as_json else printable(line(entry)))
         if page["next"] is None:
             return
         query["after"] = page["next"]

@@ -75,6 +75,8 @@ def main() -> Any:
     try:
         return cli()
     except MoorageError as error:
+        from moorage.cli.output import printable  # imports Rich
+
         # A service's own words may have paragraphs.
-        click.echo(f"moorage: {' '.join(error.message.split())}", err=True)
+        click.echo(f"moorage: {printable(' '.join(error.message.split()))}", err=True)
         sys.exit(1)

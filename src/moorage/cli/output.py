@@ -4,12 +4,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 #: Of every command that shows something.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -22,7 +23,21 @@ def console() -> Console:
     """For standard output. A terminal may be narrower, and is never used beyond `WIDTH`."""
     width = min(os.get_terminal_size().columns, WIDTH) if sys.stdout.isatty() else WIDTH
     plain = bool(os.environ.get("NO_COLOR"))
-    return Console(width=width, highlight=False, emoji=False, markup=False, color_system=None if plain else "auto")
+    return _Printable(width=width, highlight=False, emoji=False, markup=False, color_system=None if plain else "auto")
+
+
+class _Printable(Console):
+    """Every string that is printed, and every cell of a table, is made into text here: names that tenants chose are in it."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str("\n".join(printable(line) for line in text.split("\n")), **options)
+
+
+def printable(text: str) -> str:
+    """A line in which names that somebody chose do not steer the terminal: control characters and overrides of the
+    direction of text are written as their numbers.
+    """
+    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
 
 
 def table(*headings: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:

@@ -16,7 +16,7 @@ from moorage.agent.provider_config.install import replaced
 from moorage.agent.provider_config.load import ProviderFiles, Report, check_all, check_contents, refusal
 from moorage.agent.provider_config.load import sample as shipped_sample
 from moorage.agent.provider_config.load import schema as formal_schema
-from moorage.cli.output import console, table
+from moorage.cli.output import console, printable, table
 from moorage.cli.state import config_option, default_config_path, open_config
 from moorage.config import Config
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
@@ -54,7 +54,7 @@ def _ends(command: Callable[P, int]) -> Callable[P, None]:
         try:
             status = command(*arguments, **options)
         except MoorageError as error:
-            click.echo(f"moorage: {error.message}", err=True)
+            click.echo(f"moorage: {printable(error.message)}", err=True)
             status = _REFUSED if error.error_code == _FAULTS else _CANNOT
         sys.exit(status)
 

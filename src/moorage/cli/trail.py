@@ -9,6 +9,7 @@ from typing import Any
 import click
 import orjson
 
+from moorage.cli.output import printable
 from moorage.cli.state import config_option, open_config, seconds
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
@@ -79,12 +80,7 @@ def line(entry: dict[str, Any]) -> str:
     address = initiator.get("host", {}).get("address", "-")
     ended = f"{entry.get('outcome', '-')} {reason.get('reasonCode', '')}".rstrip()
     parts = (entry.get("eventTime"), f"{ended:<11}", who, entry.get("action"), what, address, entry.get("request_id"))
-    return _printable("  ".join(str(part) for part in parts))
-
-
-def _printable(text: str) -> str:
-    """A name that somebody chose must not steer the terminal."""
-    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
+    return printable("  ".join(str(part) for part in parts))
 
 
 def _moment(text: str | None) -> datetime | None:

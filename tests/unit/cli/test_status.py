@@ -2,12 +2,15 @@
 
 import dataclasses
 import io
+import sys
 
 import pytest
 from rich.console import Console
 
 from moorage.cli import status_reading as reading
 from moorage.cli.exit_codes import Exit
+from moorage.cli.main import main
+from moorage.cli.output import console, table
 from moorage.cli.status import Status, document, exit_code, show
 from moorage.config import Config
 
@@ -74,3 +77,28 @@ def test_the_exposition_of_a_process_is_read():
         reading.DutyState("a", 10.0, 5.0, 0),
         reading.DutyState("b", None, 0.0, 3),
     ]
+
+
+def test_names_do_not_steer_the_terminal(capsys):
+    """Tenants choose the names of servers and leases, hosts their own."""
+    name = "\x1b[2J\x1b]0;title\x07web\u202egnp\x9b31m"
+    rows = table("server", "host")
+    rows.add_row(name, "compute-1\ncompute-2")
+    console().print(rows)
+    hosts, late = [reading.HostState(name, is_up=False)], dataclasses.replace(LATE, name=name)
+    show(console(), dataclasses.replace(WELL, hosts=hosts, duties=[late]))
+    out = capsys.readouterr().out
+    assert all(one.isprintable() for line in out.split("\n") for one in line)
+    written = "\\u001b[2J\\u001b]0;title\\u0007web\\u202egnp\\u009b31m"
+    assert out.count(written) == 3
+    assert out.splitlines()[2].strip().endswith("compute-2"), "rows of a cell stay rows"
+
+
+def test_an_error_line_does_not_steer_the_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["moorage", "status", "--config", "/nowhere/\x1b[2J\u202e.conf"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err
+    assert said.startswith("moorage: ")
+    assert "/nowhere/\\u001b[2J\\u202e.conf" in said
+    assert said.strip().isprintable()
