@@ -139,10 +139,10 @@ class BuildDuty:
 
         self._jobs.run(job, in_time, self._failed)
 
-    def _failed(self, job: Job, reason: str) -> None:
+    def _failed(self, job: Job, reason: str, told: str) -> None:
         """That is no lack of hosts, so the job waits and is tried again; but no server waits for ever."""
         if job.kind == JOB_BUILD and job.attempt >= MAX_ATTEMPTS:
-            self._scheduling.fail(job, f"The server could not be scheduled: {reason}", "", Scheduled.GAVE_UP)
+            self._scheduling.fail(job, f"The server could not be scheduled: {told}", reason, Scheduled.GAVE_UP)
         else:
             self._jobs.put_off(job, reason)
 

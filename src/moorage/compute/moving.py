@@ -20,6 +20,7 @@ from moorage.compute.moves import EVENTS, STEPS, Move, MoveKind, is_abandoned, i
 from moorage.compute.own_jobs import MAX_ATTEMPTS, OwnJobs
 from moorage.compute.places import NoHost, Place
 from moorage.compute.placing import Placer
+from moorage.compute.scheduling import last_paragraph
 from moorage.compute.server_request import ImageWriter
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, RemoteError, Unavailable
@@ -146,7 +147,7 @@ class MovingDuty:
         except RemoteError as error:
             if error.status >= 500:
                 raise Unavailable(error.message) from error
-            return NoHost.because(f"Placement refused the request: {error.message}")
+            return NoHost.because(f"Placement refused the request: {last_paragraph(error)}", error.message)
 
     def _elsewhere_than(self, move: Move) -> dict[str, str]:
         """{host: why not there}"""

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.compute import store
 from moorage.core.clock import Clock
-from moorage.core.errors import MoorageError
+from moorage.core.errors import MoorageError, for_tenants
 from moorage.db.transactions import in_transaction, read
 from moorage.jobs.model import FENCED_CODE, Job, JobState
 from moorage.telemetry import tracing
@@ -44,9 +44,9 @@ class OwnJobs:
 
         return in_transaction(self._engine, work)
 
-    def run(self, job: Job, work: Callable[[], None], failed: Callable[[Job, str], None] | None = None) -> None:
-        """`work`, and where it raises `failed` with the reason; without one the job is put off."""
-        failed = failed or self.put_off
+    def run(self, job: Job, work: Callable[[], None], failed: Callable[[Job, str, str], None] | None = None) -> None:
+        """`work`, and where it raises `failed` with the reason and what tenants may read of it; without one the job is put off."""
+        failed = failed or (lambda job, reason, _told: self.put_off(job, reason))
         before = request_context.get()
         request_context.set(("compute", str(job.payload.get("request_id", ""))))
         try:
@@ -56,10 +56,11 @@ class OwnJobs:
             if error.error_code == FENCED_CODE:
                 log.warning("somebody else has this job by now", extra={"job": job.id, "epoch": job.epoch})
             else:
-                failed(job, error.message)
+                failed(job, error.message, for_tenants(error))
         except Exception as error:  # the top of a job: one that always fails must not stand before all others
             log.exception("job failed", extra={"job": job.id, "kind": job.kind})
-            failed(job, f"{type(error).__name__}, see the log of the compute service")
+            reason = f"{type(error).__name__}, see the log of the compute service"
+            failed(job, reason, reason)
         finally:
             request_context.set(before)
 

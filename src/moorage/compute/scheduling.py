@@ -237,9 +237,9 @@ def _no_host(error: MoorageError) -> NoHost:
         raise error
     if error.status >= 500:
         raise Unavailable(error.message) from error
-    return NoHost.because(f"Placement refused the request: {_last_paragraph(error)}", error.message)
+    return NoHost.because(f"Placement refused the request: {last_paragraph(error)}", error.message)
 
 
-def _last_paragraph(error: RemoteError) -> str:
+def last_paragraph(error: RemoteError) -> str:
     """Placement's own sentence, after the one that its web framework puts before it."""
     return str(error.fields.get("detail") or error.message).rpartition("\n\n")[2].strip()

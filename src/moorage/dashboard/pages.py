@@ -1,12 +1,15 @@
 """What a handler gives back: a template and its values; and the page of an error."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from moorage.core.errors import MoorageError, RemoteError
+from moorage.core.errors import MoorageError, RemoteError, for_tenants
 from moorage.wire.errors import status_of
+
+log = logging.getLogger(__name__)
 
 #: Nothing but our own files runs, nothing is loaded from elsewhere, and no page of others may frame ours.
 _POLICY = (
@@ -50,7 +53,11 @@ def status_shown(error: MoorageError) -> int:
 
 def words_of(error: MoorageError) -> str:
     """What a service has said, in a sentence: without Placement's preamble, and without the schema that was not met."""
-    parts = [" ".join(part.split()) for part in str(error.fields.get("detail") or error.message).split("\n\n")]
+    detail = error.fields.get("detail")
+    said = str(detail or for_tenants(error))
+    if not detail and said != error.message:
+        log.warning("another service failed", extra={"reason": error.message})
+    parts = [" ".join(part.split()) for part in said.split("\n\n")]
     told = parts[1] if len(parts) > 1 and parts[0].startswith(_PREAMBLES) else parts[0]
     return told.removeprefix("Invalid query string parameters: ").partition(" Failed validating")[0]
 

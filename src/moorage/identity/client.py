@@ -11,7 +11,7 @@ import orjson
 
 from moorage.core.clock import Clock
 from moorage.core.errors import NotFound, RemoteError, Unauthorized, Unavailable
-from moorage.wire.client import decode, refusal_of
+from moorage.wire.client import decode, naming, refusal_of
 from moorage.wire.transports import Transport
 
 #: A token is renewed this long before its time is over, so that no request carries one that ends on its way; a
@@ -115,16 +115,17 @@ class PasswordTokens(RenewedTokens):
 
     def _fetch(self) -> Token:
         headers = {"content-type": "application/json", "accept": "application/json"}
-        answer = self._transport.send("POST", "/v3/auth/tokens", headers, self._request)
+        with naming("identity"):
+            answer = self._transport.send("POST", "/v3/auth/tokens", headers, self._request)
         if answer.status == 201:
             return _read(answer.headers.get("x-subject-token", ""), decode(answer)["token"], self._clock.now())
         message, _ = refusal_of(answer)
         where = f"identity answered {answer.status} to the login of {self._who}: {message}"
         if answer.status == 401:
-            raise Unauthorized(where, code="identity.password")
+            raise Unauthorized(where, code="identity.password", peer="identity")
         if answer.status >= 500:
-            raise Unavailable(where)
-        raise RemoteError(where, status=answer.status)
+            raise Unavailable(where, peer="identity")
+        raise RemoteError(where, status=answer.status, peer="identity")
 
 
 def renew_at(expires_at: datetime, now: datetime) -> datetime:

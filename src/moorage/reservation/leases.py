@@ -156,7 +156,9 @@ class Leases:
                     if other is not creation:
                         self._delete(other.lease_id)
                 self._on_change()
-                raise Unavailable(f"The lease could not be created and has been undone: {result.reason}")
+                raise Unavailable(
+                    f"The lease could not be created and has been undone: {result.reason}"
+                ) from result.error
         self._on_change()
         return [self._current(lease.id) for lease in leases]
 

@@ -75,6 +75,7 @@ class Claim:
 class Result:
     outcome: Outcome
     reason: str = ""
+    error: MoorageError | None = None  #: where `reason` is its message
 
 
 class Operations:
@@ -287,7 +288,7 @@ class Operations:
         log.warning("a step of a lease failed", extra={"lease_id": claim.lease_id, "reason": reason})
         if claim.type is EventType.CREATE:
             self._give_up(claim, reason)  # somebody waits for the answer: undone at once, see `leases`
-            return Result(Outcome.FAILED, error.message)
+            return Result(Outcome.FAILED, error.message, error)
         if claim.type is EventType.BEFORE_END and self._abandoned(claim, row, reason):
             return None
         return self._again(claim, row, reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)))

@@ -86,6 +86,7 @@ class Surroundings:
     health: Callable[[], Mapping[str, str]] = dict  #: {what: trouble}; empty when all is well
     requests: RequestMeter = field(default_factory=RequestMeter)
     trail: Trail | None = None  #: None: no audit trail is kept
+    tells_all: bool = False  #: callers without a role are operators too: only they reach it
 
 
 @dataclass(frozen=True)
@@ -406,9 +407,15 @@ def _send_error(api: ServiceApi[S], req: falcon.Request, resp: falcon.Response, 
     elif refused := of_the_disk(error):
         log.error("the disk fails", extra={"reason": str(error)})
         error = refused
-    problem = problem_of(error, req.context.request_id, req.get_header("Accept") or "*/*", req.context.version)
+    context, around = req.context, _around(req)
+    is_operator = around.tells_all or context.caller.is_admin or context.caller.is_service
+    accept = req.get_header("Accept") or "*/*"
+    problem = problem_of(error, context.request_id, accept, context.version, to_operators=is_operator)
+    whole = error.message if isinstance(error, e.MoorageError) else problem.message
     if problem.status >= 500:
-        _log_failure(error, problem.message, {"method": req.method, "path": req.path})
+        _log_failure(error, whole, {"method": req.method, "path": req.path})
+    elif problem.message != whole:
+        log.info("refused by another service", extra={"method": req.method, "path": req.path, "reason": whole})
     if req.context.change is not None:
         req.context.change.code = problem.code
     reply = api.error_shape(problem)

@@ -150,7 +150,8 @@ class ServiceClient:
             if not page[key] or not page.get(more):
                 return
             marker = [("marker", page[key][-1].get("uuid") or page[key][-1]["id"])]
-        raise Unavailable(f"{self._service_type}: GET {path} has no end, not even after {_MAX_PAGES} pages")
+        raise Unavailable(f"{self._service_type}: GET {path} has no end, not even after {_MAX_PAGES} pages",
+                          peer=self._service_type)  # fmt: skip
 
     def upload(
         self,
@@ -163,7 +164,8 @@ class ServiceClient:
         """Send a body that is not JSON. Not repeated: the chunks can be read once only."""
         headers = self._headers(None, {"content-type": content_type, **(headers or {})}, None)
         headers |= dict(self._credentials.headers())
-        answer = self._transport.send(method, path, headers, chunks)
+        with naming(self._service_type):
+            answer = self._transport.send(method, path, headers, chunks)
         if not 200 <= answer.status < 300:
             raise self._refusal(method, path, answer)
 
@@ -173,7 +175,10 @@ class ServiceClient:
         headers = self._headers(None, headers, None)
         for renew in (False, True):
             own = headers | dict(self._credentials.headers(renew=renew))
-            with self._transport.stream("GET", path, own) as (status, answer_headers, chunks):
+            with (
+                naming(self._service_type),
+                self._transport.stream("GET", path, own) as (status, answer_headers, chunks),
+            ):
                 if status == 200:
                     yield chunks
                     return
@@ -186,12 +191,13 @@ class ServiceClient:
         renewed = False
         for pause in (*pauses, None):
             try:
-                answer = self._transport.send(method, target, headers | dict(self._credentials.headers()), body)
-                if answer.status == 401 and not renewed:
-                    renewed = True
-                    answer = self._transport.send(
-                        method, target, headers | dict(self._credentials.headers(renew=True)), body
-                    )
+                with naming(self._service_type):
+                    answer = self._transport.send(method, target, headers | dict(self._credentials.headers()), body)
+                    if answer.status == 401 and not renewed:
+                        renewed = True
+                        answer = self._transport.send(
+                            method, target, headers | dict(self._credentials.headers(renew=True)), body
+                        )
                 if answer.status != 503 or pause is None:
                     return answer
             except Unavailable:
@@ -214,10 +220,21 @@ class ServiceClient:
         message, code = refusal_of(answer)
         where = f"{self._service_type} answered {answer.status} to {method} {path}: {message}"
         if answer.status == 404:
-            return NotFound(where, code=code, detail=message)
+            return NotFound(where, code=code, detail=message, peer=self._service_type)
         if answer.status == 503:
-            return Unavailable(where, code=code, detail=message)
-        return RemoteError(where, status=answer.status, code=code, detail=message)
+            return Unavailable(where, code=code, detail=message, peer=self._service_type)
+        return RemoteError(where, status=answer.status, code=code, detail=message, peer=self._service_type)
+
+
+@contextmanager
+def naming(service_type: str) -> Iterator[None]:
+    """A transport's error gets the name of the service that did not answer: a transport knows only the address."""
+    try:
+        yield
+    except Unavailable as error:
+        if "url" in error.fields:
+            error.fields.setdefault("peer", service_type)
+        raise
 
 
 def with_query(path: str, params: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:

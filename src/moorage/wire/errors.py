@@ -61,9 +61,16 @@ class Problem:
 ErrorShape = Callable[[Problem], Reply]
 
 
-def problem_of(error: BaseException, request_id: str, accept: str, version: Version = NO_VERSION) -> Problem:
+def problem_of(
+    error: BaseException, request_id: str, accept: str, version: Version = NO_VERSION, *, to_operators: bool = True
+) -> Problem:
+    """Others than `to_operators` read which service failed, and the request to tell administrators of, and no more."""
     if isinstance(error, e.MoorageError):
-        return Problem(status_of(error), error.message, error.error_code, request_id, accept, error, version)
+        message = error.message if to_operators else e.for_tenants(error)
+        status = status_of(error)
+        if message != error.message and status >= 500:
+            message += f" (the log says more under {request_id})"
+        return Problem(status, message, error.error_code, request_id, accept, error, version)
     return Problem(
         500,
         f"Unexpected error; the log of this service says more under {request_id}.",

@@ -22,7 +22,9 @@ def local_api(name: str, routes: Sequence[Route[S]]) -> ServiceApi[S]:
 
 def build_local(api: ServiceApi[S], service: S, ids: Ids, trail: Trail | None = None) -> WsgiApp:
     everything = _Everything()
-    return build(api, service, Surroundings(authenticator=everything, policy=everything, ids=ids, trail=trail))
+    return build(
+        api, service, Surroundings(authenticator=everything, policy=everything, ids=ids, trail=trail, tells_all=True)
+    )
 
 
 class _Everything:

@@ -1,5 +1,7 @@
 import re
 
+import pytest
+
 from moorage.core import errors
 from moorage.wire.errors import problem_of, status_of
 
@@ -46,3 +48,48 @@ def test_a_bug_shows_where_to_look_and_nothing_else():
     assert (problem.status, problem.code, problem.error) == (500, "moorage.bug", None)
     assert "req-1" in problem.message
     assert "secret" not in problem.message
+
+
+def quoting(cause, kind=errors.Conflict):
+    """As code that translates the error of a service."""
+    try:
+        try:
+            raise cause
+        except errors.MoorageError as error:
+            raise kind(f"that is so: {error.message}") from error
+    except errors.MoorageError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (errors.Unavailable("disk full"), "disk full"),
+        (errors.Unavailable("http://x is away", url="http://x"), "another service does not answer; try again later"),
+        (
+            quoting(errors.Unavailable("http://x is away", url="http://x", peer="image"), errors.Unavailable),
+            "that is so: the image service does not answer; try again later",
+        ),
+        (
+            errors.RemoteError("compute answered 400 to GET /x: no", status=400, peer="compute", detail="no"),
+            "the compute service refused a request; an administrator can read why",
+        ),
+        (
+            quoting(errors.RemoteError("image answered 413 to PUT /x: full", status=413, peer="image", detail="full")),
+            "that is so: the image service refused: full",
+        ),
+        (
+            quoting(
+                errors.RemoteError(
+                    "compute answered 409",
+                    status=409,
+                    peer="compute",
+                    detail="placement answered 409 to PUT /secret: b",
+                )
+            ),
+            "that is so: the compute service refused a request; an administrator can read why",
+        ),
+    ],
+)
+def test_tenants_read_which_service_failed_and_nothing_of_addresses_and_requests(error, told):
+    assert errors.for_tenants(error) == told

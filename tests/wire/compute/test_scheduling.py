@@ -303,7 +303,8 @@ def test_a_claim_that_others_were_quicker_with_goes_to_the_next_host(plane, host
 
 def test_a_placement_that_is_away_is_no_lack_of_hosts(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    away = failing(Unavailable("placement does not answer at http://127.0.0.1:1"))
+    inside = "http://127.0.0.1:1 does not answer"
+    away = failing(Unavailable(inside, url="http://127.0.0.1:1"))
     plane.to_placement.on("GET /allocation_candidates", away)
     plane.builder.tick()
     assert plane.show(server_id)["status"] == "BUILD"
@@ -317,5 +318,6 @@ def test_a_placement_that_is_away_is_no_lack_of_hosts(plane, host):
         plane.builder.tick()
         plane.clock.sleep(61)
     message = message_of(plane, server_id)
-    assert message == "The server could not be scheduled: placement does not answer at http://127.0.0.1:1"
+    assert message == "The server could not be scheduled: the placement service does not answer; try again later"
+    assert inside in plane.show(server_id)["fault"]["details"], "which administrators are shown"
     assert "No valid host" not in message

@@ -10,6 +10,7 @@ from moorage.db.transactions import read
 from moorage.placement.client import Inventory
 from moorage.reservation import event_store, host_store
 from moorage.reservation.model import EventStatus, EventType
+from tests.plane import failing
 from tests.wire.reservation.plane import class_of, instance, lease
 from tests.wire.reservation.processes import (
     ADD_INVENTORY,
@@ -428,3 +429,24 @@ def test_a_cleaning_time_keeps_hosts_free_after_a_lease(new_plane):
     create(plane, instance(8), start="2026-03-06 10:10", end="2026-03-06 12:00")
     (allocation,) = plane.ask("GET", "/v1/os-hosts/allocations")["allocations"]
     assert allocation["reservations"][0]["end_date"] == "2026-03-06T10:00:00.000000"
+
+
+@pytest.mark.parametrize("error", [
+    Unavailable("http://10.0.0.5:8774 does not answer", url="http://10.0.0.5:8774"),
+    RemoteError("compute answered 500 to POST /v2.1/flavors: no", status=500, peer="compute", detail="no"),
+], ids=["away", "failed"])  # fmt: skip
+def test_of_a_service_that_a_creation_needed_members_read_the_name_only(reserved, error):
+    reserved.cloud.ways["compute"].on("POST /v2.1/flavors", failing(error), times=99)
+
+    def refused(*roles):
+        status, document = reserved.answer("POST", "/v1/leases", lease(instance(), **LATER), user="u", roles=roles)
+        assert status == 503
+        return document["error_message"]
+
+    undone = "The lease could not be created and has been undone: "
+    assert refused("admin") == f"{undone}{error.message}"
+    said = refused("member")
+    assert said.startswith(f"{undone}the compute service ")
+    assert "(the log says more under req-" in said
+    assert "10.0.0.5" not in said
+    assert "/v2.1" not in said

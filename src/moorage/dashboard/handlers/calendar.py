@@ -93,9 +93,5 @@ def _project_names(visit: Visit) -> dict[str, str]:
     return {row["id"]: row["name"] for row in rows} | names
 
 
-def _words(error: MoorageError) -> str:
-    return str(error.fields.get("detail") or error.message)
-
-
 def _period(shown: view.Window) -> dict[str, str]:
     return {"start_date": api_date(shown.start), "end_date": api_date(shown.end)}
