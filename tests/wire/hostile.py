@@ -147,17 +147,24 @@ def smallest(schema: Mapping[str, Json]) -> Json:
 
 
 @contextmanager
-def asked_for() -> Iterator[set[str]]:
-    """The names of all parameters that are asked for meanwhile: no list of them can be incomplete then."""
+def asked_for(mark: str = "") -> Iterator[set[str]]:
+    """The names of all parameters that are asked for meanwhile: no list of them can be incomplete then.
+
+    `mark`: only of queries that have this parameter, not of those that the answer takes to other services.
+    """
     names: set[str] = set()
     first, every = Query.first, Query.every
 
+    def note(query: Query, name: str) -> None:
+        if not mark or mark in query.names():
+            names.add(name)
+
     def noted_first(self: Query, name: str) -> str | None:
-        names.add(name)
+        note(self, name)
         return first(self, name)
 
     def noted_every(self: Query, name: str) -> list[str]:
-        names.add(name)
+        note(self, name)
         return every(self, name)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -18,6 +18,7 @@ import pytest
 from moorage.accelerator.routes import API as ACCELERATOR
 from moorage.compute.routes import API as COMPUTE
 from moorage.images.routes import API as IMAGE
+from moorage.images.schemas.image import IMAGE as IMAGE_SCHEMA
 from moorage.placement.openapi import ABOUT as ABOUT_PLACEMENT
 from moorage.placement.routes import API as PLACEMENT
 from moorage.reservation.openapi import ABOUT as ABOUT_RESERVATION
@@ -30,7 +31,7 @@ from tests.plane import SERVICE, InProcessPlane
 from tests.servers import temporary_database
 from tests.store.conftest import kind, on_every_database  # noqa: F401 - a fixture
 from tests.system.planes import PlaneClients
-from tests.wire.hostile import DATES, DIGITS, asked_for, bodies, parameters, schema_at, smallest
+from tests.wire.hostile import DATES, DIGITS, INTEGERS, TEXTS, asked_for, bodies, parameters, schema_at, smallest
 
 APIS: Mapping[str, ServiceApi[Any]] = {
     "placement": PLACEMENT,
@@ -277,6 +278,53 @@ def test_no_value_in_a_path_is_answered_with_5xx(world):
                 if route.method in ("GET", "DELETE"):
                     world.ask(service, route, world.path(service, route, **{name: value}), "")
     assert world.troubles == []
+
+
+def test_no_operation_on_an_image_is_answered_with_5xx(tmp_path):
+    """What JSON patches hold has no schema: operations, paths and values, each hostile in turn."""
+    texts = [*TEXTS, *INTEGERS, None, True, [], {}, ["x"], [[]], {"a": {"b": []}}, "", "\0", "\ud800", [{"op": "add"}]]
+    names = [
+        *IMAGE_SCHEMA.document["properties"],
+        "colour",
+        "os_hash",
+        "x" * 300,
+        "\0",
+        "\ud800",
+        "a~1b",
+        "a~2",
+        "~",
+        "..",
+    ]
+    paths = [f"/{name}" for name in names] + ["", "/", "//", "/tags/0", "name", "/name/", *texts]
+    good = {"op": "add", "path": "/colour", "value": "red"}
+    patches = [[{**good, "path": path, "op": op}] for path in paths for op in ("add", "replace", "remove")]
+    patches += [[{**good, "path": f"/{name}", "value": value}] for name in names for value in texts]
+    patches += [[{**good, "op": op}] for op in texts] + [[one] for one in texts] + texts
+    patches += [[{name: good[name] for name in good if name != gone}] for gone in good] + [[good] * 5000]
+    bodies = [json.dumps(patch).encode() for patch in patches]
+    bodies += [
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        b'[{"op": "add", "path": "/colour", "value": NaN}]',
+        b'[{"a": 1' + b"0" * 5000,
+    ]
+    answers: Counter[int] = Counter()
+    troubles = []
+    headers = {"x-auth-token": "root:admin", "x-roles": "admin", "accept": "application/json"}
+    with InProcessPlane(tmp_path, "image") as plane:
+        made = plane.client("image").request("POST", "/v2/images", json={"name": "i"})["id"]
+        for body in bodies:
+            answer = plane.transport().send(
+                "PATCH", f"/image/v2/images/{made}", headers | {"content-type": PATCHES}, body
+            )
+            answers[answer.status] += 1
+            if answer.status >= 500:
+                troubles.append(f"{body[:120]!r}: {answer.status}")
+        assert plane.transport().send("GET", f"/image/v2/images/{made}", headers).status == 200
+        assert plane.transport().send("GET", "/image/v2/images", headers).status == 200
+    assert troubles == []
+    assert answers.keys() >= {200, 400, 403, 409}
 
 
 @pytest.mark.parametrize("host", ["[::1", "]", "a/b", "a b", "[fe80::1%25en0]", "x" * 300, "a:b", "a:999999", "a@b"])

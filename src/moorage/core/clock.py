@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from moorage.core.errors import Invalid
+
 
 class Clock(Protocol):
     """What the rest of the house knows of time."""
@@ -42,6 +44,10 @@ class SystemClock:
         time.sleep(seconds)
 
 
+#: So far at most does an adjustable clock go. What is reckoned from it, the end of a lease of ten years, is still in the calendar.
+LATEST = datetime(8900, 1, 1, tzinfo=UTC)
+
+
 class AdjustableClock:
     """The machine's clock plus an offset that may only grow: rehearsals jump to the end of a lease with it.
 
@@ -65,9 +71,15 @@ class AdjustableClock:
         time.sleep(seconds)
 
     def advance(self, seconds: float) -> None:
+        """Raises `Invalid` for a jump beyond `LATEST`."""
         if seconds < 0:
             raise ValueError("a clock is only ever moved forwards")
         with self._lock:
+            if seconds > (LATEST - self.now()).total_seconds():
+                raise Invalid(
+                    f"the clock is at {self.now():%Y-%m-%d} and goes to {LATEST:%Y-%m-%d} at most; move it by less, or "
+                    "rehearse with a new plane"
+                )
             self._offset += timedelta(seconds=seconds)
         for callback in self.on_advance:
             callback()

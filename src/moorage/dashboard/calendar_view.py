@@ -58,7 +58,7 @@ class Window:
 
 def window(start: str | None, days: str | None, now: datetime) -> Window:
     """As the address asks; today and a week where it does not, or makes no sense."""
-    length = int(days) if days and days.isdecimal() and int(days) in SPANS else DEFAULT_DAYS
+    length = next((each for each in SPANS if str(each) == days), DEFAULT_DAYS)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         begin = datetime.strptime(start or "", "%Y-%m-%d").replace(tzinfo=UTC)

@@ -1,7 +1,7 @@
 """What a browser sends: a form of names and values, from a page of ours."""
 
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from moorage.core.errors import Forbidden, Invalid, TooLarge, UnsupportedMedia
 from moorage.dashboard.service import Dashboard
@@ -57,7 +57,7 @@ def read_form(call: Call[Dashboard]) -> Form:
 
 def check_origin(call: Call[Dashboard]) -> None:
     """Raises `Forbidden` for what a page of another site sent. Browsers name the origin of each POST."""
-    origin = urlsplit(call.headers.get("origin") or call.headers.get("referer", ""))
+    origin = split_address(call.headers.get("origin") or call.headers.get("referer", ""))
     ours = {call.headers.get("host", ""), urlsplit(call.base_url).netloc}
     if origin.scheme not in ("http", "https") or origin.netloc not in ours:
         raise Forbidden(
@@ -66,3 +66,11 @@ def check_origin(call: Call[Dashboard]) -> None:
             "address that people use",
             code="dashboard.origin",
         )
+
+
+def split_address(text: str) -> SplitResult:
+    """Of an address that a header names; all parts are empty where it is none, ``http://[``."""
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return urlsplit("")

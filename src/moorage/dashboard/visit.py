@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from moorage.core.errors import Forbidden, MoorageError, Unauthorized
 from moorage.dashboard import cookies
-from moorage.dashboard.forms import Form, check_origin, read_form
+from moorage.dashboard.forms import Form, check_origin, read_form, split_address
 from moorage.dashboard.navigation import ENTRIES
 from moorage.dashboard.pages import HEADERS, HTML, Page, error_page, trouble_page
 from moorage.dashboard.service import Dashboard
@@ -127,7 +127,7 @@ def rendered(visit: Visit, answer: Page) -> Reply:
 def _here(call: Call[Dashboard]) -> str:
     """Path and query of this page, below the mount, to come back to: of what a form did, the page that it was on."""
     if call.method != "GET":
-        sent_from, root = urlsplit(call.headers.get("referer", "")), urlsplit(call.base_url).path
+        sent_from, root = split_address(call.headers.get("referer", "")), urlsplit(call.base_url).path
         if not sent_from.path.startswith(f"{root}/"):
             return "/"
         return sent_from.path.removeprefix(root) + (f"?{sent_from.query}" if sent_from.query else "")
