@@ -11,8 +11,10 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from moorage.core.clock import AdjustableClock
+from moorage.core.errors import StartError
 from moorage.identity.embedded import credentials
 from moorage.identity.routes import API as IDENTITY
+from moorage.rehearsal.clock import open_clock
 from moorage.rehearsal.routes import API as REHEARSAL
 from moorage.rehearsal.routes import MAX_ADVANCE_S
 from tests.plane import InProcessPlane
@@ -188,3 +190,10 @@ def test_a_rehearsals_clock_stops_before_the_calendar_ends(tmp_path):
         answers = {plane.transport().send("POST", "/moorage/v1/clock", headers, body).status for _ in range(1000)}
         assert answers == {200, 400}
         assert plane.transport().send("GET", "/moorage/v1/clock", headers).status == 200
+
+
+@pytest.mark.parametrize("offset", ["1e30", "1e12", "nan", "soon"])
+def test_a_kept_offset_beyond_the_calendar_is_named_at_the_start(tmp_path, offset):
+    (tmp_path / "clock").write_text(offset)
+    with pytest.raises(StartError, match="must hold the seconds"):
+        open_clock(tmp_path)

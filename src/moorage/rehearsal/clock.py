@@ -13,9 +13,10 @@ def open_clock(state: Path) -> AdjustableClock:
     path = state / "clock"
     try:
         clock = AdjustableClock(timedelta(seconds=float(path.read_text(encoding="ascii"))))
+        clock.now()  # within the calendar
     except FileNotFoundError:
         clock = AdjustableClock()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise StartError(
             f"{path} must hold the seconds that the clock is ahead: {error}; remove it to go back to the machine's time"
         ) from error
