@@ -18,7 +18,7 @@ INDEX = "docs/README"
 project = "Moorage"
 extensions = ["myst_parser"]
 root_doc = INDEX
-include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", "tests/README.md", "tests/*/README.md", "bench/README.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", "tests/*.md", "tests/*/README.md", "bench/README.md"]
 exclude_patterns = [".*", "build", "dist", "src", "**/__pycache__"]
 nitpicky = True
 myst_heading_anchors = 4
@@ -69,4 +69,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("build-finished", point_to_index)
     # Requests as guides show them, several to a block, are no HTTP messages.
     app.add_lexer("http", TextLexer)
+    # Pygments has none for it.
+    app.add_lexer("haproxy", TextLexer)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

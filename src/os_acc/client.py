@@ -9,8 +9,7 @@ import orjson
 
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import Unavailable
-from moorage.telemetry.logs import passed_on
-from moorage.wire.transports import Answer, SocketTransport, Transport
+from moorage.wire.transports import Answer, SocketTransport, Transport, passed_on
 from os_acc.exception import BY_CODE, BadRequest, CyborgAgentUnavailable, OsAccException, Timeout
 
 SOCKET_VARIABLE = "OS_ACC_SOCKET"

@@ -113,13 +113,22 @@ class JobsDuty:
             return "done", self._runner.run(job.kind, job.payload, lambda: self._keep_alive(job))
         except JobLost:
             raise
+        except Unavailable as error:
+            if "url" in error.fields and error.fields.get("peer") == "compute":
+                # Nobody would hear how it ended either. The job stays claimed, and is given to this worker again: from its
+                # beginning, as after a death of the agent.
+                raise
+            return self._failed(job, error)
         except BuildFailed as failed:
             log.warning("job failed", extra={"kind": job.kind, "why": failed.message})
             return "failed", {"error": failed.message, "code": failed.error_code, "is_left": failed.is_left}
         except Exception as error:  # noqa: BLE001 - `told` logs it; the top of a job: its server must not hang
-            sentence, code = told(error)
-            log.warning("job failed", extra={"kind": job.kind, "why": sentence})
-            return "failed", {"error": sentence, "code": code}
+            return self._failed(job, error)
+
+    def _failed(self, job: AgentJob, error: Exception) -> tuple[str, Result]:
+        sentence, code = told(error)
+        log.warning("job failed", extra={"kind": job.kind, "why": sentence})
+        return "failed", {"error": sentence, "code": code}
 
     def _keep_alive(self, job: AgentJob) -> None:
         """Raises `JobLost`. A service that is away for a moment is no reason to undo the work."""

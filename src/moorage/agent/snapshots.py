@@ -9,7 +9,7 @@ from typing import Protocol
 
 from moorage.agent.orders import SnapshotOrder
 from moorage.agent.virt.driver import VirtDriver
-from moorage.core.errors import MoorageError
+from moorage.core.errors import MoorageError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,10 @@ class ImageSnapshots:
                     size_bytes=disk.size_bytes,
                     chunks=disk.chunks,
                 )
+        except Unavailable as error:
+            if "url" not in error.fields:  # where compute is gone itself, the job is done again
+                self._withdraw(order.image.id)
+            raise
         except MoorageError:
             self._withdraw(order.image.id)
             raise

@@ -15,9 +15,8 @@ import orjson
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, MoorageError, RemoteError, TooManyRequests, Unauthorized, Unavailable
-from moorage.telemetry.logs import passed_on
 from moorage.wire.client import decode, refusal_of
-from moorage.wire.transports import Answer, Transport
+from moorage.wire.transports import Answer, Transport, passed_on
 
 log = logging.getLogger(__name__)
 

@@ -21,11 +21,6 @@ global_request: ContextVar[str] = ContextVar("global_request", default="")
 caller_context: ContextVar[tuple[str, str]] = ContextVar("caller_context", default=("", ""))
 
 
-def passed_on() -> str:
-    """The id that requests to other services carry: the one that came from outside, else our own; empty outside requests."""
-    return global_request.get() or request_context.get()[1]
-
-
 _STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 

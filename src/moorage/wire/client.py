@@ -13,9 +13,8 @@ import orjson
 
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import NotFound, RemoteError, Unavailable
-from moorage.telemetry.logs import passed_on
 from moorage.wire.microversion import HEADER
-from moorage.wire.transports import Answer, Transport
+from moorage.wire.transports import Answer, Transport, passed_on
 
 #: Pauses before the 2nd, 3rd and 4th try of a request that may be repeated.
 RETRY_PAUSES_S = (0.1, 0.4, 1.6)

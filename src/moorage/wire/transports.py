@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     import httpx
 
 
+def passed_on() -> str:
+    """The id that requests to other services carry: the one that came from outside, else our own; empty outside requests."""
+    return global_request.get() or request_context.get()[1]
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A response, read whole. `headers` are by lower-case name."""
