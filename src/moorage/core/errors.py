@@ -151,7 +151,9 @@ def for_tenants(error: MoorageError) -> str:
     """
     told = error.message
     seen: BaseException | None = error
-    while seen is not None:
+    passed: set[int] = set()
+    while seen is not None and id(seen) not in passed:  # an error that is raised again can be in its own context
+        passed.add(id(seen))
         if isinstance(seen, MoorageError) and seen.message and ("peer" in seen.fields or "url" in seen.fields):
             told = told.replace(seen.message, _failure(seen, error))
         seen = seen.__cause__ or seen.__context__
