@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from moorage.telemetry.logs import global_request, passed_on, request_context
+from moorage.telemetry.logs import global_request, request_context
 from moorage.wire.call import Reply, Route
 from moorage.wire.forwarded import Proxies
-from moorage.wire.transports import InProcessTransport
+from moorage.wire.transports import InProcessTransport, passed_on
 from tests.wire.kernel.harbour import MAX_JSON_BYTES, application, application_of
 
 TOKEN = {"x-auth-token": "ada/member"}
