@@ -16,9 +16,13 @@ from moorage.network.client import FloatingIp as NetworkFloatingIp
 from moorage.network.client import NetworkClient
 from moorage.reservation import address_store, store
 from moorage.reservation.addresses import FloatingIp
-from moorage.reservation.floating_ips import NO_NETWORK_SERVICE
 from moorage.reservation.model import EventStatus, EventType, Lease
 from moorage.reservation.steps import Actions, Further, Step, StepKind
+
+NO_NETWORK_SERVICE = (
+    "this service knows no network service: write the URL of a Neutron into [endpoints] network of its configuration, "
+    "and start it again"
+)
 
 #: The tag that all have.
 TAG = "blazar"

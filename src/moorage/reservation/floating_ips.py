@@ -16,11 +16,7 @@ from moorage.db.transactions import in_transaction, read
 from moorage.network.client import NetworkClient, Subnet
 from moorage.reservation import address_store as store
 from moorage.reservation.addresses import FloatingIp
-
-NO_NETWORK_SERVICE = (
-    "this service knows no network service: write the URL of a Neutron into [endpoints] network of its configuration, "
-    "and start it again"
-)
+from moorage.reservation.floating_ip_steps import NO_NETWORK_SERVICE
 
 
 class FloatingIps:

@@ -13,7 +13,7 @@ from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.core.names import is_reservation_class
 from moorage.placement.client import PlacementClient
 from moorage.reservation.demand import Demand
-from moorage.reservation.floating_ips import NO_NETWORK_SERVICE
+from moorage.reservation.floating_ip_steps import NO_NETWORK_SERVICE
 from moorage.reservation.requests import (
     VIRTUAL_FLOATING_IP,
     AnyRequest,
