@@ -151,7 +151,7 @@ def _hypervisor(parts: Parts) -> VirtDriver:
         # Not before it is asked for: it needs bindings that other hosts do not have.
         from moorage.wiring.libvirt_host import libvirt_driver
 
-        return libvirt_driver(parts)
+        return libvirt_driver(parts, _images_of(parts, parts.config.agent.host))
     return SimulatedHypervisor(host_description(parts), parts.config.state / "host", parts.clock)
 
 
@@ -242,7 +242,7 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
         host,
         _accelerator_drivers(parts, state),
         state,
-        images_of(parts, host),
+        _images_of(parts, host),
         DigestCache(state / "bitstreams", max_bytes=parts.config.accelerator.bitstream_cache_bytes, clock=parts.clock),
         parts.clock,
         reports=AcceleratorClient(parts.host_client("accelerator", host)),
@@ -255,7 +255,7 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
     )
 
 
-def images_of(parts: Parts, host: str) -> HostImageSource:
+def _images_of(parts: Parts, host: str) -> HostImageSource:
     """Where the host fetches images: from the services that give it work."""
     services = [name for name in ("compute", "accelerator") if parts.has(name)]
     if "accelerator-agent" in parts.config.runs:  # its servers are a real Nova's

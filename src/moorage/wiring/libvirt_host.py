@@ -6,8 +6,8 @@ from moorage.agent.virt.libvirt_capabilities import Shares
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
+from moorage.images.for_hosts import HostImageSource
 from moorage.options import LibvirtOptions
-from moorage.wiring.host import images_of
 from moorage.wiring.parts import Parts
 
 try:
@@ -23,13 +23,14 @@ except ModuleNotFoundError as error:
     ) from error
 
 
-def libvirt_driver(parts: Parts) -> LibvirtDriver:
+def libvirt_driver(parts: Parts, source: HostImageSource) -> LibvirtDriver:
+    """`source`: where images are fetched."""
     options = parts.config.libvirt
     # Guests live in the time of the world, whatever time the plane rehearses.
     clock = SystemClock()
     directory = Path(options.instances_path or parts.config.state / "host" / "instances")
     cache = DigestCache(directory / "cache", max_bytes=options.image_cache_bytes, clock=clock)
-    images = BaseImages(directory, cache, images_of(parts, parts.config.agent.host))
+    images = BaseImages(directory, cache, source)
     connection = Connection(options.uri, clock)
     parts.plane.stops.append(connection.close)
     return LibvirtDriver(_settings(parts.config.agent.host, options), connection, GuestFiles(directory, images), clock)
