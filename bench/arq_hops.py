@@ -16,14 +16,14 @@ from typing import Any
 import os_acc
 from bench.databases import database_server
 from bench.table import Figure
-from moorage.accelerator import agent_api
-from moorage.accelerator.agent import AcceleratorAgent
+from moorage.accelerator.api.routes import API, RULES
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.description import built_in_host
 from moorage.accelerator.drivers.simulated import SimulatedDriver
-from moorage.accelerator.routes import API, RULES
-from moorage.accelerator.service import AcceleratorService
-from moorage.agent.accelerator_jobs import AcceleratorRunner
+from moorage.accelerator.host import agent_api
+from moorage.accelerator.host.agent import AcceleratorAgent
+from moorage.accelerator.service.service import AcceleratorService
+from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
@@ -31,8 +31,8 @@ from moorage.db.migrations import upgrade
 from moorage.identity.authenticators import NoAuth
 from moorage.images.cache import DigestCache
 from moorage.images.directory import ImageDirectory
-from moorage.jobs.duties import Wakeups
-from moorage.jobs.hints import InProcessHints
+from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.wakeups import InProcessHints
 from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport

@@ -21,7 +21,7 @@ from bench.processes import cpu_seconds
 from bench.servers import Server, running
 from bench.table import Figure
 from bench.wire import Connection
-from moorage.accelerator import tables
+from moorage.accelerator.store import tables
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
 from moorage.wire.client import ServiceClient

@@ -9,8 +9,8 @@ from socket import create_server
 from typing import Any
 
 from moorage.options import ServerOptions
-from moorage.wire.server import Server
-from moorage.wire.serving import Signals
+from moorage.wire.server.http_server import Server
+from moorage.wire.server.process_setup import Signals
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -15,7 +15,8 @@ from sqlalchemy import Connection, Engine, Table, create_engine, func, make_url,
 
 from bench.cloud import Cloud, Provider
 from moorage.db.engine import dialect_name
-from moorage.placement import changes, documents, tables
+from moorage.placement.forest import change_documents
+from moorage.placement.store import change_log, tables
 
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "sqlite": "sqlite"}
 _BATCH = 5000
@@ -31,9 +32,9 @@ def fill(url: str, cloud: Cloud, first_host: int = 0) -> float:
     """
     started = time.perf_counter()
     with patient_engine(url) as engine, engine.begin() as connection:
-        log = changes.Log(connection, datetime.now(UTC))
+        log = change_log.Log(connection, datetime.now(UTC))
         _Filler(connection, cloud).fill(first_host)
-        log.add((documents.EVERYTHING,))
+        log.add((change_documents.EVERYTHING,))
     return time.perf_counter() - started
 
 

@@ -23,13 +23,13 @@ from bench.servers import ROOT, Server, running
 from bench.table import Figure
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
-from moorage.db.batches import Batches, Command
 from moorage.db.engine import open_engine
-from moorage.placement import store_drafts
-from moorage.placement.claiming import Wish, claim
-from moorage.placement.drafts import Draft
-from moorage.placement.forest import Forest
-from moorage.placement.service import PlacementService
+from moorage.db.statement_pipelines import Batches, Command
+from moorage.placement.forest.forest import Forest
+from moorage.placement.rules.allocation_writes import Wish, claim
+from moorage.placement.rules.write_set import Draft
+from moorage.placement.service.service import PlacementService
+from moorage.placement.store import write_set_sql
 
 Say = Callable[[Figure], None]
 
@@ -160,4 +160,4 @@ def _commands(forest: Forest, cloud: Cloud, size: int, last: int, number: int) -
     for one in range(size):
         host = cloud.root((number * size + one) * 7919 % cloud.hosts)
         claim(draft, [Wish(str(uuid.uuid4()), {host: held}, "red", "alice", "INSTANCE")], single=True)
-    return [store_drafts.take_next(last, NOBODY), *store_drafts.write(draft, last + 1)]
+    return [write_set_sql.take_next(last, NOBODY), *write_set_sql.write(draft, last + 1)]

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from bench.cloud import AGGREGATES, BASE_TRAITS, CUSTOM_TRAITS, FILTER, GENERATION_TRAITS, REQUEST
 from bench.processes import resident_mib
 from bench.table import Figure
-from moorage.placement import candidates, claims
-from moorage.placement.forest import Forest
-from moorage.placement.handlers.candidate_body import body
-from moorage.placement.handlers.root import VERSIONS
-from moorage.placement.model import Inventory, Names, Provider
-from moorage.placement.request import Request, parse
-from moorage.wire.call import Query
+from moorage.placement.api.handlers.candidate_body import body
+from moorage.placement.api.handlers.root import VERSIONS
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Inventory, Names, Provider
+from moorage.placement.rules import capacity_check
+from moorage.placement.search import candidates
+from moorage.placement.search.request import Request, parse
+from moorage.wire.http import Query
 
 REPEATS = 30
 CLAIMS = 2000
@@ -105,8 +106,8 @@ def _schedule(forest: Forest, hosts: int, query: str) -> Figure:
 
 def _claimed(forest: Forest, provider_id: int) -> Forest:
     held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
-    decided = claims.decide(forest, {}, {"somebody": {provider_id: held}})
-    if isinstance(decided, claims.Refusal):
+    decided = capacity_check.decide(forest, {}, {"somebody": {provider_id: held}})
+    if isinstance(decided, capacity_check.Refusal):
         raise TypeError(decided.message)
     return forest.with_changes(_changed(forest, decided.used), sequence=forest.sequence + 1)
 

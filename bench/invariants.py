@@ -11,7 +11,7 @@ from bench.fill_ours import patient_engine
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
-from moorage.placement.service import PlacementService
+from moorage.placement.service.service import PlacementService
 
 _USED = "SELECT provider_id, class_id, SUM(used) AS used FROM allocations GROUP BY provider_id, class_id"
 _NOT_EXISTS = "SELECT COUNT(*) FROM {} a WHERE NOT EXISTS (SELECT 1 FROM {} b WHERE {})"

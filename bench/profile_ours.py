@@ -28,8 +28,8 @@ from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
 from moorage.identity.authenticators import NoAuth
-from moorage.placement.routes import API, POLICIES
-from moorage.placement.service import PlacementService
+from moorage.placement.api.routes import API, POLICIES
+from moorage.placement.service.service import PlacementService
 from moorage.wire.app import Surroundings, build
 
 LINES = 40

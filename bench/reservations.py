@@ -27,19 +27,19 @@ from bench.processes import cpu_seconds
 from bench.servers import Server, running
 from bench.table import Figure
 from bench.wire import Connection
-from moorage.compute import tables as compute_tables
-from moorage.compute.model import Flavor
+from moorage.compute.model.servers import Flavor
+from moorage.compute.store import tables as compute_tables
 from moorage.core.ids import RandomIds
 from moorage.core.names import reservation_class, reservation_provider
 from moorage.dashboard.cookies import SESSION
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.placement import tables as placement_tables
-from moorage.reservation import tables
-from moorage.reservation.calendar import Calendar, HostCapacity, Usage
-from moorage.reservation.demand import Demand
-from moorage.reservation.next_slot import first_fit
-from moorage.reservation.pick import Ask
+from moorage.placement.store import tables as placement_tables
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.host_selection import Ask
+from moorage.reservation.capacity.next_slot import first_fit
+from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.store import tables
 
 Say = Callable[[Figure], None]
 

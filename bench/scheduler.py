@@ -20,23 +20,23 @@ from bench.databases import DatabaseServer
 from bench.processes import cpu_seconds
 from bench.servers import Server as ServerProcess
 from bench.table import Figure
-from moorage.compute import tables
-from moorage.compute.build import BATCH, BuildDuty
-from moorage.compute.model import Flavor, PowerState, Server, TaskState, VmState
-from moorage.compute.places import Place
-from moorage.compute.placing import Newcomer, Placer
-from moorage.compute.quota import DEFAULTS
-from moorage.compute.searching import Shared
-from moorage.compute.server_request import NewServer
+from moorage.compute.model.quota import DEFAULTS
+from moorage.compute.model.servers import Flavor, PowerState, Server, TaskState, VmState
+from moorage.compute.requests.server_request import NewServer
+from moorage.compute.scheduling.build_worker import BATCH, BuildDuty
+from moorage.compute.scheduling.candidate_search import Shared
+from moorage.compute.scheduling.host_selection import Newcomer, Placer
+from moorage.compute.scheduling.selection import Place
 from moorage.compute.service import ComputeService
+from moorage.compute.store import tables
 from moorage.core.caller import Caller
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.jobs.duties import Wakeups
-from moorage.jobs.hints import InProcessHints
-from moorage.placement.client import PlacementClient
+from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.wakeups import InProcessHints
+from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 

@@ -4,10 +4,10 @@ from collections import Counter
 
 from sqlalchemy import Engine, select
 
-from moorage.compute.model import Flavor
-from moorage.compute.quota import growth, larger
-from moorage.compute.quota_service import QuotaService, of_flavor
-from moorage.compute.tables import moves, quota_locks, servers
+from moorage.compute.model.quota import growth, larger
+from moorage.compute.model.servers import Flavor
+from moorage.compute.requests.quota_service import QuotaService, of_flavor
+from moorage.compute.store.tables import moves, quota_locks, servers
 
 
 def slowly(engine: Engine) -> dict[str, dict[str, int]]:

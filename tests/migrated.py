@@ -15,7 +15,7 @@ from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
-from moorage.placement.service import PlacementService
+from moorage.placement.service.service import PlacementService
 from tests.conftest import START
 from tests.databases import Schema
 from tests.servers import sqlite_template, temporary_database

@@ -37,8 +37,8 @@ from moorage.core.errors import Unavailable
 from moorage.core.ids import Ids, SeededIds
 from moorage.identity.authenticators import TestTokens
 from moorage.identity.embedded import open_or_create
-from moorage.jobs.duties import DutiesInTurn, Duty, Wakeups
-from moorage.jobs.hints import Hints, InProcessHints
+from moorage.jobs.background_tasks import DutiesInTurn, Duty, Wakeups
+from moorage.jobs.wakeups import Hints, InProcessHints
 from moorage.wire.app import WsgiApp
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import ServiceClient, TokenSource

@@ -8,8 +8,8 @@ import sys
 from socket import create_server
 
 from moorage.wire.app import WsgiApp
-from moorage.wire.server import Server
-from moorage.wire.serving import Signals
+from moorage.wire.server.http_server import Server
+from moorage.wire.server.process_setup import Signals
 
 
 def serve(app: WsgiApp, port: int, *, threads: int = 4) -> None:

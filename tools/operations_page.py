@@ -1,14 +1,14 @@
-"""Write the tables of docs/guides/server-operations.md from `moorage.compute.lifecycle` and `moorage.compute.moves`.
+"""Write the tables of docs/guides/server-operations.md from `moorage.compute.model.lifecycle` and `moorage.compute.model.migration_workflow`.
 
 usage: .venv/bin/python tools/operations_page.py
 """
 
 from pathlib import Path
 
-from moorage.compute import lifecycle, moves
-from moorage.compute.lifecycle import Operation
-from moorage.compute.model import VmState
-from moorage.compute.moves import MoveKind, Step, Where
+from moorage.compute.model import lifecycle, migration_workflow
+from moorage.compute.model.lifecycle import Operation
+from moorage.compute.model.migration_workflow import MoveKind, Step, Where
+from moorage.compute.model.servers import VmState
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "server-operations.md"
 BEGIN, END = "<!-- table: tools/operations_page.py -->\n", "<!-- end of the table -->\n"
@@ -30,7 +30,7 @@ def steps() -> str:
     rows = [
         step_row(name, step)
         for name, kind in KINDS.items()
-        for step in moves.STEPS[kind].values()
+        for step in migration_workflow.STEPS[kind].values()
         if step.where is not Where.HERE
     ]
     return STEPS_HEAD + "".join(rows)
@@ -42,11 +42,11 @@ def step_row(kind: str, step: Step) -> str:
         dies = f"`{step.without}`"
     if step.name == "build-again":
         dies += ", and to another one, unless it was told where"
-    elif step.name in moves.UNTIL_DONE and step.without is None:
+    elif step.name in migration_workflow.UNTIL_DONE and step.without is None:
         dies = "it waits, nothing else does"
     elif step.name == "take-over":
         dies = "ERROR there: evacuate it, or reboot it hard"
-    elif step.name in moves.HOMEWARD:
+    elif step.name in migration_workflow.HOMEWARD:
         dies = "ERROR there: evacuate it, or it goes on when that is back"
     then, otherwise = (f"`{name}`" if name else "" for name in (step.then, step.otherwise))
     cells = kind, f"`{step.name}`", step.where.value, then or "the end", otherwise or "ERROR", dies

@@ -15,7 +15,7 @@ Spec: docs/specs/accelerator-attach.md
 
 from collections.abc import Mapping, Sequence
 
-from moorage.accelerator.profile import refers_to_accelerators
+from moorage.accelerator.model.profile import refers_to_accelerators
 from os_acc import exception
 from os_acc.client import Client, configure, configured
 

@@ -27,7 +27,7 @@ _RETRY_PAUSE_S = 0.2
 
 
 class Client:
-    """Thread-safe. `transport` leads to `moorage.accelerator.agent_api`, over a socket or in process."""
+    """Thread-safe. `transport` leads to `moorage.accelerator.host.agent_api`, over a socket or in process."""
 
     def __init__(
         self,

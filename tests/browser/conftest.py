@@ -6,7 +6,7 @@ from socket import create_server
 
 import pytest
 
-from moorage.wire.server import Server
+from moorage.wire.server.http_server import Server
 from tests.browser.looking import Lab, Looker
 from tests.conftest import START
 from tests.system.planes import VirtualPlane

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from moorage.dashboard.routes import ROUTES
 from moorage.identity.embedded import credentials
-from moorage.wire.server import Server
+from moorage.wire.server.http_server import Server
 from tests.conftest import START
 from tests.plane import InProcessPlane
 

@@ -15,7 +15,7 @@ CORS_HEADER = "openstack-api-version"
 @dataclass(frozen=True)
 class Variant:
     name: str
-    policy: str = "old"  #: a name in `moorage.placement.routes.POLICIES`
+    policy: str = "old"  #: a name in `moorage.placement.api.routes.POLICIES`
     cors: bool = False
 
 

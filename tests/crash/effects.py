@@ -52,7 +52,7 @@ class _Death:
 def install(directory: Path, last_words: int) -> None:
     """From now on, in this process and those it forks."""
     from moorage.agent.virt.simulated import SimulatedDriver
-    from moorage.jobs.hints import InProcessHints
+    from moorage.jobs.wakeups import InProcessHints
     from moorage.wire.transports import InProcessTransport, SocketTransport
 
     death = _Death(directory, last_words)

@@ -152,7 +152,7 @@ class Process:
 class Server(Process):
     """Placement alone, as `moorage up` runs it.
 
-    `zygote`: started by a fork instead of a new interpreter; only then `bounds` are those of `moorage.db.bounds`.
+    `zygote`: started by a fork instead of a new interpreter; only then `bounds` are those of `moorage.db.timeouts`.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ import random
 import uuid as uuids
 from collections.abc import Sequence
 
-from moorage.placement.writing import LEAST_EARLY
+from moorage.placement.sync.committer import LEAST_EARLY
 from tests.crash.model import ConsumerState, Knowledge, ProviderState, Step
 
 #: Units of VCPU on each shared provider: the tenants want more together.

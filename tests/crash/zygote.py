@@ -4,7 +4,7 @@ What follows the fork is the command itself, with its configuration file, superv
 
 ``zygote PACKAGE ...``: of those packages. Read from standard input, one JSON document per line: ``{"config": FILE, "log":
 FILE, "alive": FIFO, "plan": {...} or null, "bounds": {...}, "effects": DIRECTORY or null}``; `bounds` in place of constants
-of `moorage.db.bounds`, `plan` and `effects` are ways to die: `faults`, `effects`. Each is answered with the pid of the new process, which leads a group of its own. It and its children hold
+of `moorage.db.timeouts`, `plan` and `effects` are ways to die: `faults`, `effects`. Each is answered with the pid of the new process, which leads a group of its own. It and its children hold
 `alive` open: whoever reads from it sees its end when the last of them is dead, and before it the point they died at.
 """
 
@@ -17,7 +17,7 @@ import signal
 import sys
 from pathlib import Path
 
-from moorage.db import bounds
+from moorage.db import timeouts
 from tests.crash import effects
 from tests.crash.faults import Plan, install
 
@@ -55,7 +55,7 @@ def _become(order: dict) -> None:
     for number, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(number, target)
     for name, value in order["bounds"].items():
-        setattr(bounds, name, value)
+        setattr(timeouts, name, value)
     if order["plan"]:
         install(Plan(**order["plan"]), alive)
     if order["effects"]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage.compute.handlers import absent, server_actions
-from moorage.compute.handlers.versions import VERSIONS
-from moorage.compute.routes import API
+from moorage.compute.api.handlers import server_actions, unsupported_routes
+from moorage.compute.api.handlers.versions import VERSIONS
+from moorage.compute.api.routes import API
 from tests.system.compute import test_tempest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire" / "compute.md").read_text()
@@ -21,12 +21,14 @@ def versions(row):
 
 
 def test_every_absent_path_is_on_the_page_as_it_is_answered():
-    assert ROW.findall(PAGE) == [(row.path, row.methods, str(row.status), versions(row)) for row in absent.ROWS]
+    assert ROW.findall(PAGE) == [
+        (row.path, row.methods, str(row.status), versions(row)) for row in unsupported_routes.ROWS
+    ]
 
 
 def test_what_is_absent_is_in_the_route_table():
     served = {(route.method, route.path) for route in API.routes}
-    for row in absent.ROWS:
+    for row in unsupported_routes.ROWS:
         assert {(method, f"/v2.1{row.path}") for method in row.methods.split()} <= served
 
 
@@ -114,7 +116,7 @@ def test_paths_that_answer_are_on_the_page():
     """By their first step, and of servers' parts by their second."""
     section = PAGE.partition("## What answers")[2].partition("\n## ")[0]
     named = set(re.findall(r"[\w-]+", section))
-    told = {row.path for row in absent.ROWS}
+    told = {row.path for row in unsupported_routes.ROWS}
     for route in API.routes:
         path = route.path.removeprefix("/v2.1")
         if not route.path.startswith("/v2.1/") or not path.strip("/") or path in told:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from moorage.accelerator.drivers.base import Driver
-from moorage.accelerator.model import Health
+from moorage.accelerator.model.devices import Health
 from tests.unit.accelerator.drivers import page
 from tests.unit.accelerator.drivers.test_conformance import BENCHES
 

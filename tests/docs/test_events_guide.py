@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from moorage.cli.main import cli
-from moorage.placement.claiming import Wish
-from moorage.placement.documents import Kind
-from moorage.placement.model import Inventory
+from moorage.placement.forest.change_documents import Kind
+from moorage.placement.forest.model import Inventory
+from moorage.placement.rules.allocation_writes import Wish
 from tests.plane import InProcessPlane
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "events.md").read_text()

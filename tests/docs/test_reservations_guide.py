@@ -5,10 +5,10 @@ import re
 import pytest
 
 from moorage.core.errors import Invalid
-from moorage.reservation import query
-from moorage.reservation.model import HOST_PROPERTIES
-from moorage.reservation.resource_types.registry import TYPES
-from moorage.reservation.schemas.reservation import decode_affinity
+from moorage.reservation.api.schemas.reservation import decode_affinity
+from moorage.reservation.capacity.resource_types.registry import TYPES
+from moorage.reservation.model import property_query
+from moorage.reservation.model.leases import HOST_PROPERTIES
 from moorage.reservation.service import PLACEMENT_VERSION
 from tests.docs.named import ROOT
 
@@ -28,14 +28,14 @@ def test_affinity_means_what_the_page_says():
 
 def test_the_queries_of_the_page_are_queries():
     (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    found = [query.parse(line) for line in block.splitlines()]
+    found = [property_query.parse(line) for line in block.splitlines()]
     assert len(found) == 4
 
 
 def test_the_operators_bounds_and_properties_are_those_of_the_code():
     (said,) = re.findall(r"^Operators: (.*)\. Two numbers", PAGE, re.MULTILINE)
-    assert re.findall(r"`([^`]+)`", said) == [*query.OPERATORS, "in", "and", "or", "not"]
-    bounds = f"At most {query.MAX_DEPTH} levels, {query.MAX_COMPARISONS} comparisons and {query.MAX_TEXT} characters"
+    assert re.findall(r"`([^`]+)`", said) == [*property_query.OPERATORS, "in", "and", "or", "not"]
+    bounds = f"At most {property_query.MAX_DEPTH} levels, {property_query.MAX_COMPARISONS} comparisons and {property_query.MAX_TEXT} characters"
     assert bounds in PAGE
     (columns,) = re.findall(r"their own columns \((.*?)\)", PAGE, re.DOTALL)
     assert set(re.findall(r"`(\w+)`", columns)) == HOST_PROPERTIES

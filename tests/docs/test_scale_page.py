@@ -8,7 +8,7 @@ import pytest
 from bench import alone
 from moorage.config import Config
 from moorage.db.transactions import in_transaction
-from moorage.placement import grouping
+from moorage.placement.sync import group_commit
 from tests.docs.named import links, missing_links
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
@@ -34,7 +34,7 @@ def test_writes_per_second_follow_from_the_formula(name, round_trip, flush, rate
 
 def test_the_largest_group_of_the_table_is_the_largest_there_is():
     assert list(throughputs())
-    assert max(GROUPS) == grouping.MOST
+    assert max(GROUPS) == group_commit.MOST
 
 
 def test_links_and_files_are_there():

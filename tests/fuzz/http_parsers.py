@@ -24,10 +24,10 @@ from gunicorn.config import Config
 from gunicorn.http.errors import NoMoreData, ParseException
 from gunicorn.http.parser import RequestParser
 
-from moorage.wire.connection import Connection, Gone
-from moorage.wire.http1 import Refused
-from moorage.wire.incoming import Intake
-from moorage.wire.limits import Limits
+from moorage.wire.server.connection import Connection, Gone
+from moorage.wire.server.http1 import Refused
+from moorage.wire.server.limits import Limits
+from moorage.wire.server.request_body import Intake
 
 MOST_BODY_BYTES = 1 << 20
 

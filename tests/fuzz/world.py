@@ -13,11 +13,11 @@ from typing import Any
 import jsonschema_rs
 
 from moorage.identity.authenticators import NoAuth
-from moorage.placement.handlers.root import VERSIONS
-from moorage.placement.openapi import ABOUT, DOCUMENT_PATH
-from moorage.placement.routes import ROUTES
-from moorage.placement.schemas.answers import REFUSAL
-from moorage.placement.schemas.common import NAME, UUID_KEY
+from moorage.placement.api.handlers.root import VERSIONS
+from moorage.placement.api.openapi import ABOUT, DOCUMENT_PATH
+from moorage.placement.api.routes import ROUTES
+from moorage.placement.api.schemas.answers import REFUSAL
+from moorage.placement.api.schemas.common import NAME, UUID_KEY
 from moorage.wire.microversion import Version
 from moorage.wire.openapi import document
 from tests.plane import InProcessPlane

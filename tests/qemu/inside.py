@@ -12,7 +12,7 @@ from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.mediated import MediatedDevices
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.sysfs import Sysfs
-from moorage.accelerator.model import Health
+from moorage.accelerator.model.devices import Health
 
 SYSFS = Sysfs()
 CONTROLLER = DeviceSpec(vendor="1b36", product="0010", type="SSD", functions="virtual")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from moorage.accelerator.holdings import Holdings
+from moorage.accelerator.model.attach_state import Holdings
 from moorage.durable import DurableDocument
 
 if TYPE_CHECKING:

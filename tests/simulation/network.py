@@ -6,7 +6,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING
 
 from moorage.core.errors import Unavailable
-from moorage.jobs.duties import Wakeups
+from moorage.jobs.background_tasks import Wakeups
 from moorage.wire.transports import Answer
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Line:
 
 
 class Hub:
-    """`moorage.jobs.hints.Hints` between the parts, as a broker: own waiters at once, others unless the hint is lost."""
+    """`moorage.jobs.wakeups.Hints` between the parts, as a broker: own waiters at once, others unless the hint is lost."""
 
     def __init__(self, world: "World", part: "Part", wakeups: Wakeups) -> None:
         self._world = world

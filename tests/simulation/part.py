@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.jobs.duties import Duty, Wakeups, listens_to
+from moorage.jobs.background_tasks import Duty, Wakeups, listens_to
 from moorage.wire.transports import Answer, InProcessTransport
 from tests.plane import InProcessPlane
 from tests.simulation.network import Hub, Line

@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.audit import findings
+from moorage.audit.collector import Services, read
 from moorage.audit.healing import Healer
+from moorage.audit.journal import Receipt
 from moorage.audit.model import Finding, Kind, Picture
-from moorage.audit.reading import Services, read
-from moorage.audit.receipt import Receipt
-from moorage.compute.client import ComputeClient
-from moorage.placement.client import PlacementClient
+from moorage.audit.rules import findings
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import NoCredentials, ServiceClient
 from tests.simulation.invariants import holdings_of

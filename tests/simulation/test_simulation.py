@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from moorage.accelerator.drivers.simulated import SimulatedDriver
-from moorage.agent.jobs_duty import JobsDuty
-from moorage.placement import claims
-from moorage.placement.client import PlacementClient
+from moorage.agent.jobs.job_task import JobsDuty
+from moorage.placement.client.placement_client import PlacementClient
+from moorage.placement.rules import capacity_check
 from tests.simulation.dice import KINDS
 from tests.simulation.run import Course, run
 from tests.simulation.settling import settle
@@ -71,7 +71,7 @@ def test_a_device_that_is_not_cleaned_is_seen(world, users, monkeypatch):
 
 
 def test_more_in_use_than_there_is_is_seen(world, users, monkeypatch):
-    monkeypatch.setattr(claims, "_problem", lambda *_: None)
+    monkeypatch.setattr(capacity_check, "_problem", lambda *_: None)
     (host, *_) = users.clients.placement.get("/resource_providers", params={"name": "host-1"})["resource_providers"]
     body = {
         "allocations": {host["uuid"]: {"resources": {"VCPU": 1000}}},

@@ -17,7 +17,7 @@ from typing import Self
 
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import MoorageError
-from moorage.jobs.duties import PAUSE_AFTER_FAILURE, Duty
+from moorage.jobs.background_tasks import PAUSE_AFTER_FAILURE, Duty
 from moorage.options import PlacementOptions
 from moorage.wire.transports import Answer
 from tests.simulation import databases, devices, disks

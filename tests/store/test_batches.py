@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from moorage.db.batches import Batches, Statement, delete, insert, update
 from moorage.db.engine import dialect_name
+from moorage.db.statement_pipelines import Batches, Statement, delete, insert, update
 from tests.databases import Schema
 from tests.migrated import engine_with
 from tests.store.conftest import on_every_database, on_postgresql

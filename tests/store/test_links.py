@@ -4,10 +4,10 @@ import pytest
 from sqlalchemy import event, literal, select
 
 from moorage.core.errors import Unavailable
-from moorage.db.batches import Batches, Statement
 from moorage.db.engine import open_engine
-from moorage.db.prepared import Database
-from moorage.db.questions import Asker
+from moorage.db.prepared_transactions import Database
+from moorage.db.single_reads import Asker
+from moorage.db.statement_pipelines import Batches, Statement
 from tests.store.conftest import on_servers
 from tests.store.test_questions import cut
 

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam
 
 from moorage.core.errors import Unavailable
 from moorage.db.engine import dialect_name, open_engine
-from moorage.db.questions import Asker, Together
+from moorage.db.single_reads import Asker, Together
 from moorage.db.transactions import write
 from moorage.db.types import TABLE_OPTIONS, UtcDateTime, new_metadata
 from tests.databases import Schema

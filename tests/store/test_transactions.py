@@ -9,7 +9,7 @@ import threading
 import pytest
 import sqlalchemy as sa
 
-import moorage.db.bounds
+import moorage.db.timeouts
 from moorage.core.errors import RetryableConflict, Unavailable
 from moorage.db.engine import dialect_name, open_engine
 from moorage.db.transactions import in_transaction, read, write
@@ -38,7 +38,7 @@ SCHEMA = Schema("boats-transactions", METADATA.create_all)
 def engine(kind, monkeypatch):
     """Waiting for another writer is not what these tests are about."""
     monkeypatch.setattr(
-        moorage.db.bounds, "LOCK_TIMEOUT_S", {"sqlite": 0.2}.get(kind, moorage.db.bounds.LOCK_TIMEOUT_S)
+        moorage.db.timeouts, "LOCK_TIMEOUT_S", {"sqlite": 0.2}.get(kind, moorage.db.timeouts.LOCK_TIMEOUT_S)
     )
     with engine_with(SCHEMA, kind) as engine:
         yield engine

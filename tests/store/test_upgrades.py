@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.compute import backfills
-from moorage.compute.tables import servers
+from moorage.compute.store.tables import servers
 from moorage.core.errors import Unavailable
 from moorage.db import migrations, upgrades
 from moorage.db.migrations import Standing

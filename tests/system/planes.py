@@ -26,7 +26,7 @@ from moorage.db.migrations import upgrade
 from moorage.identity.client import PasswordTokens
 from moorage.identity.embedded import credentials, open_or_create
 from moorage.options import PlacementOptions, PlaneOptions
-from moorage.placement.service import PlacementService
+from moorage.placement.service.service import PlacementService
 from moorage.wire.client import ServiceClient, TokenSource
 from moorage.wire.transports import SocketTransport, Transport
 from tests.databases import Schema
@@ -312,7 +312,7 @@ class PlaneProcess:
 
         `is_warm`: what costs most of a start is done beforehand, once for all tests of this process: the program is forked
         (`tests.programs`), and databases and users are there (`furnish`). Not for tests of the start itself. Only then
-        `constants` of modules may have other values, as in ``{"moorage.placement.lease.SHARED_S": 1.0}``.
+        `constants` of modules may have other values, as in ``{"moorage.placement.store.writer_lease.SHARED_S": 1.0}``.
         """
         self.config = config
         self._is_warm = is_warm and program == MOORAGE

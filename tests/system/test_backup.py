@@ -147,7 +147,7 @@ def test_what_is_no_whole_backup_is_refused_before_anything_is_touched(tmp_path)
         manifest = tmp_path / "backup" / "manifest.json"
         text = json.loads(manifest.read_text())
         text["databases"]["placement"] |= {"revision": "9999"}
-        from moorage.cli.backup_files import digest
+        from moorage.cli.backup.backup_files import digest
 
         text["databases"]["placement"]["sha256"] = digest(tmp_path / "backup" / "placement.backup")
         manifest.write_text(json.dumps(text))

@@ -15,9 +15,9 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import RemoteError
 from moorage.core.ids import SeededIds
 from moorage.db.transactions import write
-from moorage.placement import store_changes
-from moorage.placement.event_client import follow
-from moorage.placement.events import Filter
+from moorage.placement.client.change_feed import follow
+from moorage.placement.forest.change_events import Filter
+from moorage.placement.store import change_store
 from moorage.wire.client import ServiceClient
 from tests.ports import free_port
 from tests.servers import temporary_database
@@ -163,7 +163,7 @@ def forget_before(plane, number):
 
     engine = open_engine(f"sqlite:///{plane.state}/placement.db")
     with write(engine) as connection:
-        store_changes.remove(connection, [], store_changes.Retention(number, SystemClock().now()))
+        change_store.remove(connection, [], change_store.Retention(number, SystemClock().now()))
     engine.dispose()
 
 

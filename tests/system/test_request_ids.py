@@ -37,11 +37,15 @@ def test_the_id_of_a_create_is_in_the_lines_of_every_part_that_worked_for_it(tmp
         server = plane.create_server(flavor="gpu", request_id=GIVEN)
         plane.settle()
         assert plane.server(server)["status"] == "ACTIVE"
-    (made,) = {line["request_id"] for line in log() if line["logger"] == "moorage.compute.assigning"}
+    (made,) = {line["request_id"] for line in log() if line["logger"] == "moorage.compute.scheduling.commit_selection"}
     assert made != GIVEN
     loggers = {
         line["logger"] for line in log() if {GIVEN, made} & {line.get("request_id"), line.get("global_request_id")}
     }
-    assert loggers >= {"moorage.compute.assigning", "moorage.agent.jobs_duty", "moorage.accelerator.attach"}
+    assert loggers >= {
+        "moorage.compute.scheduling.commit_selection",
+        "moorage.agent.jobs.job_task",
+        "moorage.accelerator.host.attach",
+    }
     for line in log():
         assert {"time", "level", "logger", "event"} <= line.keys()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.accelerator.manifest import Manifest, text_of
+from moorage.accelerator.model.manifest import Manifest, text_of
 from moorage.core.clock import SystemClock
 from moorage.core.errors import RemoteError
 from moorage.dashboard.cookies import SESSION

@@ -1,6 +1,6 @@
 import pytest
 
-from moorage.jobs import hints
+from moorage.jobs import wakeups
 from tests.servers import postgres_url, rabbit_url
 from tests.transport.ways import Far, Near
 
@@ -14,8 +14,8 @@ from tests.transport.ways import Far, Near
 )
 def way(request, monkeypatch):
     # A thread of hints looks this often whether it is to stop or whether there is a new queue, and connects again so soon.
-    monkeypatch.setattr(hints, "ROUND_S", 0.05)
-    monkeypatch.setattr(hints, "FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(wakeups, "ROUND_S", 0.05)
+    monkeypatch.setattr(wakeups, "FIRST_PAUSE_S", 0.02)
     if request.param == "in process":
         way = Near()
     else:

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from moorage.core.clock import SystemClock
-from moorage.jobs.duties import DutyThreads, Wakeups
-from moorage.jobs.hints import RabbitHints
+from moorage.jobs.background_tasks import DutyThreads, Wakeups
+from moorage.jobs.wakeups import RabbitHints
 from tests.transport.broker import Broker
 from tests.transport.test_hints import METADATA, Worker, enqueue
 from tests.transport.ways import PATIENCE_S

@@ -10,11 +10,11 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.db.transactions import write
 from moorage.db.types import new_metadata
-from moorage.jobs.duties import DutyThreads, Wakeups
-from moorage.jobs.hints import InProcessHints, PostgresHints, RabbitHints, open_hints
+from moorage.jobs.background_tasks import DutyThreads, Wakeups
 from moorage.jobs.model import JobState, NewJob
 from moorage.jobs.store import JobStore
 from moorage.jobs.tables import jobs_table
+from moorage.jobs.wakeups import InProcessHints, PostgresHints, RabbitHints, open_hints
 from tests.servers import postgres_url, rabbit_url
 from tests.transport.proxy import Line
 from tests.transport.ways import PATIENCE_S, Far, Near

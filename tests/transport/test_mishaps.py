@@ -13,20 +13,20 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import func, select
 
-from moorage.agent import jobs_duty
-from moorage.agent.jobs_duty import JobsDuty
-from moorage.compute import store
-from moorage.compute.client import ComputeClient
-from moorage.compute.model import HostReport
+from moorage.agent.jobs import job_task
+from moorage.agent.jobs.job_task import JobsDuty
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.model.servers import HostReport
+from moorage.compute.store import server_store
 from moorage.core.clock import AdjustableClock
 from moorage.core.errors import Conflict, Unavailable
 from moorage.core.ids import RandomIds
 from moorage.db.transactions import read, write
 from moorage.identity.authenticators import NoAuth
-from moorage.jobs.duties import DutyThreads
-from moorage.jobs.hints import InProcessHints
+from moorage.jobs.background_tasks import DutyThreads
 from moorage.jobs.model import FENCED_CODE, JobState, NewJob
-from moorage.jobs.turns import Turns
+from moorage.jobs.poller_election import Turns
+from moorage.jobs.wakeups import InProcessHints
 from moorage.wire.client import ServiceClient
 from tests.plane import InProcessPlane
 
@@ -159,16 +159,16 @@ class World:
     def enqueue(self, number):
         job = NewJob(f"job-{number}", HOST, "reboot", f"server-{number % KEYS}", {"name": f"job-{number}"})
         with write(self.engine) as connection:
-            store.HOST_JOBS.enqueue(connection, job, self.clock.now())
+            server_store.HOST_JOBS.enqueue(connection, job, self.clock.now())
         self.way.hints.send(HOST)
 
     def jobs(self):
         with read(self.engine) as connection:
-            return [store.HOST_JOBS.get(connection, f"job-{number}") for number in range(JOBS)]
+            return [server_store.HOST_JOBS.get(connection, f"job-{number}") for number in range(JOBS)]
 
     def unfinished(self):
         """How many of the jobs that were enqueued."""
-        table = store.HOST_JOBS.table
+        table = server_store.HOST_JOBS.table
         with read(self.engine) as connection:
             open_jobs = select(func.count()).select_from(table).where(table.c.finished_at.is_(None))
             return connection.execute(open_jobs).scalar_one()
@@ -186,7 +186,7 @@ class World:
 @pytest.fixture
 def world(way, tmp_path, monkeypatch):
     # An agent asks again so soon after a request that was lost.
-    monkeypatch.setattr(jobs_duty, "FIRST_PAUSE", timedelta(milliseconds=50))
+    monkeypatch.setattr(job_task, "FIRST_PAUSE", timedelta(milliseconds=50))
     world = World(way, tmp_path, seed=1)
     yield world
     world.close()

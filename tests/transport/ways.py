@@ -9,8 +9,8 @@ import time
 
 import pika
 
-from moorage.jobs.duties import Wakeups
-from moorage.jobs.hints import open_hints
+from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.wakeups import open_hints
 from tests.transport.proxy import Line
 
 #: Waited at most for what should come at once; a loaded machine needs patience.

@@ -13,7 +13,7 @@ import pytest
 
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema, Versioned
-from moorage.wire.call import Query, Route
+from moorage.wire.http import Query, Route
 
 #: Around the bounds of 32 and of 64 bits, and beyond all of them, also as JSON's other numbers.
 INTEGERS: tuple[object, ...] = (0, -1, 2**31, -(2**31) - 1, 2**63 - 1, 2**63, 2**64, 1e30)

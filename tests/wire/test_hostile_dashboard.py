@@ -14,8 +14,8 @@ import pytest
 
 from moorage.dashboard import cookies
 from moorage.dashboard.forms import Form
-from moorage.dashboard.lease_form import DEFAULTS
 from moorage.dashboard.routes import ROUTES
+from moorage.dashboard.views.lease_form import DEFAULTS
 from moorage.identity.throttle import MOST_S
 from tests.conftest import START
 from tests.system.planes import VirtualPlane

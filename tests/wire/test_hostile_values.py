@@ -15,17 +15,17 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from moorage.accelerator.routes import API as ACCELERATOR
-from moorage.compute.routes import API as COMPUTE
+from moorage.accelerator.api.routes import API as ACCELERATOR
+from moorage.compute.api.routes import API as COMPUTE
 from moorage.images.routes import API as IMAGE
 from moorage.images.schemas.image import IMAGE as IMAGE_SCHEMA
-from moorage.placement.openapi import ABOUT as ABOUT_PLACEMENT
-from moorage.placement.routes import API as PLACEMENT
-from moorage.reservation.openapi import ABOUT as ABOUT_RESERVATION
-from moorage.reservation.routes import API as RESERVATION
+from moorage.placement.api.openapi import ABOUT as ABOUT_PLACEMENT
+from moorage.placement.api.routes import API as PLACEMENT
+from moorage.reservation.api.openapi import ABOUT as ABOUT_RESERVATION
+from moorage.reservation.api.routes import API as RESERVATION
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Versioned
-from moorage.wire.call import Route
+from moorage.wire.http import Route
 from tests.migrated import schema_of
 from tests.plane import SERVICE, InProcessPlane
 from tests.servers import temporary_database

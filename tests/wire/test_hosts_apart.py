@@ -10,19 +10,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from moorage.accelerator.api.routes import API as ACCELERATOR
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.reports import AttachmentReport
-from moorage.accelerator.routes import API as ACCELERATOR
-from moorage.compute.routes import API as COMPUTE
+from moorage.accelerator.model.reports import AttachmentReport
+from moorage.compute.api.routes import API as COMPUTE
 from moorage.core.errors import NotFound
 from moorage.identity.host_credential import HostTokens, join
 from moorage.identity.routes import API as IDENTITY
 from moorage.images.for_hosts import DiskImages, HostImageSource
 from moorage.images.routes import API as IMAGE
 from moorage.images.views import ProjectView, PublicView
-from moorage.jobs.over_http import HostJobsClient
-from moorage.placement.routes import API as PLACEMENT
-from moorage.reservation.routes import API as RESERVATION
+from moorage.jobs.job_api import HostJobsClient
+from moorage.placement.api.routes import API as PLACEMENT
+from moorage.reservation.api.routes import API as RESERVATION
 from moorage.wire.client import ServiceClient
 from tests.images import put_image
 from tests.plane import HostBearer, InProcessPlane
@@ -326,9 +326,9 @@ def test_no_agent_is_given_the_jobs_of_a_queue(cloud, service, queue):
 
 
 def test_the_queues_that_no_host_is_called_after_are_all_there_are():
-    from moorage.accelerator.host_jobs import EVENTS_QUEUE
-    from moorage.audit.rounds import QUEUE
-    from moorage.compute.model import BUILD_QUEUE, MOVE_QUEUE
+    from moorage.accelerator.service.host_jobs import EVENTS_QUEUE
+    from moorage.audit.schedule import QUEUE
+    from moorage.compute.model.servers import BUILD_QUEUE, MOVE_QUEUE
     from moorage.core.names import QUEUES
 
     assert {EVENTS_QUEUE, QUEUE, BUILD_QUEUE, MOVE_QUEUE} == QUEUES

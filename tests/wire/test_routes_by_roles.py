@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from moorage.compute.handlers.server_actions import ACTIONS
-from moorage.compute.routes import API as COMPUTE
+from moorage.compute.api.handlers.server_actions import ACTIONS
+from moorage.compute.api.routes import API as COMPUTE
 from moorage.identity.client import PasswordTokens
 from moorage.identity.routes import API as IDENTITY
 from moorage.identity.users import hash_password
 from moorage.images.routes import API as IMAGE
-from moorage.placement.routes import API as PLACEMENT
+from moorage.placement.api.routes import API as PLACEMENT
 from tests.plane import InProcessPlane
 
 SERVICES = {"placement": PLACEMENT, "image": IMAGE, "compute": COMPUTE, "identity": IDENTITY}

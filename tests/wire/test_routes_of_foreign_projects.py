@@ -22,20 +22,20 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import pytest
 
-from moorage.accelerator.routes import API as ACCELERATOR
-from moorage.compute.handlers.server_actions import ACTIONS
-from moorage.compute.routes import API as COMPUTE
-from moorage.compute.schemas.actions import ARGUMENTS
-from moorage.compute.schemas.queries import SERVERS
+from moorage.accelerator.api.routes import API as ACCELERATOR
+from moorage.compute.api.handlers.server_actions import ACTIONS
+from moorage.compute.api.routes import API as COMPUTE
+from moorage.compute.api.schemas.actions import ARGUMENTS
+from moorage.compute.api.schemas.queries import SERVERS
 from moorage.core.ids import SeededIds
 from moorage.identity.client import PasswordTokens
 from moorage.identity.routes import API as IDENTITY
 from moorage.identity.users import hash_password
 from moorage.images.routes import API as IMAGE
-from moorage.placement.routes import API as PLACEMENT
-from moorage.reservation.routes import API as RESERVATION
+from moorage.placement.api.routes import API as PLACEMENT
+from moorage.reservation.api.routes import API as RESERVATION
 from moorage.wire.app import ServiceApi
-from moorage.wire.call import Route
+from moorage.wire.http import Route
 from moorage.wire.microversion import Version
 from tests.images import put_image
 from tests.plane import InProcessPlane, Seen

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from moorage.accelerator import routes as accelerator
-from moorage.compute import routes as compute
+from moorage.accelerator.api import routes as accelerator
+from moorage.compute.api import routes as compute
 from moorage.identity import routes as identity
 from moorage.images import routes as images
-from moorage.placement import routes as placement
-from moorage.reservation import routes as reservation
+from moorage.placement.api import routes as placement
+from moorage.reservation.api import routes as reservation
 from moorage.wire.app import ServiceApi
-from moorage.wire.call import Route
+from moorage.wire.http import Route
 from tools.reference.tables import code, heading, table
 
 WORDS = """

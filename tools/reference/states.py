@@ -1,13 +1,13 @@
 """docs/reference/states.md from the transition tables that stand beside the models."""
 
-from moorage.accelerator import binding
-from moorage.accelerator import model as accelerator
-from moorage.agent.virt import power
-from moorage.compute import lifecycle
+from moorage.accelerator.model import binding
+from moorage.accelerator.model import devices as accelerator
+from moorage.agent.model import power
+from moorage.compute.model import lifecycle
 from moorage.core.states import Transitions
 from moorage.images import model as images
 from moorage.jobs import model as jobs
-from moorage.reservation import model as reservation
+from moorage.reservation.model import leases as reservation
 from tools.reference.tables import code, heading, table
 
 WORDS = """

@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 from msgspec import to_builtins
 
-from moorage.accelerator.custody import Record
-from moorage.accelerator.naming import spec_class
-from moorage.accelerator.profile import Wanted
-from moorage.accelerator.reports import AttachmentReport, DeviceReport
-from moorage.jobs.over_http import HostJobsClient
+from moorage.accelerator.model.device_history import Record
+from moorage.accelerator.model.naming import spec_class
+from moorage.accelerator.model.profile import Wanted
+from moorage.accelerator.model.reports import AttachmentReport, DeviceReport
+from moorage.jobs.job_api import HostJobsClient
 from moorage.wire.client import decode
 
 __all__ = [

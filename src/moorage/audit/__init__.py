@@ -1,5 +1,5 @@
 """Does what Placement has written down agree with what the other services know, and with itself?
 
-`reading` asks all services through their clients and makes a picture, `findings` decides what is wrong in it (pure),
-`healing` mends what is safe to mend, each step only if nothing has changed since, and `receipt` keeps what was done.
+`collector` asks all services through their clients and makes a picture, `findings` decides what is wrong in it (pure),
+`healing` mends what is safe to mend, each step only if nothing has changed since, and `journal` keeps what was done.
 """

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, Engine
 
 from moorage.audit.model import Finding, Kind
-from moorage.audit.rounds import Rounds, last_round
+from moorage.audit.schedule import Rounds, last_round
 from moorage.core.errors import MoorageError
 from moorage.jobs.store import JobStore
 from moorage.telemetry.gauges import DatabaseGauges, Family, Sample

@@ -11,14 +11,14 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
-from moorage.audit.lease_reading import aggregate_of, slots_of
+from moorage.audit.collector import Services, consumer_of, names_asked_for, server_of
+from moorage.audit.journal import Receipt
+from moorage.audit.lease_collector import aggregate_of, slots_of
 from moorage.audit.model import SERVER_TYPE, Action, Consumer, Finding, Picture
-from moorage.audit.reading import Services, consumer_of, names_asked_for, server_of
-from moorage.audit.receipt import Receipt
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
 from moorage.core.names import reservation_class
-from moorage.placement.client import VERSION, Holder, Inventory
+from moorage.placement.client.placement_client import VERSION, Holder, Inventory
 from moorage.reservation.client import offer_slots
 
 #: What the requests that undo speak to compute.

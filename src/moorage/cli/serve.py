@@ -15,9 +15,15 @@ from moorage.cli.state import CONFIG_VARIABLE, STARTED_FROM_VARIABLE, default_co
 from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS, Config, load
 from moorage.core.errors import MoorageError
 from moorage.telemetry import logs
-from moorage.wire.limits import Limits
-from moorage.wire.server import Server
-from moorage.wire.serving import Signals, keep_memory, keep_what_is_there, open_more_files, tell_service_manager
+from moorage.wire.server.http_server import Server
+from moorage.wire.server.limits import Limits
+from moorage.wire.server.process_setup import (
+    Signals,
+    keep_memory,
+    keep_what_is_there,
+    open_more_files,
+    tell_service_manager,
+)
 
 if TYPE_CHECKING:
     from moorage.wiring import Plane

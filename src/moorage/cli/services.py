@@ -12,12 +12,12 @@ from click.core import ParameterSource
 from moorage.accelerator.client import AcceleratorClient
 from moorage.cli.client import plane_tokens
 from moorage.cli.state import open_config
-from moorage.compute.client import ComputeClient
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, StartError
 from moorage.identity.client import PasswordTokens
-from moorage.placement.client import PlacementClient
+from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import ServiceClient, TokenSource
 from moorage.wire.transports import SocketTransport

@@ -151,8 +151,8 @@ def jobs(config: Config, clock: Clock) -> list[JobsState]:
 
 
 def _jobs(service: str, connection: Connection, now: datetime) -> JobsState:
-    from moorage.accelerator.tables import jobs as accelerator_jobs
-    from moorage.compute.tables import jobs as compute_jobs
+    from moorage.accelerator.store.tables import jobs as accelerator_jobs
+    from moorage.compute.store.tables import jobs as compute_jobs
 
     table = compute_jobs if service == "compute" else accelerator_jobs
     query = (
@@ -172,9 +172,9 @@ def leases(config: Config, clock: Clock) -> LeaseState | None:
 
 
 def _leases(connection: Connection, now: datetime) -> LeaseState:
-    from moorage.reservation.model import EventStatus, LeaseStatus
-    from moorage.reservation.tables import events
-    from moorage.reservation.tables import leases as table
+    from moorage.reservation.model.leases import EventStatus, LeaseStatus
+    from moorage.reservation.store.tables import events
+    from moorage.reservation.store.tables import leases as table
 
     open_ones = events.c.status.in_([EventStatus.UNDONE, EventStatus.IN_PROGRESS])
     due, first = connection.execute(

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Engine, false, func, select
 
-from moorage.compute import quota_service
-from moorage.compute.tables import servers
+from moorage.compute.requests import quota_service
+from moorage.compute.store.tables import servers
 from moorage.db.transactions import in_transaction, read
 from moorage.db.upgrades import Backfill
 

@@ -4,34 +4,34 @@ from collections.abc import Mapping
 
 from sqlalchemy import Engine
 
-from moorage.compute.agent_service import JOB_LEASE_S, AgentService
-from moorage.compute.baremetal import BareMetal
-from moorage.compute.create_service import CreateService
-from moorage.compute.delete_service import DeleteService
-from moorage.compute.disk_image_service import DiskImageService, DiskImageWriter
-from moorage.compute.domain_service import DomainService
-from moorage.compute.explain_service import ExplainService
-from moorage.compute.flavor_service import FlavorService
-from moorage.compute.group_service import GroupService
-from moorage.compute.host_service import UP_WINDOW_S, HostService
-from moorage.compute.keypair_service import KeypairService
-from moorage.compute.known_names import KnownNames
-from moorage.compute.move_service import MoveService
-from moorage.compute.operate_service import OperateService
-from moorage.compute.placeable import ProfileLookup
-from moorage.compute.placing import Placer
-from moorage.compute.provider_config_service import ProviderConfigService
-from moorage.compute.quota import DEFAULTS
-from moorage.compute.quota_service import QuotaService, UsageLookup
-from moorage.compute.server_request import Image, ImageLookup, ImageWriter
-from moorage.compute.server_service import ServerService
-from moorage.compute.tag_service import TagService
+from moorage.compute.agents.agent_service import JOB_LEASE_S, AgentService
+from moorage.compute.agents.disk_image_service import DiskImageService, DiskImageWriter
+from moorage.compute.agents.domain_service import DomainService
+from moorage.compute.agents.provider_config_service import ProviderConfigService
+from moorage.compute.catalogue.baremetal_flavors import BareMetal
+from moorage.compute.catalogue.flavor_service import FlavorService
+from moorage.compute.catalogue.keypair_service import KeypairService
+from moorage.compute.hosts.host_service import UP_WINDOW_S, HostService
+from moorage.compute.model.quota import DEFAULTS
+from moorage.compute.moves.move_service import MoveService
+from moorage.compute.requests.flavor_resolution import ProfileLookup
+from moorage.compute.requests.group_service import GroupService
+from moorage.compute.requests.placement_names import KnownNames
+from moorage.compute.requests.quota_service import QuotaService, UsageLookup
+from moorage.compute.requests.server_request import Image, ImageLookup, ImageWriter
+from moorage.compute.requests.server_service import ServerService
+from moorage.compute.scheduling.host_selection import Placer
+from moorage.compute.servers.create_service import CreateService
+from moorage.compute.servers.delete_service import DeleteService
+from moorage.compute.servers.explain_service import ExplainService
+from moorage.compute.servers.operate_service import OperateService
+from moorage.compute.servers.tag_service import TagService
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.images.base import ImageSource
 from moorage.images.for_hosts import HostImages
-from moorage.jobs.hints import Hints
-from moorage.placement.client import PlacementClient
+from moorage.jobs.wakeups import Hints
+from moorage.placement.client.placement_client import PlacementClient
 from moorage.scheduler.options import SchedulerOptions
 
 __all__ = ["ComputeService", "Image", "ImageLookup", "ImageWriter"]

@@ -5,7 +5,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from moorage.core.errors import Forbidden, Invalid, TooLarge, UnsupportedMedia
 from moorage.dashboard.service import Dashboard
-from moorage.wire.call import Call
+from moorage.wire.http import Call
 
 #: A provider configuration is pasted whole; a reservation has a few hundred bytes.
 MOST_BYTES = 1 << 20

@@ -16,11 +16,11 @@ from moorage.dashboard.handlers import (
     session,
 )
 from moorage.dashboard.handlers import map as map_pages
+from moorage.dashboard.page_request import Handler, page, plain_error
 from moorage.dashboard.service import Dashboard
-from moorage.dashboard.visit import Handler, page, plain_error
 from moorage.identity.policy import RuleTable
 from moorage.wire.app import ServiceApi
-from moorage.wire.call import Call, Reply, Route
+from moorage.wire.http import Call, Reply, Route
 
 #: No rule of our own: what somebody may do, the services say.
 RULES = RuleTable({}, refusal_text="{rule} is not allowed")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from moorage.core.errors import NotFound
-from moorage.wire.call import Reply
+from moorage.wire.http import Reply
 
 _TYPES = {
     ".css": "text/css; charset=utf-8",

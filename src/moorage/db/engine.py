@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 
 from moorage.core.errors import StartError
-from moorage.db import bounds
+from moorage.db import timeouts
 
 _DRIVERS = {
     "sqlite": "sqlite",
@@ -40,14 +40,14 @@ def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
         **_QUIET,
         "pool_size": pool_size,
         "max_overflow": pool_size,
-        "pool_timeout": bounds.ANSWER_TIMEOUT_S,
+        "pool_timeout": timeouts.ANSWER_TIMEOUT_S,
     }
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, options)
     # Under READ COMMITTED a conditional UPDATE sees what others have committed; MariaDB's default does not.
     options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True, "pool_recycle": 1800}
-    engine = create_engine(url, connect_args=bounds.arguments(url.get_backend_name()), **options)
-    bounds.bound(engine)
+    engine = create_engine(url, connect_args=timeouts.arguments(url.get_backend_name()), **options)
+    timeouts.bound(engine)
     return engine
 
 
@@ -112,7 +112,10 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
         raise StartError("SQLite needs a file: sqlite:///FILE (several threads share it)")
     Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(
-        url, connect_args={"timeout": bounds.LOCK_TIMEOUT_S, "check_same_thread": False}, pool_pre_ping=False, **options
+        url,
+        connect_args={"timeout": timeouts.LOCK_TIMEOUT_S, "check_same_thread": False},
+        pool_pre_ping=False,
+        **options,
     )
 
     @event.listens_for(engine, "connect")
@@ -137,7 +140,7 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
 
 def _use_write_ahead_log(cursor: Any) -> None:
     """The mode stays with the file. Whoever changes it is refused at once while others open it: no busy timeout."""
-    give_up = time.monotonic() + bounds.LOCK_TIMEOUT_S
+    give_up = time.monotonic() + timeouts.LOCK_TIMEOUT_S
     while True:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")

@@ -32,8 +32,8 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, sele
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from moorage.core.errors import StartError, Unavailable
-from moorage.db.bounds import without_bound
 from moorage.db.engine import WRITE_OPTION, dialect_name
+from moorage.db.timeouts import without_bound
 from moorage.db.transactions import translate, translated
 from moorage.db.types import new_metadata
 

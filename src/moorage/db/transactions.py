@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from moorage.core import waiting
+from moorage.core import blocking_hook
 from moorage.core.errors import Invalid, RetryableConflict, Unavailable
-from moorage.db import bounds
+from moorage.db import timeouts
 from moorage.db.engine import WRITE_OPTION
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def read_one_state(engine: Engine) -> Iterator[Connection]:
 @contextmanager
 def write(engine: Engine) -> Iterator[Connection]:
     """A transaction that may write. Raises `RetryableConflict` when the database gave it up."""
-    waiting.waits()
+    blocking_hook.waits()
     with translated(), engine.connect().execution_options(**{WRITE_OPTION: True}) as connection, connection.begin():
         yield connection
 
@@ -100,7 +100,7 @@ def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts:
 
 def is_over(began: float) -> bool:
     """Whether a transaction that was `began` at this monotonic time is not to be begun again."""
-    return time.monotonic() - began >= bounds.LOCK_TIMEOUT_S
+    return time.monotonic() - began >= timeouts.LOCK_TIMEOUT_S
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def translate(error: DBAPIError) -> Unavailable | Invalid | None:
     if reason or _NO_SLOT.search(detail):
         return Unavailable((reason or _NO_MORE_CONNECTIONS).format(place="server", detail=detail))
     if error.connection_invalidated or codes & _GONE_MARIADB or _is_lost_postgresql(original):
-        return Unavailable(bounds.NO_ANSWER)
+        return Unavailable(timeouts.NO_ANSWER)
     return None
 
 

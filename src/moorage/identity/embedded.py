@@ -32,7 +32,7 @@ from moorage.identity.revocations import Revocations
 from moorage.identity.throttle import FailedLogins
 from moorage.identity.tokens import Claims, TokenSigner
 from moorage.identity.users import UsersFile, check_new_password, hash_password, password_fits
-from moorage.identity.watched import Watched
+from moorage.identity.watched_files import Watched
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from moorage.core.errors import Conflict, Invalid, NotFound, StartError, Unautho
 from moorage.core.ids import Ids
 from moorage.core.names import check_host_name
 from moorage.durable import write_durably
-from moorage.identity.watched import Watched
+from moorage.identity.watched_files import Watched
 
 #: What the ids of hosts begin with; no user of the users file has such an id.
 ID_PREFIX = "host:"

@@ -19,7 +19,7 @@ from moorage.core.errors import StartError
 from moorage.durable import write_durably
 from moorage.identity.model import SERVICE_GRACE
 from moorage.identity.tokens import LEEWAY, TokenSigner
-from moorage.identity.watched import RELOAD_PERIOD, Watched
+from moorage.identity.watched_files import RELOAD_PERIOD, Watched
 
 RandomBytes = Callable[[int], bytes]
 

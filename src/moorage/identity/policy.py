@@ -53,7 +53,7 @@ member = has_role("member", "service")
 
 
 def agent(caller: Caller) -> bool:
-    """The agent of some host, or a service. Of which host, the route asks (`moorage.jobs.over_http`)."""
+    """The agent of some host, or a service. Of which host, the route asks (`moorage.jobs.job_api`)."""
     return caller.host is not None or admin_or_service(caller)
 
 

@@ -28,7 +28,7 @@ from moorage.core.errors import StartError
 from moorage.durable import write_durably
 from moorage.identity.model import SERVICE_GRACE
 from moorage.identity.tokens import LEEWAY, Claims
-from moorage.identity.watched import Watched
+from moorage.identity.watched_files import Watched
 
 log = logging.getLogger(__name__)
 

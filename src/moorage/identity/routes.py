@@ -13,8 +13,8 @@ from moorage.identity.schemas.tokens import LOGIN
 from moorage.identity.schemas.users import CHANGE_PASSWORD
 from moorage.identity.service import IdentityService
 from moorage.wire.app import ServiceApi
-from moorage.wire.call import Reply, Route
 from moorage.wire.errors import Problem
+from moorage.wire.http import Reply, Route
 
 
 def keystone_error(problem: Problem) -> Reply:

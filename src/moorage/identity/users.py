@@ -34,7 +34,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Conflict, Forbidden, Invalid, StartError
 from moorage.durable import write_durably
 from moorage.identity.model import Accounts, Project, User
-from moorage.identity.watched import Watched
+from moorage.identity.watched_files import Watched
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, TooLarge
 from moorage.images.base import CHUNK_BYTES, HASH_ALGO, DigestMismatch, ImageRecord, ImageSource
-from moorage.images.files import Stripes, private_directory
+from moorage.images.private_directories import Stripes, private_directory
 from moorage.images.views import ServiceView
 
 _DIGEST = re.compile(r"[0-9a-f]{128}\Z")

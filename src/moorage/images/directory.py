@@ -34,9 +34,9 @@ from moorage.core.ids import Ids
 from moorage.durable import sync_directory, write_durably
 from moorage.images.base import CHUNK_BYTES, ImageRecord
 from moorage.images.document import from_kept, kept
-from moorage.images.files import Stripes, is_locked, private_directory
 from moorage.images.model import Image, ImageStatus, broken_off, saved, saving
-from moorage.images.room import Room
+from moorage.images.private_directories import Stripes, is_locked, private_directory
+from moorage.images.quota import Room
 from moorage.images.views import ProjectView, ServiceView, lists, reads
 
 log = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ import msgspec
 from moorage.core.errors import Forbidden, Invalid, NotFound, RemoteError
 from moorage.images.base import CHUNK_BYTES, ImageRecord, ImageSource
 from moorage.images.views import OwnerView, ProjectView, PublicView, ServiceView
-from moorage.jobs.over_http import agent_route
-from moorage.wire.call import Call, Reply, Route
+from moorage.jobs.job_api import agent_route
 from moorage.wire.client import ServiceClient
+from moorage.wire.http import Call, Reply, Route
 
 S = TypeVar("S")
 

@@ -11,8 +11,8 @@ from moorage.images.schemas.image import IMAGE, worded
 from moorage.images.schemas.member import MEMBER_ANSWER, NEW_MEMBER
 from moorage.images.service import ImageService
 from moorage.wire.app import ServiceApi
-from moorage.wire.call import Reply, Route
 from moorage.wire.errors import Problem
+from moorage.wire.http import Reply, Route
 
 
 def glance_error(problem: Problem) -> Reply:

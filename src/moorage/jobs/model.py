@@ -1,6 +1,6 @@
 """A job: work for a host or a worker, and the states it goes through.
 
-Not here: where jobs are kept (`moorage.jobs.store`) and what shortens the wait for them (`moorage.jobs.hints`).
+Not here: where jobs are kept (`moorage.jobs.store`) and what shortens the wait for them (`moorage.jobs.wakeups`).
 """
 
 from dataclasses import dataclass

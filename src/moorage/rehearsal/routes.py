@@ -4,8 +4,8 @@ from moorage.core.clock import AdjustableClock
 from moorage.identity.policy import RuleTable, admin, anyone
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema
-from moorage.wire.call import Call, Reply, Route
 from moorage.wire.errors import Problem
+from moorage.wire.http import Call, Reply, Route
 
 #: A jump may be as long as the longest lease that somebody rehearses.
 MAX_ADVANCE_S = 10 * 365 * 86400

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.core.errors import NotFound
-from moorage.reservation.providers import offer_slots
+from moorage.reservation.steps.reservation_providers import offer_slots
 from moorage.wire.client import ServiceClient
 
 __all__ = [

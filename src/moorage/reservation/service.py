@@ -1,4 +1,4 @@
-"""The reservation service: its parts put together. The use cases are in `leases` and `host`."""
+"""The reservation service: its parts put together. The use cases are in `lease_service` and `host_service`."""
 
 import logging
 from collections.abc import Callable
@@ -8,42 +8,42 @@ from typing import Protocol
 
 from sqlalchemy import Engine
 
-from moorage.compute.client import ComputeClient
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError, Unavailable
 from moorage.core.ids import Ids
 from moorage.images.client import ImageLookup
-from moorage.jobs.duties import Wakeups
+from moorage.jobs.background_tasks import Wakeups
 from moorage.network.client import NetworkClient
-from moorage.placement.client import PlacementClient
-from moorage.reservation.address_booking import AddressBooking
-from moorage.reservation.admission import Admission
-from moorage.reservation.agenda import Agenda
-from moorage.reservation.asking import Asking
-from moorage.reservation.before_end import Allowed
-from moorage.reservation.effects import Effects
-from moorage.reservation.enforcement import Enforcement, Rules
-from moorage.reservation.external import ExternalService
-from moorage.reservation.floating_ip_steps import FloatingIpSteps
-from moorage.reservation.floating_ips import FloatingIps
-from moorage.reservation.groups import GroupSteps
-from moorage.reservation.healing import Healing
-from moorage.reservation.host import Hosts, ReservedHosts
-from moorage.reservation.instance import InstanceSteps
-from moorage.reservation.leases import Leases
-from moorage.reservation.lending import LendingSteps
-from moorage.reservation.lists import Lists
-from moorage.reservation.maintenance import Maintenance
-from moorage.reservation.notices import MailServer, NoticeSteps
-from moorage.reservation.offers import Offers
-from moorage.reservation.operations import Operations
-from moorage.reservation.planning import Planning
-from moorage.reservation.regions import Programming, RegionSteps
-from moorage.reservation.runner import TOPIC, ReservationRunner
-from moorage.reservation.snapshots import SnapshotSteps
-from moorage.reservation.sources import AcceleratorLookup, Sources
-from moorage.reservation.together import Together
-from moorage.reservation.watch import HostWatch
+from moorage.placement.client.placement_client import PlacementClient
+from moorage.reservation.booking.address_booking import AddressBooking
+from moorage.reservation.booking.admission import Admission
+from moorage.reservation.booking.capacity_requests import Asking
+from moorage.reservation.booking.enforcement import Enforcement, Rules
+from moorage.reservation.booking.external_enforcement import ExternalService
+from moorage.reservation.booking.external_lookups import AcceleratorLookup, Sources
+from moorage.reservation.events.batch_executor import Together
+from moorage.reservation.events.event_executor import Operations
+from moorage.reservation.events.event_runner import TOPIC, ReservationRunner
+from moorage.reservation.hosts.floating_ip_service import FloatingIps
+from moorage.reservation.hosts.healing import Healing
+from moorage.reservation.hosts.host_monitor import HostWatch
+from moorage.reservation.hosts.host_service import Hosts, ReservedHosts
+from moorage.reservation.leases.availability import Offers
+from moorage.reservation.leases.calendar_service import Agenda
+from moorage.reservation.leases.lease_service import Leases
+from moorage.reservation.leases.list_service import Lists
+from moorage.reservation.leases.maintenance import Maintenance
+from moorage.reservation.model.before_end_actions import Allowed
+from moorage.reservation.steps.floating_ip_steps import FloatingIpSteps
+from moorage.reservation.steps.fpga_steps import Programming, RegionSteps
+from moorage.reservation.steps.host_aggregate_steps import LendingSteps
+from moorage.reservation.steps.instance_steps import InstanceSteps
+from moorage.reservation.steps.notification_steps import MailServer, NoticeSteps
+from moorage.reservation.steps.plan_builder import Planning
+from moorage.reservation.steps.server_group_steps import GroupSteps
+from moorage.reservation.steps.snapshot_steps import SnapshotSteps
+from moorage.reservation.steps.step_registry import Effects
 from moorage.wire.microversion import Version, parse
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,9 @@ class ReservationSettings:
     healing_interval_s: int = 3600  #: leases that start within it are moved off a host that failed
     hold_s: int = 600  #: a hold lasts so long
     max_holds: int = 10  #: of one project, at one time
-    compat_server_groups: bool = False  #: reservations with affinity or anti-affinity get a server group, see `groups`
+    compat_server_groups: bool = (
+        False  #: reservations with affinity or anti-affinity get a server group, see `server_group_steps`
+    )
     before_end_of_hosts: str = ""  #: what before_end ``default`` means where whole hosts are lent: this or ``snapshot``
     allowed: Allowed = field(default_factory=Allowed)  #: what leases may ask for before their end
     mail: MailServer | None = None
@@ -73,7 +75,7 @@ class Accelerators(AcceleratorLookup, Programming, Protocol):
 
 
 class ReservationService:
-    """`leases`, `lists`, `offers` and `hosts` are what the API offers; `operations` is what the runner works with."""
+    """`lease_service`, `list_service`, `availability` and `hosts` are what the API offers; `event_executor` is what the runner works with."""
 
     def __init__(
         self,

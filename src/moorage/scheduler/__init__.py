@@ -13,5 +13,5 @@
     select             candidates -> an order of hosts
     reasons            all that was counted on the way -> words for users and for administrators
 
-Not here: any I/O. `moorage.compute.placing` asks Placement, and claims what was selected.
+Not here: any I/O. `moorage.compute.scheduling.host_selection` asks Placement, and claims what was selected.
 """

@@ -2,7 +2,7 @@
 
 `Trail` gives an entry its time and its id, keeps it below `MOST_BYTES`, and writes it to each sink. A sink that fails costs
 the entry there, never the request: it is counted and logged. `TrailFile` is a file that several processes append to and
-rotate. What an entry says about a request is `moorage.wire.trailed`; reading is `moorage.telemetry.trail_reading`; the other
+rotate. What an entry says about a request is `moorage.wire.audit_entries`; reading is `moorage.telemetry.trail_reading`; the other
 sink is `moorage.telemetry.syslog`.
 """
 

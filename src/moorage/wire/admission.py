@@ -13,8 +13,8 @@ from typing import Any
 from moorage.core import errors as e
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.wire.app import ServiceApi
-from moorage.wire.call import Route
-from moorage.wire.incoming import Intake
+from moorage.wire.http import Route
+from moorage.wire.server.request_body import Intake
 
 #: From anybody, to routes that are for everybody.
 PUBLIC_BYTES = 64 * 1024

@@ -22,13 +22,13 @@ from moorage.telemetry.logs import caller_context, global_request, request_conte
 from moorage.telemetry.requests import NO_ROUTE, RequestMeter
 from moorage.telemetry.trail import Trail
 from moorage.wire import forwarded
+from moorage.wire.audit_entries import Change, ChangeKind, refused_sign_in
 from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
-from moorage.wire.call import Call, Headers, Query, Reply, Route
 from moorage.wire.errors import ErrorShape, of_the_disk, problem_of
 from moorage.wire.forwarded import Proxies
+from moorage.wire.http import Call, Headers, Query, Reply, Route
 from moorage.wire.microversion import HEADER, Version, VersionRange
-from moorage.wire.trailed import Change, ChangeKind, refused_sign_in
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from moorage.core import errors as e
-from moorage.wire.call import Reply
+from moorage.wire.http import Reply
 from moorage.wire.microversion import Version
 
 NO_VERSION = Version(0, 0)

@@ -12,7 +12,7 @@ from re import match, sub
 from typing import Any
 
 from moorage.wire.body import Schema, Versioned, encode_json
-from moorage.wire.call import Call, Reply, Route, S
+from moorage.wire.http import Call, Reply, Route, S
 from moorage.wire.microversion import HEADER, Version, VersionRange
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from moorage.core import waiting
+from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
 from moorage.telemetry.logs import caller_context, global_request, request_context
 from moorage.wire.app import WsgiApp
@@ -62,7 +62,7 @@ class SocketTransport:
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
     ) -> Answer:
-        waiting.waits()
+        blocking_hook.waits()
         try:
             response = self._http.request(method, self.base_url + path, headers=dict(headers), content=body)
         except self._error as error:
@@ -73,7 +73,7 @@ class SocketTransport:
     def stream(
         self, method: str, path: str, headers: Mapping[str, str]
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
-        waiting.waits()
+        blocking_hook.waits()
         try:
             with self._http.stream(method, self.base_url + path, headers=dict(headers)) as response:
                 yield response.status_code, response.headers, response.iter_bytes()

@@ -3,11 +3,11 @@
 A plane is its WSGI application (the services of this process, mounted), its duties (what goes on in the background)
 and what must happen at start and stop. Services that another process runs are reached over HTTP with the same clients.
 
-`plane`: the order of things · `parts`: what all parts share, and the ways between them · `callers`: who is calling ·
+`plane`: the order of things · `components`: what all parts share, and the ways between them · `auth`: who is calling ·
 `services`: one function per service · `host`: the agent
 """
 
-from moorage.wiring.parts import Plane
+from moorage.wiring.components import Plane
 from moorage.wiring.plane import build_plane
 
 __all__ = ["Plane", "build_plane"]

@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.audit import findings
+from moorage.audit.collector import Services, read
 from moorage.audit.duty import GRACE, AuditDuty, show
 from moorage.audit.model import Finding
-from moorage.audit.reading import Services, read
-from moorage.audit.rounds import Rounds
-from moorage.compute.client import ComputeClient
+from moorage.audit.rules import findings
+from moorage.audit.schedule import Rounds
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.errors import StartError
 from moorage.jobs.store import JobStore
-from moorage.placement.client import PlacementClient
+from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import ServiceClient
-from moorage.wiring.parts import Parts
+from moorage.wiring.components import Parts
 
 #: A round reads everything there is.
 LEAST_PERIOD_S = 60.0
@@ -44,11 +44,11 @@ def build_audit(parts: Parts) -> None:
 def _jobs(parts: Parts) -> tuple[str, JobStore] | None:
     """(service, its jobs); None in a process that has none: beside a real Nova, reservations alone, say."""
     if "compute" in parts.plane.engines:
-        from moorage.compute.tables import jobs
+        from moorage.compute.store.tables import jobs
 
         return "compute", JobStore(jobs)
     if "accelerator" in parts.plane.engines:
-        from moorage.accelerator.tables import jobs
+        from moorage.accelerator.store.tables import jobs
 
         return "accelerator", JobStore(jobs)
     return None

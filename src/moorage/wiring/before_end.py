@@ -6,12 +6,12 @@ from moorage.config import Config
 from moorage.core.errors import StartError
 
 if TYPE_CHECKING:
-    from moorage.reservation.notices import MailServer
+    from moorage.reservation.steps.notification_steps import MailServer
 
 
 def before_end(config: Config) -> dict[str, Any]:
     """Fields of `ReservationSettings`. Raises `StartError`."""
-    from moorage.reservation.before_end import Allowed, split_url
+    from moorage.reservation.model.before_end_actions import Allowed, split_url
 
     options, where = config.before_end, f"{config.source}: [before_end]"
     origins = set()
@@ -30,8 +30,8 @@ def before_end(config: Config) -> dict[str, Any]:
 
 
 def _mail(config: Config, where: str) -> "MailServer | None":
-    from moorage.reservation.before_end import domain_of
-    from moorage.reservation.notices import MailServer
+    from moorage.reservation.model.before_end_actions import domain_of
+    from moorage.reservation.steps.notification_steps import MailServer
 
     options = config.before_end
     if not options.smtp_server:

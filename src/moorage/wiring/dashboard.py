@@ -17,7 +17,7 @@ from moorage.dashboard.service import Dashboard
 from moorage.dashboard.signing_in import SigningIn
 from moorage.dashboard.static import StaticFiles
 from moorage.wire.transports import SocketTransport, Transport
-from moorage.wiring.parts import Parts
+from moorage.wiring.components import Parts
 
 
 def build_dashboard(parts: Parts) -> None:

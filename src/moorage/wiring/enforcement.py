@@ -8,8 +8,8 @@ from moorage.config import Config
 from moorage.core.errors import StartError
 
 if TYPE_CHECKING:
-    from moorage.reservation.enforcement import Rules
-    from moorage.reservation.external import ExternalService
+    from moorage.reservation.booking.enforcement import Rules
+    from moorage.reservation.booking.external_enforcement import ExternalService
 
 #: Blazar's filters.
 _FILTERS = {"MaxLeaseDurationFilter", "ExternalServiceFilter"}
@@ -32,9 +32,9 @@ def _amounts(config: Config, name: str, option: str) -> dict[str, int]:
 
 def enforcement(config: Config) -> "tuple[Rules, ExternalService | None]":
     """What leases must keep to, and whom to ask besides. Raises `StartError`."""
-    from moorage.reservation.enforcement import Rules
-    from moorage.reservation.external import ExternalService
-    from moorage.reservation.limits import Limits
+    from moorage.reservation.booking.enforcement import Rules
+    from moorage.reservation.booking.external_enforcement import ExternalService
+    from moorage.reservation.model.limits import Limits
 
     options = config.enforcement
     filters = set(_words(options.enabled_filters))

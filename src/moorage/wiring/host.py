@@ -6,9 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import os_acc
-from moorage.accelerator import agent_api
-from moorage.accelerator.agent import AcceleratorAgent, HistoryReports, history_topic
-from moorage.accelerator.agent_socket import SocketServer, is_too_long
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.base import Driver
 from moorage.accelerator.drivers.description import built_in_host, every_kind
@@ -21,38 +18,41 @@ from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.qat import QatDriver
 from moorage.accelerator.drivers.simulated import SimulatedDriver
 from moorage.accelerator.drivers.xrt import XrtDriver
-from moorage.accelerator.host_jobs import jobs_topic
-from moorage.accelerator.naming import Names
-from moorage.accelerator.signatures import Signatures
-from moorage.agent import control_api
-from moorage.agent.accelerator_jobs import AcceleratorRunner
-from moorage.agent.control_api import HostControl
-from moorage.agent.domains_duty import DomainsDuty
-from moorage.agent.host import AgentSettings, HostAgent
-from moorage.agent.host_boot import HostBoot
-from moorage.agent.jobs_duty import JobsDuty
-from moorage.agent.keeper import ProviderConfigDuty, ProviderConfigKeeper
-from moorage.agent.provider_config.kept import KeptConfiguration
+from moorage.accelerator.host import agent_api
+from moorage.accelerator.host.agent import AcceleratorAgent, HistoryReports, history_topic
+from moorage.accelerator.host.agent_socket import SocketServer, is_too_long
+from moorage.accelerator.host.signatures import Signatures
+from moorage.accelerator.model.naming import Names
+from moorage.accelerator.service.host_jobs import jobs_topic
+from moorage.agent.control import control_api
+from moorage.agent.control.control_api import HostControl
+from moorage.agent.control.provider_config_orders import ProviderConfigOrders
+from moorage.agent.control.provider_config_reload import ProviderConfigDuty, ProviderConfigKeeper
+from moorage.agent.host.domain_task import DomainsDuty
+from moorage.agent.host.host_agent import AgentSettings, HostAgent
+from moorage.agent.host.host_boot import HostBoot
+from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_task import JobsDuty
+from moorage.agent.jobs.snapshots import ImageSnapshots
+from moorage.agent.provider_config.current_set import KeptConfiguration
 from moorage.agent.provider_config.load import ProviderFiles
-from moorage.agent.provider_config_orders import ProviderConfigOrders
-from moorage.agent.published import PublishedFile
-from moorage.agent.resource_tracker import ResourcesDuty, ResourceTracker, resources_topic
-from moorage.agent.snapshots import ImageSnapshots
+from moorage.agent.tracker.published_state import PublishedFile
+from moorage.agent.tracker.resource_tracker import ResourcesDuty, ResourceTracker, resources_topic
 from moorage.agent.virt.driver import VirtDriver
+from moorage.agent.virt.external_hypervisor import OutsideHypervisor
 from moorage.agent.virt.host_description import HostDescription, read_description
-from moorage.agent.virt.outside import OutsideHypervisor
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
-from moorage.compute.client import ComputeClient
-from moorage.compute.model import PROVIDER_CONFIG
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.model.servers import PROVIDER_CONFIG
 from moorage.config import AGENT_SOCKET, Config
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.for_hosts import DiskImages, HostImageSource
-from moorage.jobs.duties import Duty
-from moorage.placement.client import PlacementClient
+from moorage.jobs.background_tasks import Duty
+from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.app import WsgiApp
 from moorage.wire.transports import InProcessTransport
-from moorage.wiring.parts import Parts
+from moorage.wiring.components import Parts
 
 log = logging.getLogger(__name__)
 

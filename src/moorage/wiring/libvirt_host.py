@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from moorage.agent.virt.libvirt_capabilities import Shares
+from moorage.agent.virt.xml.libvirt_capabilities import Shares
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.for_hosts import HostImageSource
 from moorage.options import LibvirtOptions
-from moorage.wiring.parts import Parts
+from moorage.wiring.components import Parts
 
 try:
     from moorage.agent.virt.libvirt_connection import Connection

@@ -7,8 +7,8 @@ from moorage.core.clock import AdjustableClock, Clock, SystemClock
 from moorage.core.errors import StartError
 from moorage.core.ids import Ids, RandomIds
 from moorage.identity.keystone import KeystoneTokens
-from moorage.jobs.duties import Wakeups
-from moorage.jobs.hints import Hints, open_hints
+from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.wakeups import Hints, open_hints
 from moorage.rehearsal import routes as rehearsal_routes
 from moorage.rehearsal.clock import open_clock
 from moorage.telemetry import tracing
@@ -17,10 +17,10 @@ from moorage.wire.auth import Authenticator
 from moorage.wire.client import TokenSource
 from moorage.wire.cors import CrossOrigin
 from moorage.wire.forwarded import Proxies
-from moorage.wire.scrape import scrape_app
+from moorage.wire.metrics_endpoint import scrape_app
 from moorage.wire.transports import SocketTransport, Transport
-from moorage.wiring.callers import AGENTS, authenticator_of, credentials_of, host_credentials_of, open_identity
-from moorage.wiring.parts import Parts, Plane
+from moorage.wiring.auth import AGENTS, authenticator_of, credentials_of, host_credentials_of, open_identity
+from moorage.wiring.components import Parts, Plane
 from moorage.wiring.services import (
     build_accelerator,
     build_accelerator_agent,

@@ -14,14 +14,14 @@ from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.clock import AdjustableClock, Clock, SystemClock
 from moorage.core.errors import StartError
 from moorage.wiring.before_end import before_end
+from moorage.wiring.components import Parts
 from moorage.wiring.enforcement import enforcement
-from moorage.wiring.parts import Parts
 
 if TYPE_CHECKING:
     from moorage.accelerator.client import AcceleratorClient
     from moorage.compute.service import ComputeService
-    from moorage.jobs.duties import Duty
-    from moorage.placement.client import PlacementClient
+    from moorage.jobs.background_tasks import Duty
+    from moorage.placement.client.placement_client import PlacementClient
     from moorage.scheduler.options import SchedulerOptions
 
 #: Shorter than this a process that is busy for a while would read everything again and again.
@@ -52,9 +52,9 @@ def _public_endpoint(parts: Parts, service: str) -> str:
 
 
 def build_placement(parts: Parts) -> None:
-    from moorage.placement import routes as placement_routes
-    from moorage.placement.retention import RetentionDuty
-    from moorage.placement.service import PlacementService
+    from moorage.placement.api import routes as placement_routes
+    from moorage.placement.service.retention import RetentionDuty
+    from moorage.placement.service.service import PlacementService
 
     engine = parts.engine("placement")
     options = parts.config.placement
@@ -105,7 +105,7 @@ _GIB = 1 << 30
 def build_image(parts: Parts) -> None:
     from moorage.images import routes as image_routes
     from moorage.images.directory import ImageDirectory
-    from moorage.images.room import UNLIMITED, Room
+    from moorage.images.quota import UNLIMITED, Room
     from moorage.images.service import ImageService
 
     options = parts.config.image
@@ -123,10 +123,10 @@ def build_image(parts: Parts) -> None:
 
 
 def build_compute(parts: Parts) -> None:
-    from moorage.compute import routes as compute_routes
-    from moorage.compute.meters import show_state
-    from moorage.compute.tables import jobs
-    from moorage.placement.client import PlacementClient
+    from moorage.compute.api import routes as compute_routes
+    from moorage.compute.store.meters import show_state
+    from moorage.compute.store.tables import jobs
+    from moorage.placement.client.placement_client import PlacementClient
     from moorage.wiring.scheduler import scheduler_options
 
     engine = parts.engine("compute")
@@ -176,13 +176,13 @@ def _compute_duties(
     placement: "PlacementClient",
     scheduler: "SchedulerOptions",
 ) -> "list[Duty]":
-    from moorage.compute.baremetal import BareMetal, BareMetalDuty
-    from moorage.compute.build import BuildDuty
-    from moorage.compute.dead_hosts import DeadHostsDuty
-    from moorage.compute.meters import Meters
-    from moorage.compute.moving import MovingDuty
-    from moorage.compute.placing import Placer
-    from moorage.compute.reclaim import ReclaimDuty
+    from moorage.compute.agents.down_hosts import DeadHostsDuty
+    from moorage.compute.catalogue.baremetal_flavors import BareMetal, BareMetalDuty
+    from moorage.compute.moves.migration_worker import MovingDuty
+    from moorage.compute.scheduling.build_worker import BuildDuty
+    from moorage.compute.scheduling.host_selection import Placer
+    from moorage.compute.servers.reclaim import ReclaimDuty
+    from moorage.compute.store.meters import Meters
     from moorage.images.client import ImageWriter
 
     clock, options = parts.clock, parts.config.compute
@@ -240,7 +240,7 @@ def _device_profiles(parts: Parts) -> "AcceleratorClient | None":
 
 def _quotas(config: Config) -> dict[str, int]:
     """The limits of projects that have none of their own. Raises `StartError`."""
-    from moorage.compute.quota import CLASS_PREFIX, DEFAULTS, is_class
+    from moorage.compute.model.quota import CLASS_PREFIX, DEFAULTS, is_class
 
     options = config.compute
     limits = {
@@ -264,13 +264,13 @@ def _quotas(config: Config) -> dict[str, int]:
 
 
 def build_accelerator(parts: Parts) -> None:
-    from moorage.accelerator import routes as accelerator_routes
-    from moorage.accelerator.events_duty import EventsDuty
-    from moorage.accelerator.history_store import remove_before
-    from moorage.accelerator.meters import show_state
-    from moorage.accelerator.service import AcceleratorService
-    from moorage.accelerator.tables import jobs
-    from moorage.compute.client import ComputeClient
+    from moorage.accelerator.api import routes as accelerator_routes
+    from moorage.accelerator.service.event_task import EventsDuty
+    from moorage.accelerator.service.service import AcceleratorService
+    from moorage.accelerator.store.history_store import remove_before
+    from moorage.accelerator.store.meters import show_state
+    from moorage.accelerator.store.tables import jobs
+    from moorage.compute.client.compute_client import ComputeClient
     from moorage.images.glance import GlanceImages
     from moorage.jobs.pruning import PruningDuty
 
@@ -302,7 +302,7 @@ def _days(config: Config, section: str, name: str, days: int) -> int:
 
 def _job_pruning(parts: Parts, service: str, engine: Engine, jobs: Table, days: int) -> "list[Duty]":
     """Of audits the last one stays: the metrics tell it."""
-    from moorage.audit.rounds import KEY
+    from moorage.audit.schedule import KEY
     from moorage.jobs.pruning import PruningDuty
     from moorage.jobs.store import JobStore
 
@@ -313,13 +313,13 @@ def _job_pruning(parts: Parts, service: str, engine: Engine, jobs: Table, days: 
 
 
 def build_reservation(parts: Parts) -> None:
-    from moorage.compute.client import ComputeClient
+    from moorage.compute.client.compute_client import ComputeClient
     from moorage.images.client import ImageLookup
     from moorage.network.client import NetworkClient
-    from moorage.placement.client import PlacementClient
-    from moorage.reservation import routes as reservation_routes
-    from moorage.reservation.meters import show_state
+    from moorage.placement.client.placement_client import PlacementClient
+    from moorage.reservation.api import routes as reservation_routes
     from moorage.reservation.service import PLACEMENT_VERSION, ReservationService, ReservationSettings
+    from moorage.reservation.store.meters import show_state
 
     engine = parts.engine("reservation")
     options = dataclasses.asdict(parts.config.reservation)
@@ -353,7 +353,7 @@ def build_reservation(parts: Parts) -> None:
 
 def requests_at_once(clock: Clock) -> int:
     """Of leases that start together. Where time is only told, one after the other: the same order each time."""
-    from moorage.reservation.at_once import REQUESTS_AT_ONCE
+    from moorage.reservation.events.parallel_requests import REQUESTS_AT_ONCE
 
     return REQUESTS_AT_ONCE if isinstance(clock, SystemClock | AdjustableClock) else 1
 
@@ -365,11 +365,11 @@ def build_dashboard(parts: Parts) -> None:
 
 
 def build_agent(parts: Parts) -> None:
-    from moorage.wiring import crowd, host
+    from moorage.wiring import host, simulated_hosts
 
     keeper = host.build_agent(parts)
     if parts.config.agent.simulated_hosts > 1:
-        crowd.build_crowd(parts, keeper)
+        simulated_hosts.build_crowd(parts, keeper)
 
 
 def build_accelerator_agent(parts: Parts) -> None:

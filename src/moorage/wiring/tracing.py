@@ -8,7 +8,7 @@ from sqlalchemy import Engine, event
 
 from moorage.config import Config
 from moorage.core.errors import StartError
-from moorage.db.prepared import run_within
+from moorage.db.prepared_transactions import run_within
 from moorage.telemetry import tracing
 
 

@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from moorage.accelerator import errors as e
-from moorage.accelerator.model import HandleState
+from moorage.accelerator.model import errors as e
+from moorage.accelerator.model.devices import HandleState
 from moorage.core.errors import MoorageError
 from tests.unit.accelerator.rig import AES, R1, R2, SHA, TYPE_R1, TYPE_R2, Killed, Rig, fault, fpga
 

@@ -16,8 +16,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import os_acc
-from moorage.accelerator.agent_api import wsgi_app
-from moorage.accelerator.custody import Journal
+from moorage.accelerator.host.agent_api import wsgi_app
+from moorage.accelerator.model.device_history import Journal
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.core.names import is_custom

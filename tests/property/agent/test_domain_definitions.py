@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.agent.virt.domain_xml import Disk, Machine, Parts, parse, render
 from moorage.agent.virt.driver import DomainSpec
+from moorage.agent.virt.xml.domain_xml import Disk, Machine, Parts, parse, render
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.agent.provider_config.merge import merge
-from moorage.agent.provider_config.model import AdditionalInventory, Place, ProviderConfig, Source
-from moorage.agent.tree import ProviderNode, ProviderTree
+from moorage.agent.provider_config.rules.merge import merge
+from moorage.agent.provider_config.rules.model import AdditionalInventory, Place, ProviderConfig, Source
+from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.core.inventories import Inventory
 
 CLASSES = ("CUSTOM_A", "CUSTOM_B", "CUSTOM_C")

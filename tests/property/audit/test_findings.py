@@ -6,9 +6,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.audit.findings import decide
 from moorage.audit.model import Accelerators, Action, Compute, Consumer, Kind, Picture, Provider, Reservations
-from moorage.placement.client import Inventory
+from moorage.audit.rules.findings import decide
+from moorage.placement.client.placement_client import Inventory
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 GRACE = timedelta(minutes=10)

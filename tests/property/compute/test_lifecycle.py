@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.compute import lifecycle
-from moorage.compute.lifecycle import Outcome, Situation
-from moorage.compute.model import TaskState, VmState
+from moorage.compute.model import lifecycle
+from moorage.compute.model.lifecycle import Outcome, Situation
+from moorage.compute.model.servers import TaskState, VmState
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict
 

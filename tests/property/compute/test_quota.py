@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.compute.quota import UNLIMITED, counted, fitting, growth, larger, over, together
+from moorage.compute.model.quota import UNLIMITED, counted, fitting, growth, larger, over, together
 
 NAMES = st.sampled_from(["instances", "cores", "class:CUSTOM_GOLD"])
 UNITS = st.integers(0, 6)

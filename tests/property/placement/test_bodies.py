@@ -6,10 +6,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.candidates import find, search
-from moorage.placement.forest import Forest
-from moorage.placement.handlers.candidate_body import body, summary
-from moorage.placement.model import SHARING, Names
+from moorage.placement.api.handlers.candidate_body import body, summary
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import SHARING, Names
+from moorage.placement.search.candidates import find, search
 from moorage.wire.microversion import Version
 from tests.property.placement.test_candidates import TRAITS, searches, spreads
 

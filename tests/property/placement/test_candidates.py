@@ -7,11 +7,11 @@ from random import Random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.candidates import search
-from moorage.placement.forest import Forest
-from moorage.placement.model import SHARING, Inventory, Names, Provider
-from moorage.placement.query import AggregateFilter, TraitFilter
-from moorage.placement.request import Request, RequestGroup
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import SHARING, Inventory, Names, Provider
+from moorage.placement.search.candidates import search
+from moorage.placement.search.query import AggregateFilter, TraitFilter
+from moorage.placement.search.request import Request, RequestGroup
 
 CLASSES = ["A", "B", "C"]
 TRAITS = ["T1", "T2", "T3"]

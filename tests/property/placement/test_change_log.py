@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.events import written
-from moorage.placement.retention import PAUSE, RetentionDuty
+from moorage.placement.forest.change_events import written
+from moorage.placement.service.retention import PAUSE, RetentionDuty
 from tests.plane import InProcessPlane
 
 #: Longer than clocks may differ, so that times decide.

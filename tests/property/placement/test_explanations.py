@@ -6,14 +6,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.candidates import search
-from moorage.placement.constraints import Kind, constraints_of
-from moorage.placement.explain import NAMED, explain
-from moorage.placement.forest import Forest
-from moorage.placement.model import SHARING, Names
-from moorage.placement.query import AggregateFilter, TraitFilter
-from moorage.placement.remedy import CLOSEST
-from moorage.placement.request import Request, RequestGroup, parse, to_pairs
+from moorage.placement.explain.closest_hosts import CLOSEST
+from moorage.placement.explain.explanation import NAMED, explain
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import SHARING, Names
+from moorage.placement.search.candidates import search
+from moorage.placement.search.constraints import Kind, constraints_of
+from moorage.placement.search.query import AggregateFilter, TraitFilter
+from moorage.placement.search.request import Request, RequestGroup, parse, to_pairs
 from tests.property.placement.test_candidates import (
     AGGREGATES,
     TRAITS,

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.chunks import Chunks
-from moorage.placement.forest import Forest
-from moorage.placement.layers import Layers
-from moorage.placement.model import SHARING, Inventory, Names, Provider
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import SHARING, Inventory, Names, Provider
+from moorage.placement.forest.persistent_list import Chunks
+from moorage.placement.forest.persistent_map import Layers
 
 CLASSES = ["A", "B"]
 

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.forest import Forest
-from moorage.placement.listing import ProviderFilter, listed
-from moorage.placement.model import Names
-from moorage.placement.query import AggregateFilter, TraitFilter, in_aggregates, meets
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Names
+from moorage.placement.search.provider_filters import ProviderFilter, listed
+from moorage.placement.search.query import AggregateFilter, TraitFilter, in_aggregates, meets
 from tests.property.placement.test_candidates import AGGREGATES, CLASSES, TRAITS, Dice, filters, world
 
 

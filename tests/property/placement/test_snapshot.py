@@ -16,10 +16,10 @@ from moorage.core.errors import MoorageError
 from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
-from moorage.placement.claiming import Wish
-from moorage.placement.listing import ProviderFilter
-from moorage.placement.model import Inventory
-from moorage.placement.service import PlacementService
+from moorage.placement.forest.model import Inventory
+from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.search.provider_filters import ProviderFilter
+from moorage.placement.service.service import PlacementService
 from tests.conftest import START
 from tests.property.placement.test_forest import picture
 

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 from moorage.core.clock import SystemClock
 from moorage.core.errors import Invalid
 from moorage.core.ids import RandomIds
-from moorage.placement import model as real
-from moorage.placement.request import parse
-from moorage.placement.service import PlacementService
+from moorage.placement.forest import model as real
+from moorage.placement.search.request import parse
+from moorage.placement.service.service import PlacementService
 from tests.differential.scripts import AGGREGATES, Dice, candidates_query
 from tests.differential.sides import Asked, Ours
 from tests.property.placement.obvious import Placement, Said, Wish

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.reservation.addresses import Book, FloatingIp, Taken, Want
-from moorage.reservation.pick import Shortage
-from moorage.reservation.requests import FloatingIpRequest
+from moorage.reservation.capacity.addresses import Book, FloatingIp, Taken, Want
+from moorage.reservation.capacity.host_selection import Shortage
+from moorage.reservation.model.reservation_requests import FloatingIpRequest
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 SPAN = 12  # minutes; few, so that ends meet starts often

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.reservation import calendar as calendar_module
-from moorage.reservation.busy import busy
-from moorage.reservation.calendar import Calendar, HostCapacity, Usage
-from moorage.reservation.demand import Demand
+from moorage.reservation.capacity import calendar as calendar_module
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.utilisation import busy
+from moorage.reservation.model.slot_demand import Demand
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTS = (3, 7, 8)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.reservation.limits import Limits, Reserved, counted, refusal
+from moorage.reservation.model.limits import Limits, Reserved, counted, refusal
 from tests.property.reservation.test_calendar import SPAN, at, periods
 
 reserved = st.lists(

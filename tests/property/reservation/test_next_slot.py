@@ -5,10 +5,10 @@ from datetime import timedelta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from moorage.reservation.calendar import Calendar, HostCapacity, Usage
-from moorage.reservation.demand import Demand
-from moorage.reservation.next_slot import first_fit
-from moorage.reservation.pick import Ask, Shortage, plan
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.host_selection import Ask, Shortage, plan
+from moorage.reservation.capacity.next_slot import first_fit
+from moorage.reservation.model.slot_demand import Demand
 from tests.property.reservation.test_calendar import HOSTS, SPAN, at, capacities, requests, usages
 
 demands = st.just(Demand(whole_host=True)) | requests.map(Demand)

@@ -4,11 +4,11 @@ from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from moorage.reservation.calendar import Calendar, HostCapacity
-from moorage.reservation.demand import WHOLE_HOST, Demand, Group, class_of
-from moorage.reservation.pick import Ask, Shortage, holds, plan, usages
 from tests.unit.reservation.test_pick import END, START
+
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity
+from moorage.reservation.capacity.host_selection import Ask, Shortage, holds, plan, usages
+from moorage.reservation.model.slot_demand import WHOLE_HOST, Demand, Group, class_of
 
 CLASSES = ("VCPU", "CUSTOM_FPGA")
 

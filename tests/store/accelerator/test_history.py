@@ -7,14 +7,14 @@ from threading import Barrier
 
 import pytest
 
-from moorage.accelerator import history_store
-from moorage.accelerator.custody import Event, Happening, Record, Who
-from moorage.accelerator.records import HistoryFilter, Place
-from moorage.accelerator.service import AcceleratorService
+from moorage.accelerator.model.device_history import Event, Happening, Record, Who
+from moorage.accelerator.model.rows import HistoryFilter, Place
+from moorage.accelerator.service.service import AcceleratorService
+from moorage.accelerator.store import history_store
 from moorage.core.errors import Invalid
-from moorage.jobs.duties import Wakeups
-from moorage.jobs.hints import InProcessHints
+from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.pruning import BATCH, BREATH, PruningDuty
+from moorage.jobs.wakeups import InProcessHints
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
 

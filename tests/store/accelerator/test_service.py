@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator.device_profile import NewProfile
-from moorage.accelerator.model import Function
-from moorage.accelerator.reports import AttachmentReport, DeployableReport, DeviceReport, HandleReport
-from moorage.accelerator.service import AcceleratorService
+from moorage.accelerator.model.device_profile import NewProfile
+from moorage.accelerator.model.devices import Function
+from moorage.accelerator.model.reports import AttachmentReport, DeployableReport, DeviceReport, HandleReport
+from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Invalid, NotFound, OverQuota, Unavailable
-from moorage.jobs.duties import Wakeups
-from moorage.jobs.hints import InProcessHints
+from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.wakeups import InProcessHints
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
 

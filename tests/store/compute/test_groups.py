@@ -2,15 +2,15 @@
 
 import pytest
 
-from moorage.compute import group_store, host_store, store
-from moorage.compute.model import Flavor, HostReport
-from moorage.compute.server_request import NewServer
+from moorage.compute.model.servers import Flavor, HostReport
+from moorage.compute.requests.server_request import NewServer
 from moorage.compute.service import ComputeService
-from moorage.compute.tables import moves, servers
+from moorage.compute.store import group_store, host_store, server_store
+from moorage.compute.store.tables import moves, servers
 from moorage.core.caller import Caller
 from moorage.db.transactions import read, write
-from moorage.jobs.duties import Wakeups
-from moorage.jobs.hints import InProcessHints
+from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.wakeups import InProcessHints
 from moorage.scheduler.server_groups import Policy
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
@@ -57,7 +57,7 @@ def test_a_member_that_moves_is_counted_once_on_each_of_its_hosts(compute, engin
             "created_at": clock.now(), "updated_at": clock.now(),
         }  # fmt: skip
         with write(engine) as connection:
-            store.update_server(connection, member.id, clock.now(), host="a")
+            server_store.update_server(connection, member.id, clock.now(), host="a")
             if status is not None:
                 connection.execute(moves.insert(), row)
                 connection.execute(moves.insert(), row | {"id": ids.uuid(), "dest_host": "c", "is_open": False})

@@ -9,16 +9,16 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from moorage.compute import host_store, store
-from moorage.compute.agent_service import AgentService
-from moorage.compute.heartbeats import FACTS_EACH, TOGETHER, Heartbeats
-from moorage.compute.host_service import HostService
-from moorage.compute.model import HostReport
+from moorage.compute.agents.agent_service import AgentService
+from moorage.compute.agents.heartbeats import FACTS_EACH, TOGETHER, Heartbeats
+from moorage.compute.hosts.host_service import HostService
+from moorage.compute.model.servers import HostReport
+from moorage.compute.store import host_store, server_store
 from moorage.core.errors import NotFound, Unavailable
 from moorage.db.transactions import read, write
-from moorage.jobs.duties import Wakeups
-from moorage.jobs.hints import InProcessHints
+from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.model import NewJob
+from moorage.jobs.wakeups import InProcessHints
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
 
@@ -149,7 +149,7 @@ def test_a_job_is_found_by_the_next_claim(agents, engine, clock):
     agents.register(facts(1))
     assert agents.claim("compute-1", "compute-1/1", 1) == []
     with write(engine) as connection:
-        store.HOST_JOBS.enqueue(connection, NewJob("j", "compute-1", "build", "k", {}), clock.now())
+        server_store.HOST_JOBS.enqueue(connection, NewJob("j", "compute-1", "build", "k", {}), clock.now())
     assert [job.id for job in agents.claim("compute-1", "compute-1/1", 1)] == ["j"]
     assert [job.epoch for job in agents.claim("compute-1", "compute-1/1", 1)] == [2], "who asks again has it again"
 
@@ -181,7 +181,7 @@ def test_signs_of_life_that_could_not_be_written_are_kept(engine, clock, agents,
         raise Unavailable("the database is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr("moorage.compute.heartbeats.in_transaction", away)
+        patch.setattr("moorage.compute.agents.heartbeats.in_transaction", away)
         with pytest.raises(Unavailable):
             agents.register(facts(1))
     clock.sleep(1)

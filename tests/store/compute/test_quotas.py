@@ -10,20 +10,20 @@ from contextlib import suppress
 import pytest
 from sqlalchemy import event, select
 
-from moorage.compute import counting_store, move_store, store
-from moorage.compute.model import Flavor, VmState
-from moorage.compute.moves import Move, MoveKind
-from moorage.compute.quota import DEFAULTS
-from moorage.compute.server_request import NewServer
+from moorage.compute.model.migration_workflow import Move, MoveKind
+from moorage.compute.model.quota import DEFAULTS
+from moorage.compute.model.servers import Flavor, VmState
+from moorage.compute.requests.server_request import NewServer
 from moorage.compute.service import ComputeService
-from moorage.compute.tables import quota_locks, servers
+from moorage.compute.store import move_store, server_store, usage_store
+from moorage.compute.store.tables import quota_locks, servers
 from moorage.core.caller import Caller
 from moorage.core.errors import OverQuota, Unavailable
 from moorage.db.engine import dialect_name
 from moorage.db.migrations import downgrade, upgrade
 from moorage.db.transactions import write
-from moorage.jobs.duties import Wakeups
-from moorage.jobs.hints import InProcessHints
+from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.wakeups import InProcessHints
 from moorage.scheduler.server_groups import Policy
 from tests import counted
 from tests.migrated import migrated_engine
@@ -114,7 +114,9 @@ def test_server_groups_made_at_once_are_as_many_as_the_limit_and_no_more(compute
 def test_an_offloaded_server_counts_as_a_server_only_until_it_comes_back(compute, engine, clock):
     made = make(compute)[0]
     with write(engine) as connection:
-        store.update_server(connection, made.id, clock.now(), vm_state=VmState.SHELVED_OFFLOADED, task_state=None)
+        server_store.update_server(
+            connection, made.id, clock.now(), vm_state=VmState.SHELVED_OFFLOADED, task_state=None
+        )
     used = compute.quotas.usage("red")
     assert (used["instances"], used.get("cores", 0)) == (1, 0)
     compute.quotas.set_limits("red", {"cores": 1}, force=True)
@@ -141,9 +143,9 @@ def test_who_makes_a_server_waits_for_nobody_who_changes_one(compute, engine, cl
     """A server is being deleted, its transaction not over: it counts until it is, and from then on no more."""
     made = make(compute)[0]
     with write(engine) as connection:
-        store.update_server(connection, made.id, clock.now(), vm_state=VmState.ERROR, flavor=vars(LARGE))
+        server_store.update_server(connection, made.id, clock.now(), vm_state=VmState.ERROR, flavor=vars(LARGE))
     with write(engine) as connection:
-        store.update_server(connection, made.id, clock.now(), vm_state=VmState.DELETED)
+        server_store.update_server(connection, made.id, clock.now(), vm_state=VmState.DELETED)
         make(compute)
         assert compute.quotas.usage("red")["cores"] == 6
     assert compute.quotas.usage("red")["cores"] == 2
@@ -154,7 +156,7 @@ def test_who_makes_a_server_waits_for_nobody_who_changes_one(compute, engine, cl
 def test_a_request_that_fails_counts_nothing(compute, engine, monkeypatch):
     make(compute)
     with monkeypatch.context() as patched:
-        patched.setattr(store.BUILD_JOBS, "enqueue", lambda *_: 1 / 0)
+        patched.setattr(server_store.BUILD_JOBS, "enqueue", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             make(compute)
     assert compute.quotas.usage("red")["instances"] == 1
@@ -163,7 +165,7 @@ def test_a_request_that_fails_counts_nothing(compute, engine, monkeypatch):
 @on_every_database
 def test_servers_from_before_they_were_counted_are_counted_little_by_little(compute, engine, monkeypatch):
     """As the migration leaves them: more of them than one request writes down."""
-    monkeypatch.setattr("moorage.compute.counting_store._TO_COUNT", counting_store._UNCOUNTED.limit(2))
+    monkeypatch.setattr("moorage.compute.store.usage_store._TO_COUNT", usage_store._UNCOUNTED.limit(2))
     make(compute, most=5)
     with write(engine) as connection:
         connection.execute(servers.update().values(counted=None, is_counted=False))
@@ -181,7 +183,7 @@ def test_the_migration_lets_those_that_are_there_be_counted(compute, engine, clo
     """Back and forth: the deleted ones need not be looked at."""
     made = make(compute, most=3)
     with write(engine) as connection:
-        store.update_server(connection, made[0].id, clock.now(), vm_state=VmState.DELETED)
+        server_store.update_server(connection, made[0].id, clock.now(), vm_state=VmState.DELETED)
     downgrade(engine, "compute", "0005")
     upgrade(engine, "compute")
     with engine.connect() as connection:

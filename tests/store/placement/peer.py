@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Column, Connection, MetaData, String, Table, create_engine, insert
 
-from moorage.placement import importing_peer
+from moorage.placement.importing import placement_db
 
 THEN = datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC).replace(tzinfo=None)  # as the peer writes it
 VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32)))
@@ -41,11 +41,11 @@ class Source:
     def __init__(self, url: str) -> None:
         self.url = url
         self._engine = create_engine(url)
-        importing_peer._metadata.create_all(self._engine)
+        placement_db._metadata.create_all(self._engine)
         VERSION.create(self._engine)
         with self._engine.begin() as connection:
             connection.exec_driver_sql("CREATE INDEX allocations_consumer_id_idx ON allocations (consumer_id)")
-            connection.execute(insert(VERSION).values(version_num=importing_peer.REVISIONS[-1]))
+            connection.execute(insert(VERSION).values(version_num=placement_db.REVISIONS[-1]))
             for table, rows in SOUND.items():
                 self._insert(connection, table, rows)
 
@@ -54,7 +54,7 @@ class Source:
             self._insert(connection, table, list(rows))
 
     def update(self, table: str, row_id: int, **values: object) -> None:
-        its = importing_peer._metadata.tables[table]
+        its = placement_db._metadata.tables[table]
         with self._engine.begin() as connection:
             connection.execute(its.update().where(its.c.id == row_id).values(**values))
 
@@ -66,6 +66,6 @@ class Source:
 
     def _insert(self, connection: Connection, table: str, rows: list[dict]) -> None:
         connection.execute(
-            insert(importing_peer._metadata.tables[table]),
+            insert(placement_db._metadata.tables[table]),
             [{"created_at": THEN, "updated_at": None} | row for row in rows],
         )

@@ -10,12 +10,12 @@ import sqlalchemy as sa
 from moorage.core.ids import SeededIds
 from moorage.db.migrations import downgrade, upgrade
 from moorage.db.transactions import read, write
-from moorage.placement import changes
-from moorage.placement.claiming import Wish
-from moorage.placement.model import Inventory
-from moorage.placement.service import PlacementService
-from moorage.placement.tables import change_retention
-from moorage.placement.tables import changes as entries
+from moorage.placement.forest.model import Inventory
+from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.service.service import PlacementService
+from moorage.placement.store import change_log
+from moorage.placement.store.tables import change_retention
+from moorage.placement.store.tables import changes as entries
 from tests.store.conftest import on_every_database
 
 CONSUMER = "00000000-0000-4000-8000-000000000001"
@@ -52,7 +52,7 @@ def test_what_is_there_is_the_first_entry_of_history(engine, clock):
     upgrade(engine, "placement")
 
     with read(engine) as connection:
-        last = changes.last(connection)
+        last = change_log.last(connection)
     found = rows(engine, entries)
     assert {row["sequence"] for row in found} == {last}
     assert [row["position"] for row in found] == [0, 1, 2]
@@ -101,12 +101,12 @@ def test_a_process_that_is_behind_the_migration_reads_everything_again(engine, c
     upgrade(engine, "placement")
     fill(started(engine, clock))
     with read(engine) as connection:
-        seen = changes.last(connection)
+        seen = change_log.last(connection)
     downgrade(engine, "placement", "0001")
     upgrade(engine, "placement")
     with read(engine) as connection:
-        assert changes.since(connection, seen - 1) == {changes.EVERYTHING}
-        assert changes.since(connection, changes.last(connection)) == set()
+        assert change_log.since(connection, seen - 1) == {change_log.EVERYTHING}
+        assert change_log.since(connection, change_log.last(connection)) == set()
 
 
 @on_every_database

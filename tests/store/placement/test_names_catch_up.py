@@ -11,8 +11,8 @@ from sqlalchemy import event
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.transactions import read
-from moorage.placement import store_names
-from moorage.placement.service import PlacementService
+from moorage.placement.service.service import PlacementService
+from moorage.placement.store import name_store
 from tests.conftest import START
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
@@ -43,7 +43,7 @@ def test_names_of_another_process_are_those_that_are_there(engine):
             writer.names.ensure_class(there[-1])
         if chance.random() < 0.5:
             with read(engine) as connection:
-                wanted = store_names.known(connection)
+                wanted = name_store.known(connection)
             for service in (reader, writer):
                 assert service.providers.forest().names == wanted
                 assert [one.name for one in service.names.classes()] == [*wanted.full_classes], "in the order of ids"

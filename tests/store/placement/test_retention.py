@@ -13,14 +13,15 @@ from sqlalchemy import event, select
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.transactions import read, write
-from moorage.placement import changes as log
-from moorage.placement import retention, store_changes
-from moorage.placement.claiming import Wish
-from moorage.placement.events import Cursor, Filter
-from moorage.placement.model import Inventory
-from moorage.placement.retention import PAUSE, RetentionDuty
-from moorage.placement.service import PlacementService
-from moorage.placement.tables import changes
+from moorage.placement.forest.change_events import Cursor, Filter
+from moorage.placement.forest.model import Inventory
+from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.service import retention
+from moorage.placement.service.retention import PAUSE, RetentionDuty
+from moorage.placement.service.service import PlacementService
+from moorage.placement.store import change_log as log
+from moorage.placement.store import change_store
+from moorage.placement.store.tables import changes
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database, on_servers
 
@@ -99,7 +100,7 @@ def test_what_is_younger_stays_whole(engine, service, clock):
     trim(engine, clock, hours=1)
     assert service.events.page(reached, Filter()).entries == expected
     with read(engine) as connection:
-        assert store_changes.read_retention(connection).first == reached.sequence + 1
+        assert change_store.read_retention(connection).first == reached.sequence + 1
 
 
 def test_a_transaction_larger_than_a_batch_is_gone_through_to_its_end(engine, service, clock, monkeypatch):
@@ -143,7 +144,7 @@ def test_who_finds_another_process_at_it_lets_it_be(engine, service, clock):
     host(service)
     passes(clock, 2)
     with write(engine) as connection:
-        assert store_changes.claim_retention(connection) is not None
+        assert change_store.claim_retention(connection) is not None
         assert RetentionDuty(engine, clock, history=HOUR).tick() == clock.now() + PAUSE
         assert len(left(engine)) > 1
     trim(engine, clock, hours=1)
@@ -208,7 +209,7 @@ def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
     asked = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2:4]))
     service.history.provider(uuid, None)
-    service.history.provider_entries(uuid, store_changes.Period(clock.now(), clock.now()), Cursor(1), 5)
+    service.history.provider_entries(uuid, change_store.Period(clock.now(), clock.now()), Cursor(1), 5)
     service.events.page(Cursor(1), Filter())
     service.events.page(Cursor(1), Filter(kinds=("usages",)))
     passes(clock, 2)
@@ -236,11 +237,11 @@ def test_clocks_of_processes_may_differ_a_little(engine, service, clock, ids):
         service.allocations.release(CONSUMERS[1])
     assert service.history.consumer(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 2}}
     assert service.history.provider(uuid, None).document["usages"] == {"VCPU": 2}
-    written = service.history.consumer_entries(CONSUMERS[0], store_changes.Period(), Cursor(0), 5)
+    written = service.history.consumer_entries(CONSUMERS[0], change_store.Period(), Cursor(0), 5)
     assert [change.at for change in written] == [ahead.now(), clock.now() - 5 * HOUR]
     at = ahead.now()
     assert service.history.consumer(CONSUMERS[0], at).document["allocations"] == {uuid: {"VCPU": 2}}
-    between = store_changes.Period(clock.now() - 5 * HOUR, at)
+    between = change_store.Period(clock.now() - 5 * HOUR, at)
     assert service.history.consumer_entries(CONSUMERS[0], between, Cursor(0), 5) == written[1:]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from moorage.core.errors import NotFound
 from moorage.db.migrations import upgrade
-from moorage.placement.claiming import Wish
-from moorage.placement.model import Inventory
-from moorage.placement.service import PlacementService
+from moorage.placement.forest.model import Inventory
+from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.service.service import PlacementService
 
 CONSUMER = "00000000-0000-4000-8000-0000000000c1"
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from moorage.core.clock import VirtualClock
 from moorage.db.engine import open_engine
-from moorage.reservation.admission import Admission, NotEnoughHostsAvailable
+from moorage.reservation.booking.admission import Admission, NotEnoughHostsAvailable
 from tests.store.reservation.test_admission import admit
 from tests.store.reservation.worlds import NOW
 

@@ -8,10 +8,10 @@ import pytest
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.transactions import in_transaction, read
-from moorage.reservation import address_store, store
-from moorage.reservation.address_booking import AddressBooking, NotEnoughFloatingIps
-from moorage.reservation.addresses import FloatingIp
-from moorage.reservation.requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
+from moorage.reservation.booking.address_booking import AddressBooking, NotEnoughFloatingIps
+from moorage.reservation.capacity.addresses import FloatingIp
+from moorage.reservation.model.reservation_requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
+from moorage.reservation.store import address_store, lease_store
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
 from tests.store.reservation.worlds import END, NOW, START, new_lease
@@ -46,7 +46,7 @@ def take(engine, lease):
     booking = AddressBooking(engine, VirtualClock(NOW), SeededIds(hash(lease.id)))
 
     def work(connection):
-        store.insert_lease(connection, lease)
+        lease_store.insert_lease(connection, lease)
         booking.take(connection, [lease])
 
     try:
@@ -78,7 +78,7 @@ def test_what_a_lease_asks_for_is_read_again(database):
     made = lease_of(1, request)
     assert take(database, made)
     with read(database) as connection:
-        found = store.find_lease(connection, made.id)
+        found = lease_store.find_lease(connection, made.id)
     assert found.reservations[0].request == request
 
 
@@ -90,7 +90,7 @@ def test_a_deleted_lease_leaves_nothing(database):
 
     def delete(connection):
         address_store.release_all(connection, [made.reservations[0].id])
-        store.delete_lease(connection, made.id)
+        lease_store.delete_lease(connection, made.id)
         address_store.delete_floating_ip(connection, f"{0:036}")
 
     in_transaction(database, delete)

@@ -12,13 +12,13 @@ import sqlalchemy as sa
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.transactions import read, write
-from moorage.reservation import host_store, store
-from moorage.reservation.admission import Admission, Booking, NotEnoughHostsAvailable
-from moorage.reservation.calendar import Calendar
-from moorage.reservation.demand import Demand
-from moorage.reservation.model import Allocation
-from moorage.reservation.pick import Ask
-from moorage.reservation.requests import InstanceRequest, Size
+from moorage.reservation.booking.admission import Admission, Booking, NotEnoughHostsAvailable
+from moorage.reservation.capacity.calendar import Calendar
+from moorage.reservation.capacity.host_selection import Ask
+from moorage.reservation.model.leases import Allocation
+from moorage.reservation.model.reservation_requests import InstanceRequest, Size
+from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.store import host_store, lease_store
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
 from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
@@ -31,14 +31,14 @@ def database(kind):
 
 
 def admit(engine, admission, seed, amount=1, *, vcpus=8, affinity=None, start=START, end=END):
-    """Admit a lease of one reservation and write it down, as `leases.create` does."""
+    """Admit a lease of one reservation and write it down, as `lease_service.create` does."""
     ids = SeededIds(seed)
     request = InstanceRequest(Size(vcpus, 1024, 1), amount, affinity)
     lease = new_lease(ids, request, start=start, end=end)
     reservation = lease.reservations[0]
 
     def commit(connection, plan):
-        store.insert_lease(connection, lease)
+        lease_store.insert_lease(connection, lease)
         placing = plan[reservation.id]
         rows = [
             Allocation(ids.uuid(), host, reservation.id, start, end, amounts)
@@ -100,7 +100,7 @@ def test_racing_requests_never_overbook(database):
 @on_every_database
 def test_a_request_that_is_overtaken_again_and_again_is_decided_alone(database, monkeypatch):
     """Not refused for that: with all hosts locked nobody can overtake it."""
-    monkeypatch.setattr("moorage.reservation.admission.ATTEMPTS", 0)
+    monkeypatch.setattr("moorage.reservation.booking.admission.ATTEMPTS", 0)
     for name in ("compute-1", "compute-2"):
         add_host(database, name)
     admissions = [Admission(database, VirtualClock(NOW)) for _ in range(4)]
@@ -153,7 +153,7 @@ def test_a_stale_calendar_refuses_nothing_that_fits(database):
     assert admit(database, here, 1) == {1: 1}
     with write(database) as connection:  # another process ends that lease
         host_store.delete_allocations_of(
-            connection, [lease.reservations[0].id for lease in store.all_leases(connection)]
+            connection, [lease.reservations[0].id for lease in lease_store.all_leases(connection)]
         )
     assert admit(database, here, 2) == {1: 1}
     with pytest.raises(NotEnoughHostsAvailable) as refusal:
@@ -168,7 +168,7 @@ def test_a_refused_request_writes_nothing(database):
     with pytest.raises(NotEnoughHostsAvailable):
         admit(database, Admission(database, VirtualClock(NOW)), 1, 2)
     with read(database) as connection:
-        assert store.all_leases(connection) == []
+        assert lease_store.all_leases(connection) == []
 
 
 def test_a_host_that_was_withdrawn_is_not_given_out(database):
@@ -192,11 +192,11 @@ def test_what_others_did_is_read_host_by_host(database):
         if number % 2:
             admit(database, here, 100 + number, 2, vcpus=2, affinity=False)
         with read(database) as connection:
-            taken = store.all_leases(connection)[number // 2]
+            taken = lease_store.all_leases(connection)[number // 2]
         if number == 4:
             with write(database) as connection:
                 host_store.delete_allocations_of(connection, [each.id for each in taken.reservations])
-                store.delete_lease(connection, taken.id)
+                lease_store.delete_lease(connection, taken.id)
         with read(database) as connection:
             whole = Calendar(host_store.capacities(connection), host_store.live_usages(connection, NOW))
         for hour in range(0, 40, 5):

@@ -50,7 +50,7 @@ def test_racing_requests_get_what_there_is_and_no_more(plane):
     processes = [plane.new_process() for _ in range(4)]
     from moorage.core.caller import Caller
     from moorage.core.errors import Conflict
-    from moorage.reservation.schemas.lease import decode_create
+    from moorage.reservation.api.schemas.lease import decode_create
 
     caller = Caller("user", "demo", frozenset({"member"}))
     new = decode_create(lease(instance(4)))

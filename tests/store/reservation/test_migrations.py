@@ -13,10 +13,10 @@ from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.engine import WRITE_OPTION
 from moorage.db.transactions import read, write
-from moorage.reservation import store
-from moorage.reservation.model import ReservationStatus
-from moorage.reservation.requests import InstanceRequest, Size
-from moorage.reservation.tables import metadata
+from moorage.reservation.model.leases import ReservationStatus
+from moorage.reservation.model.reservation_requests import InstanceRequest, Size
+from moorage.reservation.store import lease_store
+from moorage.reservation.store.tables import metadata
 from tests.store.conftest import on_every_database
 from tests.store.reservation.worlds import NOW, new_lease
 
@@ -42,7 +42,7 @@ def put(engine, ids, *, affinity, aggregate_id=None, group_id=None):
     """A lease with one reservation, written as a program of before does; the lease."""
     lease = new_lease(ids, InstanceRequest(Size(1, 512, 0), 1, affinity))
     with write(engine) as connection:
-        store.insert_lease(connection, lease)
+        lease_store.insert_lease(connection, lease)
         connection.execute(
             sa.text("UPDATE instance_reservations SET aggregate_id = :aggregate, server_group_id = :group_id"
                     " WHERE reservation_id = :id"),
@@ -53,7 +53,7 @@ def put(engine, ids, *, affinity, aggregate_id=None, group_id=None):
 
 def found(engine, lease):
     with read(engine) as connection:
-        (reservation,) = store.find_lease(connection, lease.id).reservations
+        (reservation,) = lease_store.find_lease(connection, lease.id).reservations
     return reservation
 
 
@@ -96,7 +96,7 @@ def test_the_columns_are_not_dropped_while_older_rows_live(older, ids):
             migrations.upgrade(older, "reservation", "0099")
         assert columns(older).keys() >= COLUMNS
         with write(older) as connection:
-            store.move_reservations(connection, [each.id], ReservationStatus.DELETED, NOW)
+            lease_store.move_reservations(connection, [each.id], ReservationStatus.DELETED, NOW)
     migrations.upgrade(older, "reservation", "0099")
     assert not columns(older).keys() & COLUMNS
 
@@ -111,10 +111,10 @@ def test_everything_works_without_the_columns(engine, ids):
     assert not columns(engine).keys() & COLUMNS
     lease = new_lease(ids)
     with write(engine) as connection:
-        store.insert_lease(connection, lease)
+        lease_store.insert_lease(connection, lease)
     assert found(engine, lease).request == lease.reservations[0].request
     with write(engine) as connection:
-        store.delete_lease(connection, lease.id)
+        lease_store.delete_lease(connection, lease.id)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.db.transactions import read
-from moorage.reservation import host_store
+from moorage.reservation.store import host_store
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
 from tests.store.reservation import rush

@@ -4,9 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from moorage.core.ids import SeededIds
 from moorage.db.transactions import in_transaction
-from moorage.reservation import host_store
-from moorage.reservation.calendar import HostCapacity
-from moorage.reservation.model import (
+from moorage.reservation.capacity.calendar import HostCapacity
+from moorage.reservation.model.leases import (
     Event,
     EventStatus,
     EventType,
@@ -16,7 +15,8 @@ from moorage.reservation.model import (
     Reservation,
     ReservationStatus,
 )
-from moorage.reservation.requests import InstanceRequest, Size
+from moorage.reservation.model.reservation_requests import InstanceRequest, Size
+from moorage.reservation.store import host_store
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 START, END = NOW + timedelta(days=1), NOW + timedelta(days=2)

@@ -10,16 +10,17 @@ from typing import Any
 from sqlalchemy import text
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.audit import findings
+from moorage.audit.collector import Services, read
 from moorage.audit.healing import Healer, Outcome
+from moorage.audit.journal import Receipt
 from moorage.audit.model import Finding
-from moorage.audit.reading import Services, read
-from moorage.audit.receipt import Receipt
-from moorage.compute.client import ComputeClient
+from moorage.audit.rules import findings
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.db.engine import open_engine
 from moorage.db.transactions import write
-from moorage.placement import changes, documents
-from moorage.placement.client import PlacementClient
+from moorage.placement.client.placement_client import PlacementClient
+from moorage.placement.forest import change_documents
+from moorage.placement.store import change_log
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import Answer, InProcessTransport
@@ -148,11 +149,11 @@ class AuditedPlane(VirtualPlane):
         engine = open_engine(self.config.database_url(service))
         try:
             with write(engine) as connection:
-                log = changes.Log(connection, self.clock.now()) if service == "placement" else None
+                log = change_log.Log(connection, self.clock.now()) if service == "placement" else None
                 for statement in statements:
                     connection.execute(text(statement))
                 if log is not None:
-                    log.add([documents.EVERYTHING])
+                    log.add([change_documents.EVERYTHING])
             yield
         finally:
             engine.dispose()

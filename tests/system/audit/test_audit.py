@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.audit.findings import decide
+from moorage.audit.collector import consumer_of
 from moorage.audit.model import INCOMPLETE, Kind
-from moorage.audit.reading import consumer_of
+from moorage.audit.rules.findings import decide
 from moorage.core.errors import StartError, Unavailable
 from moorage.core.names import reservation_class
 from tests.system.audit.rig import GRACE, AuditedPlane, undo

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit import findings
+from moorage.audit.collector import read
 from moorage.audit.duty import AuditDuty
 from moorage.audit.model import Finding, Kind
-from moorage.audit.reading import read
-from moorage.audit.rounds import Rounds, last_round
-from moorage.compute.tables import jobs
+from moorage.audit.rules import findings
+from moorage.audit.schedule import Rounds, last_round
+from moorage.compute.store.tables import jobs
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Unavailable
 from moorage.db.transactions import read as reading

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.tree import ProviderTree
+from moorage.agent.model.power import PowerAction, PowerState
+from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt.driver import NoSuchDomain, VirtError
-from moorage.agent.virt.power import PowerAction, PowerState
 from tests.system.libvirt.drivers import RESCUE, A, B, pids_of, spec
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import re
 
 import pytest
 
+from moorage.agent.model.power import PowerAction, PowerState
 from moorage.agent.virt.driver import Unsupported
-from moorage.agent.virt.power import PowerAction, PowerState
 from tests.system.libvirt.drivers import LINUX, A, linux, spec, wait_for_console
 from tests.system.libvirt.servers import patiently
 

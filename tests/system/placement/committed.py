@@ -6,7 +6,7 @@ from itertools import groupby
 
 from sqlalchemy import Engine, select
 
-from moorage.placement.tables import changes
+from moorage.placement.store.tables import changes
 
 
 def faults(engine: Engine) -> Iterator[str]:

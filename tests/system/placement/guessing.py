@@ -3,7 +3,7 @@ decided early is to be seen.
 
 usage: python -m tests.system.placement.guessing PORT DATABASE_URL WARY DIRECTORY
 
-``WARY``: after a guess that was wrong so many groups do without (`moorage.placement.writing.WARY`).
+``WARY``: after a guess that was wrong so many groups do without (`moorage.placement.sync.committer.WARY`).
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
-from moorage.db.batches import Batches, Command
-from moorage.db.links import Rows
-from moorage.placement import writing
+from moorage.db.driver_connections import Rows
+from moorage.db.statement_pipelines import Batches, Command
+from moorage.placement.sync import committer
 from moorage.telemetry import logs
 from tests.plane import InProcessPlane
 from tests.ports import free_port
@@ -76,7 +76,7 @@ def main() -> None:
     port, database_url, wary, directory = sys.argv[1:]
     logs.set_up("warning")
     _move_database_away()
-    writing.WARY = int(wary)
+    committer.WARY = int(wary)
     database = {"placement": database_url}
     with InProcessPlane(Path(directory), "placement", clock=SystemClock(), ids=RandomIds(), database=database) as plane:
         plane.plane.start_duties()

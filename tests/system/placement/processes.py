@@ -17,7 +17,10 @@ HOST = "00000000-0000-4000-a000-000000000001"
 URL = f"/resource_providers/{HOST}"
 PATIENCE_S = 30.0
 #: Others count as being there for two fifths of the usual time, and are looked for so much more often.
-CONSTANTS = {"moorage.placement.lease.SHARED_S": 4.0, "moorage.placement.lease_duty.LOOK_S": 0.8}
+CONSTANTS = {
+    "moorage.placement.store.writer_lease.SHARED_S": 4.0,
+    "moorage.placement.sync.writer_lease_task.LOOK_S": 0.8,
+}
 
 
 class Process:

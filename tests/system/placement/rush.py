@@ -16,7 +16,7 @@ from itertools import chain
 from random import Random
 from urllib.parse import urlsplit
 
-from moorage.placement.writing import LEAST_EARLY
+from moorage.placement.sync.committer import LEAST_EARLY
 from tests.system.placement.calls import Call
 
 ROOTS = [f"00000000-0000-4000-a000-00000000000{number}" for number in (1, 2)]

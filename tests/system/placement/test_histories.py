@@ -13,7 +13,7 @@ from itertools import chain
 import pytest
 
 from moorage.db.engine import open_engine
-from moorage.placement.writing import LEAST_EARLY, WARY
+from moorage.placement.sync.committer import LEAST_EARLY, WARY
 from tests.conftest import DATABASES
 from tests.servers import temporary_database
 from tests.system.placement import committed

@@ -9,7 +9,8 @@ import pytest
 from moorage.core.clock import SystemClock
 from moorage.db.engine import open_engine
 from moorage.db.transactions import write
-from moorage.placement import changes, documents, store_names
+from moorage.placement.forest import change_documents
+from moorage.placement.store import change_log, name_store
 from tests.conftest import DATABASES
 from tests.crash.wire import Client
 from tests.servers import temporary_database
@@ -137,10 +138,10 @@ def test_whoever_writes_without_serving_is_seen(holder, database_url):
     with always_reading(holder):
         with write(engine) as connection:
             began = time.monotonic()
-            log = changes.Log(connection, SystemClock().now())
+            log = change_log.Log(connection, SystemClock().now())
             waited_s = time.monotonic() - began
-            store_names.add(connection, store_names.TRAITS, ["CUSTOM_LATE"], SystemClock().now(), standard=False)
-            log.add((documents.NAMES,))
+            name_store.add(connection, name_store.TRAITS, ["CUSTOM_LATE"], SystemClock().now(), standard=False)
+            log.add((change_documents.NAMES,))
         assert holder.client.send("GET", "/traits/CUSTOM_LATE").status == 204
     engine.dispose()
     assert 0.4 < waited_s < BOUND_S

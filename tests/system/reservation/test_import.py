@@ -15,9 +15,10 @@ from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine, open_to_read
 from moorage.db.migrations import upgrade
 from moorage.db.transactions import read
-from moorage.reservation import address_store, host_store, importing, importing_peer, store
-from moorage.reservation.importing_rules import Kind
-from moorage.reservation.model import EventStatus, EventType, ReservationStatus
+from moorage.reservation.importing import blazar_db, importer
+from moorage.reservation.importing.rules.leases import Kind
+from moorage.reservation.model.leases import EventStatus, EventType, ReservationStatus
+from moorage.reservation.store import address_store, host_store, lease_store
 from tests.conftest import DATABASES
 from tests.servers import temporary_database
 from tests.system.audit.test_guides import alike, said, shown
@@ -79,9 +80,9 @@ def take(url, target, cleaning_time_s=0, has_network=True):
     """The receipt, and every finding; a rehearsal has told the same before."""
     expected, found = [], []
     told = {"cleaning_time_s": cleaning_time_s, "has_network": has_network, "progress": lambda *_: None}
-    with importing_peer.reading(url, NOW) as peer:
-        rehearsed = importing.rehearse(peer, NOW, SeededIds(1), noted=expected.append, **told)
-        receipt = importing.import_into(target, peer, NOW, SeededIds(1), noted=found.append, **told)
+    with blazar_db.reading(url, NOW) as peer:
+        rehearsed = importer.rehearse(peer, NOW, SeededIds(1), noted=expected.append, **told)
+        receipt = importer.import_into(target, peer, NOW, SeededIds(1), noted=found.append, **told)
     assert (rehearsed, expected) == (receipt, found)
     return receipt, found
 
@@ -89,7 +90,7 @@ def take(url, target, cleaning_time_s=0, has_network=True):
 def leases(target):
     """{name: lease}"""
     with read(target) as connection:
-        return {one.name: one for one in store.all_leases(connection)}
+        return {one.name: one for one in lease_store.all_leases(connection)}
 
 
 def everything(url):
@@ -258,8 +259,8 @@ def test_an_import_that_is_cut_off_leaves_nothing(sound, target):
     def cut(_):
         raise KeyboardInterrupt  # a trait, after the hosts
 
-    with importing_peer.reading(sound, NOW) as peer, pytest.raises(KeyboardInterrupt):
-        importing.import_into(
+    with blazar_db.reading(sound, NOW) as peer, pytest.raises(KeyboardInterrupt):
+        importer.import_into(
             target, peer, NOW, SeededIds(1), cleaning_time_s=0, has_network=True, noted=cut, progress=lambda *_: None
         )  # fmt: skip
     with read(target) as connection:
@@ -281,13 +282,13 @@ def test_another_schema_is_refused_with_what_to_do(sound, tmp_path, revision, sa
     with engine.begin() as connection:
         connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
     engine.dispose()
-    with pytest.raises(StartError, match=said), importing_peer.reading(url, NOW):
+    with pytest.raises(StartError, match=said), blazar_db.reading(url, NOW):
         pass
 
 
 def test_our_own_database_is_not_blazars(target):
     url = target.url.render_as_string()
-    with pytest.raises(StartError, match="no database of Blazar: name the one"), importing_peer.reading(url, NOW):
+    with pytest.raises(StartError, match="no database of Blazar: name the one"), blazar_db.reading(url, NOW):
         pass
 
 

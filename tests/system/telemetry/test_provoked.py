@@ -13,8 +13,8 @@ import pytest
 
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Unavailable
-from moorage.jobs.duties import DutyThreads, Wakeups, tick
-from moorage.jobs.hints import RabbitHints
+from moorage.jobs.background_tasks import DutyThreads, Wakeups, tick
+from moorage.jobs.wakeups import RabbitHints
 from moorage.telemetry.metrics import Metrics
 from tests.ports import free_port
 from tests.system.planes import VirtualPlane, until

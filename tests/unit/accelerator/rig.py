@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from moorage.accelerator import holdings as h
-from moorage.accelerator.agent import AcceleratorAgent
-from moorage.accelerator.checkpoint import Checkpoint
 from moorage.accelerator.drivers import description
 from moorage.accelerator.drivers.base import Driver
 from moorage.accelerator.drivers.simulated import Control, Fault, FaultKind, SimulatedDriver
-from moorage.accelerator.model import HandleState, RegionState
+from moorage.accelerator.host.agent import AcceleratorAgent
+from moorage.accelerator.host.checkpoint import Checkpoint
+from moorage.accelerator.model import attach_state as h
+from moorage.accelerator.model.devices import HandleState, RegionState
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.images.cache import DigestCache

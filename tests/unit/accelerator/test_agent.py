@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator import errors as e
-from moorage.accelerator.agent import AcceleratorAgent
 from moorage.accelerator.drivers.description import built_in_host
 from moorage.accelerator.drivers.simulated import SimulatedDriver
-from moorage.accelerator.fleet import Fleet
-from moorage.accelerator.model import Deployable, Health
-from moorage.accelerator.reports import attachment_reports, device_reports
+from moorage.accelerator.host.agent import AcceleratorAgent
+from moorage.accelerator.host.device_registry import Fleet
+from moorage.accelerator.model import errors as e
+from moorage.accelerator.model.devices import Deployable, Health
+from moorage.accelerator.model.reports import attachment_reports, device_reports
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.core.inventories import Inventory

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator import errors as e
-from moorage.accelerator.model import HandleState
+from moorage.accelerator.model import errors as e
+from moorage.accelerator.model.devices import HandleState
 from moorage.core.errors import Unavailable
 from moorage.images.model import Member, MemberStatus
 from tests.unit.accelerator.rig import (

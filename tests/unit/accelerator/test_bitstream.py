@@ -4,19 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator.bitstream import (
-    Target,
-    bitstream_of,
-    choose,
-    functions_of,
-    not_found,
-    rejects,
-    searches,
-)
 from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0, REGION_TYPE_CARD_1, built_in_host
-from moorage.accelerator.errors import MultipleBitstreams
-from moorage.accelerator.model import Function
-from moorage.accelerator.profile import Wanted
+from moorage.accelerator.model.bitstream import Target, bitstream_of, choose, functions_of, not_found, rejects, searches
+from moorage.accelerator.model.devices import Function
+from moorage.accelerator.model.errors import MultipleBitstreams
+from moorage.accelerator.model.profile import Wanted
 from moorage.images.base import ImageRecord
 
 AES = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"

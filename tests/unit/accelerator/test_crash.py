@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from moorage.accelerator.checkpoint import Checkpoint
-from moorage.accelerator.holdings import with_providers
-from moorage.accelerator.model import RegionState
+from moorage.accelerator.host.checkpoint import Checkpoint
+from moorage.accelerator.model.attach_state import with_providers
+from moorage.accelerator.model.devices import RegionState
 from moorage.core.errors import StartError
 from tests.unit.accelerator.rig import (
     AES,

@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from moorage.accelerator.errors import SignatureMissing, SignatureRejected
-from moorage.accelerator.holdings import devices_as_loaded
-from moorage.accelerator.manifest import Manifest, contradiction, read, text_of
-from moorage.accelerator.model import Voucher
-from moorage.accelerator.naming import traits_of
-from moorage.accelerator.signatures import Signatures, sign
+from moorage.accelerator.host.signatures import Signatures, sign
+from moorage.accelerator.model.attach_state import devices_as_loaded
+from moorage.accelerator.model.devices import Voucher
+from moorage.accelerator.model.errors import SignatureMissing, SignatureRejected
+from moorage.accelerator.model.manifest import Manifest, contradiction, read, text_of
+from moorage.accelerator.model.naming import traits_of
 from moorage.cli.main import cli
 from moorage.core.errors import Invalid
 from tests.unit.accelerator.rig import AES, R1, SHA, TYPE_R1, TYPE_R2, Rig, fpga, new_instance

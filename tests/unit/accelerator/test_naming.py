@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from moorage.accelerator.drivers.description import built_in_host
-from moorage.accelerator.inventory import provider_nodes
-from moorage.accelerator.model import Bitstream, DeviceType, Function
-from moorage.accelerator.naming import (
+from moorage.accelerator.model.devices import Bitstream, DeviceType, Function
+from moorage.accelerator.model.inventory import provider_nodes
+from moorage.accelerator.model.naming import (
     Names,
     ParsedTrait,
     TraitKind,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from moorage.accelerator.errors import BadRequest
-from moorage.accelerator.profile import Wanted, from_extra_specs, refers_to_accelerators, with_hints
+from moorage.accelerator.model.errors import BadRequest
+from moorage.accelerator.model.profile import Wanted, from_extra_specs, refers_to_accelerators, with_hints
 
 BITSTREAM = "6b1e7a0e-2b52-4a6e-8f0e-b1f9c0de0001"
 FUNCTION = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.accelerator import errors as e
+from moorage.accelerator.model import errors as e
 from tests.unit.accelerator.rig import (
     AES,
     R1,

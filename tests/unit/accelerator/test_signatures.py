@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from moorage.accelerator.errors import SignatureMissing, SignatureRejected
-from moorage.accelerator.model import HandleState
-from moorage.accelerator.signatures import Signatures
+from moorage.accelerator.host.signatures import Signatures
+from moorage.accelerator.model.devices import HandleState
+from moorage.accelerator.model.errors import SignatureMissing, SignatureRejected
 from moorage.core.errors import StartError
 from tests.unit.accelerator.rig import AES, PROJECT, R1, TYPE_R1, Rig, fpga, new_instance
 

@@ -8,7 +8,7 @@ import pytest
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.description import built_in_host, every_kind
 from moorage.accelerator.drivers.simulated import Control, SimulatedDriver
-from moorage.accelerator.model import Bitstream, DeviceType, Health, RegionState, check_handle, pci_parts
+from moorage.accelerator.model.devices import Bitstream, DeviceType, Health, RegionState, check_handle, pci_parts
 from moorage.core.errors import Invalid, StartError
 from tests.unit.accelerator.rig import GPU, R1, fault
 

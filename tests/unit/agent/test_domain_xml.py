@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from moorage.agent.virt.domain_xml import Disk, Machine, Parts, is_ours, parse, render, rescue_image
 from moorage.agent.virt.driver import DomainSpec
+from moorage.agent.virt.xml.domain_xml import Disk, Machine, Parts, is_ours, parse, render, rescue_image
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
 FULL = DomainSpec(

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.agent.heartbeat import AT_LEAST_EACH, HeartbeatDuty
+from moorage.agent.host.heartbeat import AT_LEAST_EACH, HeartbeatDuty
 from moorage.core.errors import Unavailable
-from moorage.jobs.turns import Turns
+from moorage.jobs.poller_election import Turns
 
 PERIOD_S = 10.0
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from moorage.agent.build import Builder, NoAcceleration
-from moorage.agent.job_runner import MAX_CONSOLE_CHARACTERS, JobRunner
+from moorage.agent.jobs.job_runner import MAX_CONSOLE_CHARACTERS, JobRunner
+from moorage.agent.jobs.server_build import Builder, NoAcceleration
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver

@@ -7,7 +7,7 @@ import os_traits
 import pytest
 
 from moorage.agent.virt.driver import VirtError
-from moorage.agent.virt.libvirt_capabilities import (
+from moorage.agent.virt.xml.libvirt_capabilities import (
     Cell,
     Shares,
     cpu_features,
@@ -95,7 +95,7 @@ def test_the_model_to_expand_is_the_one_of_host_model():
 
 def test_every_trait_of_a_feature_is_a_standard_one():
     """All features that libvirt knows of, as a host with all of them would have."""
-    from moorage.agent.virt.libvirt_capabilities import _OTHER_NAMES, _SAME_NAMES
+    from moorage.agent.virt.xml.libvirt_capabilities import _OTHER_NAMES, _SAME_NAMES
 
     traits = cpu_traits([*_OTHER_NAMES, *_SAME_NAMES])
     assert len(traits) >= len(_OTHER_NAMES) + len(_SAME_NAMES)

@@ -4,10 +4,10 @@ from textwrap import dedent
 
 import pytest
 
-from moorage.agent.provider_config.check import Checked, check, duplicates
 from moorage.agent.provider_config.load import schema
-from moorage.agent.provider_config.model import Place
-from moorage.agent.provider_config.yaml_text import read
+from moorage.agent.provider_config.rules.check import Checked, check, duplicates
+from moorage.agent.provider_config.rules.model import Place
+from moorage.agent.provider_config.rules.yaml_text import read
 from moorage.core.inventories import MAX_INT, Inventory
 
 SPEC_EXAMPLE = """\

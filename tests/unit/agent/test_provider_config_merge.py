@@ -2,9 +2,9 @@
 
 import pytest
 
-from moorage.agent.provider_config.merge import merge, start_error
-from moorage.agent.provider_config.model import AdditionalInventory, Place, ProviderConfig, Source
-from moorage.agent.tree import ProviderNode, ProviderTree
+from moorage.agent.provider_config.rules.merge import merge, start_error
+from moorage.agent.provider_config.rules.model import AdditionalInventory, Place, ProviderConfig, Source
+from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.core.errors import StartError
 from moorage.core.inventories import Inventory
 

@@ -6,13 +6,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from moorage.agent.tree import ProviderTree
-from moorage.agent.virt.domain_xml import parse, render
+from moorage.agent.model.power import PowerAction, PowerState
+from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
+from moorage.agent.virt.fault_injection import Script
 from moorage.agent.virt.host_description import HostDescription, read_description
-from moorage.agent.virt.power import PowerAction, PowerState
-from moorage.agent.virt.script import Script
 from moorage.agent.virt.simulated import SimulatedDriver
+from moorage.agent.virt.xml.domain_xml import parse, render
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
 from moorage.core.inventories import Inventory

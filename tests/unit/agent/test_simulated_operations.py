@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from moorage.agent.model.power import PowerAction, PowerState
 from moorage.agent.virt.driver import Capability, DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.host_description import HostDescription
-from moorage.agent.virt.power import PowerAction, PowerState
 from moorage.agent.virt.simulated import SimulatedDriver
 from moorage.core.clock import VirtualClock
 

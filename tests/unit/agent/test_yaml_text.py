@@ -5,8 +5,8 @@ import time
 import pytest
 import yaml
 
-from moorage.agent.provider_config.model import Place
-from moorage.agent.provider_config.yaml_text import MAX_ALIASES, MAX_DEPTH, YamlFault, plain, read
+from moorage.agent.provider_config.rules.model import Place
+from moorage.agent.provider_config.rules.yaml_text import MAX_ALIASES, MAX_DEPTH, YamlFault, plain, read
 
 
 def fault(data: bytes | str) -> YamlFault:

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.findings import decide
 from moorage.audit.model import (
     AcceleratorRequest,
     Accelerators,
@@ -17,6 +16,7 @@ from moorage.audit.model import (
     Provider,
     Server,
 )
+from moorage.audit.rules.findings import decide
 from moorage.core.inventories import Inventory
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)

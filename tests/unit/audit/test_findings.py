@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.findings import capacity, decide, suspects, too_young
 from moorage.audit.model import (
     INCOMPLETE,
     Accelerators,
@@ -18,8 +17,9 @@ from moorage.audit.model import (
     Provider,
     Reservations,
 )
-from moorage.audit.places import roots
-from moorage.placement.client import Inventory
+from moorage.audit.rules.findings import capacity, decide, suspects, too_young
+from moorage.audit.rules.roots import roots
+from moorage.placement.client.placement_client import Inventory
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 GRACE = timedelta(minutes=10)

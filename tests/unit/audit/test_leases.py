@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.findings import decide
-from moorage.audit.lease_reading import aggregate_of
+from moorage.audit.lease_collector import aggregate_of
 from moorage.audit.model import (
     Action,
     Aggregate,
@@ -17,7 +16,8 @@ from moorage.audit.model import (
     Reservations,
     ReservedFlavor,
 )
-from moorage.compute.client import Aggregate as ComputeAggregate
+from moorage.audit.rules.findings import decide
+from moorage.compute.client.compute_client import Aggregate as ComputeAggregate
 from moorage.core.inventories import Inventory
 from moorage.core.names import reservation_class
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.findings import decide
+from moorage.audit.collector import server_of
 from moorage.audit.model import Accelerators, Action, Compute, Consumer, Kind, Picture, Provider, Server
-from moorage.audit.reading import server_of
-from moorage.audit.servers import doubtful
-from moorage.compute.client import Flavor, ServerState
+from moorage.audit.rules.findings import decide
+from moorage.audit.rules.servers import doubtful
+from moorage.compute.client.compute_client import Flavor, ServerState
 from moorage.core.inventories import Inventory
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.findings import decide
 from moorage.audit.model import Accelerators, Action, Compute, Kind, Names, Picture, Provider, Reservations
+from moorage.audit.rules.findings import decide
 from moorage.core.inventories import Inventory
 from moorage.core.names import reservation_class
 

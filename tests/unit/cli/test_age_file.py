@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from moorage.cli.age_file import Passphrase
+from moorage.cli.backup.age_file import Passphrase
 from moorage.core.errors import StartError
 
 #: Of rage (pyrage 1.4.0, passphrase.encrypt), which read ours of these sizes, too.

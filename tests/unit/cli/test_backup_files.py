@@ -1,6 +1,6 @@
 """Which files of a state directory are in a backup."""
 
-from moorage.cli.backup_files import state_files
+from moorage.cli.backup.backup_files import state_files
 
 
 def test_the_audit_trail_is_left_out_for_an_older_one_must_not_be_put_in_its_place(tmp_path):

@@ -4,8 +4,8 @@ import pytest
 
 from moorage.config import load
 from moorage.core.errors import StartError
-from moorage.reservation.before_end import Allowed
-from moorage.reservation.notices import MailServer
+from moorage.reservation.model.before_end_actions import Allowed
+from moorage.reservation.steps.notification_steps import MailServer
 from moorage.wiring.before_end import before_end
 
 

@@ -48,7 +48,7 @@ def test_names_of_commands_cost_no_command():
         "from moorage.cli.main import cli\n"
         "try:\n    cli(prog_name='moorage')\nexcept SystemExit:\n    pass\n"
     )
-    assert not loaded(script) & {"sqlalchemy", "rich", "httpx", "moorage.cli.status"}
+    assert not loaded(script) & {"sqlalchemy", "rich", "httpx", "moorage.cli.commands.status"}
 
 
 def test_it_is_one_line_for_a_start_up_file(tmp_path):

@@ -25,7 +25,7 @@ ELSEWHERE = {
     "moorage.dashboard",
     "moorage.identity.embedded",
     "moorage.images",
-    "moorage.placement.importing",
+    "moorage.placement.importing.importer",
     "moorage.reservation",
     "moorage.scheduler",
     "pika",
@@ -40,7 +40,7 @@ ELSEWHERE = {
 START = """
 import sys
 from pathlib import Path
-import moorage.cli.up, moorage.cli.serve
+import moorage.cli.commands.up, moorage.cli.serve
 from moorage.config import load
 from moorage.wiring import build_plane
 from moorage.wire.transports import InProcessTransport
@@ -70,7 +70,7 @@ def test_the_version_is_told_without_a_server_or_a_database():
 
 def test_who_supervises_imports_neither_services_nor_a_database():
     """It is there before its worker, which imports what it needs itself."""
-    names = loaded("import moorage.cli.up")
+    names = loaded("import moorage.cli.commands.up")
     assert not names & {"falcon", "numpy", "sqlalchemy", "moorage.placement", "moorage.wire", "moorage.wiring"}
 
 
@@ -84,5 +84,5 @@ def config(tmp_path):
 
 def test_placement_alone_starts_and_answers_without_what_others_need(config):
     names = loaded(START, config)
-    assert "moorage.placement.forest" in names
+    assert "moorage.placement.forest.forest" in names
     assert sorted(names & ELSEWHERE) == []

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from moorage.cli import status_reading as reading
+from moorage.cli.commands.status import Status, document, exit_code, show
 from moorage.cli.exit_codes import Exit
 from moorage.cli.main import main
 from moorage.cli.output import console, table
-from moorage.cli.status import Status, document, exit_code, show
 from moorage.config import Config
 
 WELL = Status(

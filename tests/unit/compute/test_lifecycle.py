@@ -2,9 +2,9 @@
 
 import pytest
 
-from moorage.compute import lifecycle
-from moorage.compute.lifecycle import Accelerators, Outcome, Situation
-from moorage.compute.model import Locker, TaskState, VmState
+from moorage.compute.model import lifecycle
+from moorage.compute.model.lifecycle import Accelerators, Outcome, Situation
+from moorage.compute.model.servers import Locker, TaskState, VmState
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Forbidden
 

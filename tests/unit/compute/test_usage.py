@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.compute.usage import DEFAULT_PERIOD, period_of
+from moorage.compute.model.usage import DEFAULT_PERIOD, period_of
 from moorage.core.errors import Invalid
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

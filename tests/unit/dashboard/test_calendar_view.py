@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.dashboard import calendar_view as view
+from moorage.dashboard.views import calendar_view as view
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 WEEK = view.window("2026-03-02", "7", NOW)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.dashboard.explain_view import of_query, of_server, parsed, text_of
+from moorage.dashboard.views.explain_view import of_query, of_server, parsed, text_of
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from moorage.core.errors import Invalid
-from moorage.dashboard import lease_form as form
+from moorage.dashboard.views import lease_form as form
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 TYPED = {**form.DEFAULTS, "name": "course", "start_date": "2026-03-02T08:00", "end_date": "2026-03-02 12:00"}

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from moorage.dashboard.map_view import Around, bars_of, every, kind_of, overview, rows, slots_at, tree
+from moorage.dashboard.views.map_view import Around, bars_of, every, kind_of, overview, rows, slots_at, tree
 
 
 def inventory(total, reserved=0, ratio=1.0):

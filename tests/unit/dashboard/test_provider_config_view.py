@@ -1,6 +1,6 @@
 """What a page makes of the answer of a host's agent."""
 
-from moorage.dashboard.provider_config_view import answer
+from moorage.dashboard.views.provider_config_view import answer
 
 INVENTORY = {"total": 4000, "reserved": 0, "min_unit": 1, "max_unit": 2, "step_size": 1, "allocation_ratio": 1.0}
 STATE = {

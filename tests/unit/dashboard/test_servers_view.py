@@ -1,6 +1,6 @@
 """Servers, why some have no host, and devices."""
 
-from moorage.dashboard.servers_view import accelerators, action, cards, reasons, records
+from moorage.dashboard.views.servers_view import accelerators, action, cards, reasons, records
 
 
 def failed(number, message):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.compute import server_request
+from moorage.compute.requests import server_request
 from moorage.images import base, cache, client, glance
 from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView, ServiceView
 
@@ -91,7 +91,7 @@ def modules():
 
 def knows_images(tree):
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    return any(name.startswith(("moorage.images", "moorage.compute.server_request")) for name in imported)
+    return any(name.startswith(("moorage.images", "moorage.compute.requests.server_request")) for name in imported)
 
 
 def calls_in(function):

@@ -13,9 +13,9 @@ from types import MappingProxyType
 import pytest
 
 import os_acc
-from moorage.accelerator import errors as agent_errors
-from moorage.accelerator.agent_api import wsgi_app
-from moorage.accelerator.agent_socket import SocketServer
+from moorage.accelerator.host.agent_api import wsgi_app
+from moorage.accelerator.host.agent_socket import SocketServer
+from moorage.accelerator.model import errors as agent_errors
 from moorage.core.clock import SystemClock
 from moorage.core.errors import MoorageError, StartError
 from moorage.core.ids import RandomIds

@@ -3,9 +3,9 @@
 import pytest
 
 from moorage.core import errors as e
-from moorage.placement.accept import quality
-from moorage.placement.error_shape import error_shape
-from moorage.placement.schemas.allocation import POST
+from moorage.placement.api.accept import quality
+from moorage.placement.api.error_shape import error_shape
+from moorage.placement.api.schemas.allocation import POST
 from moorage.wire.errors import problem_of
 from moorage.wire.microversion import Version, VersionRange
 

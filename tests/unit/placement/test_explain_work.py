@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.placement import hosts
-from moorage.placement.alike import Block
-from moorage.placement.explain import explain
-from moorage.placement.forest import Forest
-from moorage.placement.model import SHARING, Inventory, Names, Provider
-from moorage.placement.remedy import CLOSEST
-from moorage.placement.request import parse
+from moorage.placement.explain import host_verdicts
+from moorage.placement.explain.closest_hosts import CLOSEST
+from moorage.placement.explain.explanation import explain
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import SHARING, Inventory, Names, Provider
+from moorage.placement.search.equivalence_classes import Block
+from moorage.placement.search.request import parse
 
 HOSTS = 1000
 OFFERED = {"VCPU": Inventory(16), "MEMORY_MB": Inventory(4096), "CUSTOM_FULL": Inventory(1)}
@@ -77,7 +77,7 @@ def compared(monkeypatch):
             super().__init__(*arguments)
             counts.append(len(self.slots))
 
-    monkeypatch.setattr(hosts, "Block", Counted)
+    monkeypatch.setattr(host_verdicts, "Block", Counted)
     return counts
 
 

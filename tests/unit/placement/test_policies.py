@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.core.caller import Caller
-from moorage.placement.routes import POLICIES
+from moorage.placement.api.routes import POLICIES
 
 
 def allowed(policy: str, *roles: str, system: bool = False) -> set[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.core.errors import Invalid
-from moorage.placement.query import (
+from moorage.placement.search.query import (
     AggregateFilter,
     TraitFilter,
     canonical_uuid,
@@ -12,7 +12,7 @@ from moorage.placement.query import (
     parse_resources,
     parse_traits,
 )
-from moorage.placement.request import RequestGroup, parse
+from moorage.placement.search.request import RequestGroup, parse
 
 A, B = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e", "5e28e52b-941e-48c3-a2d8-5fa0d1bf722f"
 NEWEST = (1, 39)

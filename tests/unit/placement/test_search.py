@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from moorage.core.errors import Invalid
-from moorage.placement import candidates
-from moorage.placement.candidates import search
-from moorage.placement.forest import Forest
-from moorage.placement.model import Inventory, Names, Provider
-from moorage.placement.request import parse
-from moorage.placement.work import Budget, Work
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Inventory, Names, Provider
+from moorage.placement.search import candidates
+from moorage.placement.search.candidates import search
+from moorage.placement.search.request import parse
+from moorage.placement.search.search_budget import Budget, Work
 
 
 def flat(count):

@@ -5,13 +5,13 @@ import tracemalloc
 import pytest
 
 from moorage.core.errors import Invalid
-from moorage.placement import candidates
-from moorage.placement.candidates import find
-from moorage.placement.explain import explain
-from moorage.placement.forest import Forest
-from moorage.placement.model import Inventory, Names, Provider
-from moorage.placement.request import parse
-from moorage.placement.work import MAX_STEPS, Budget
+from moorage.placement.explain.explanation import explain
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Inventory, Names, Provider
+from moorage.placement.search import candidates
+from moorage.placement.search.candidates import find
+from moorage.placement.search.request import parse
+from moorage.placement.search.search_budget import MAX_STEPS, Budget
 
 
 def cloud(hosts, devices, *, units=1):

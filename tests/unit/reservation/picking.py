@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from moorage.reservation import pick
+from moorage.reservation.capacity import host_selection
 
 
 def pickup_hosts(slots, ask):
-    """`pick.pickup_hosts` of {host id: slots}"""
+    """`host_selection.pickup_hosts` of {host id: slots}"""
     hosts = sorted(slots)
-    return pick.pickup_hosts(hosts, np.array([slots[host] for host in hosts], np.int64), ask)
+    return host_selection.pickup_hosts(hosts, np.array([slots[host] for host in hosts], np.int64), ask)

@@ -1,10 +1,10 @@
 from datetime import UTC, datetime
 
-from moorage.reservation import calendar as calendar_module
-from moorage.reservation import step_blocks
-from moorage.reservation.busy import busy
-from moorage.reservation.calendar import Calendar, HostCapacity, Usage
-from moorage.reservation.demand import WHOLE_HOST, Demand
+from moorage.reservation.capacity import calendar as calendar_module
+from moorage.reservation.capacity import step_blocks
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.utilisation import busy
+from moorage.reservation.model.slot_demand import WHOLE_HOST, Demand
 
 DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 8)]
 ONE = Demand({"VCPU": 1})

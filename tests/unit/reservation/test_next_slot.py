@@ -1,9 +1,9 @@
 from datetime import UTC, datetime, timedelta
 
-from moorage.reservation.calendar import Calendar, HostCapacity, Usage
-from moorage.reservation.demand import Demand
-from moorage.reservation.next_slot import first_fit
-from moorage.reservation.pick import Ask
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.host_selection import Ask
+from moorage.reservation.capacity.next_slot import first_fit
+from moorage.reservation.model.slot_demand import Demand
 
 NOW, HOUR, DAY = datetime(2026, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta(days=1)
 

@@ -1,7 +1,8 @@
-from moorage.reservation.calendar import Calendar, HostCapacity, Usage
-from moorage.reservation.demand import Demand, Group, label, relabelled
-from moorage.reservation.pick import Ask, Shortage, plan
 from tests.unit.reservation.test_pick import END, START
+
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.host_selection import Ask, Shortage, plan
+from moorage.reservation.model.slot_demand import Demand, Group, label, relabelled
 
 #: A host with two NUMA nodes and two regions of FPGAs, each at one of them.
 NODES = ("numa0", "numa1")

@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_a_module_affects_what_imports_it_directly_or_through_others():
-    affected = affected_tests(["src/moorage/placement/claims.py"])
-    assert "tests/property/placement/test_claims.py" in affected  # imports it
+    affected = affected_tests(["src/moorage/placement/rules/capacity_check.py"])
+    assert "tests/property/placement/test_capacity_check.py" in affected  # imports it
     assert "tests/wire/compute/test_create_server.py" in affected  # through the service and the wiring
     assert "tests/unit/reservation/test_calendar.py" not in affected
 
@@ -31,7 +31,7 @@ def test_a_conftest_affects_the_tests_below_it_and_no_others():
         ("src/moorage/dashboard/templates/no_such_page.html", "tests/wire/dashboard/test_pages.py"),
         ("tests/wire/compute/recorded.json", "tests/wire/compute/test_recorded.py"),
         ("docs/concepts.md", "tests/docs/test_pages.py"),
-        ("src/moorage/placement/a_module_that_was_removed.py", "tests/property/placement/test_claims.py"),
+        ("src/moorage/placement/a_module_that_was_removed.py", "tests/property/placement/test_capacity_check.py"),
     ],
 )
 def test_a_file_that_is_not_python_affects_what_is_around_it(path, test):

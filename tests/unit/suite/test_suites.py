@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 
 FILES = [
     "tests/store/test_smoke.py",
-    "tests/store/compute/test_store.py",
+    "tests/store/compute/test_server_store.py",
     "tests/conformance/test_gabbi.py",
     "tests/unit/core/test_names.py",
     "tests/transport/test_hints.py",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from moorage.core.errors import Invalid
 from moorage.wire.body import Schema, Versioned, decode_json
-from moorage.wire.call import Query
+from moorage.wire.http import Query
 from moorage.wire.microversion import Version
 
 DOCUMENT = {

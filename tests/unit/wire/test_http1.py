@@ -5,8 +5,8 @@ import io
 import pytest
 
 from moorage.core.errors import Invalid, TooLarge, Unauthorized
-from moorage.wire.http1 import MAX_FIELDS, MAX_HEAD_BYTES, Refused, answer_head, head_of, parse, refusal
-from moorage.wire.incoming import Chunked, ComingBody, Intake, Sized, UnreadBody
+from moorage.wire.server.http1 import MAX_FIELDS, MAX_HEAD_BYTES, Refused, answer_head, head_of, parse, refusal
+from moorage.wire.server.request_body import Chunked, ComingBody, Intake, Sized, UnreadBody
 
 
 def head(*lines, first="GET /a HTTP/1.1", host="Host: here"):

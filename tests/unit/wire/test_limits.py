@@ -1,11 +1,11 @@
-"""How slow a client may be (`moorage.wire.limits`), and which requests may use the threads (`moorage.wire.places`)."""
+"""How slow a client may be (`moorage.wire.server.limits`), and which requests may use the threads (`moorage.wire.server.thread_slots`)."""
 
 import pytest
 
 from moorage.wire.admission import Admissions, _pattern
-from moorage.wire.incoming import Intake
-from moorage.wire.limits import Pace
-from moorage.wire.places import Places
+from moorage.wire.server.limits import Pace
+from moorage.wire.server.request_body import Intake
+from moorage.wire.server.thread_slots import Places
 
 
 def test_a_silent_client_has_its_allowance_and_no_more():

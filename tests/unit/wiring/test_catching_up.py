@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.clock import AdjustableClock
-from moorage.jobs.duties import Wakeups
-from moorage.wiring import parts
-from moorage.wiring.parts import Plane
+from moorage.jobs.background_tasks import Wakeups
+from moorage.wiring import components
+from moorage.wiring.components import Plane
 from moorage.wiring.plane import build_plane
 from tests.system.planes import write_config
 
@@ -95,7 +95,7 @@ def test_a_round_that_was_under_way_does_not_count(running):
 
 
 def test_nobody_is_waited_for_without_end(running, monkeypatch):
-    monkeypatch.setattr(parts, "CATCH_UP_S", 0.05)
+    monkeypatch.setattr(components, "CATCH_UP_S", 0.05)
     clock, looks, may_go_on = AdjustableClock(), [], threading.Event()
     may_go_on.set()
     stuck = Duty("stuck", clock, looks, shows_life=True, before_look=lambda: may_go_on.wait(20))

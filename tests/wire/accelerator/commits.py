@@ -5,13 +5,13 @@ Not a test. A commit is called by who wrote what it makes last: the function tha
 
 import threading
 
-from moorage.db import prepared
+from moorage.db import prepared_transactions
 from tests.unit.accelerator.rig import Watch
 
 
 def watched(watch: Watch, setattr_=setattr) -> None:
     """Of all services in this process, from now on. `setattr_` may be that of a monkeypatch."""
-    commit, run = prepared._Session.commit, prepared.Database.in_transaction
+    commit, run = prepared_transactions._Session.commit, prepared_transactions.Database.in_transaction
     now = threading.local()
 
     def in_transaction(database, work, **more):
@@ -25,5 +25,5 @@ def watched(watch: Watch, setattr_=setattr) -> None:
         with watch.event("commit", now.name):
             commit(session)
 
-    setattr_(prepared.Database, "in_transaction", in_transaction)
-    setattr_(prepared._Session, "commit", commit_at_a_point)
+    setattr_(prepared_transactions.Database, "in_transaction", in_transaction)
+    setattr_(prepared_transactions._Session, "commit", commit_at_a_point)

@@ -12,9 +12,9 @@ import threading
 import time
 from pathlib import Path
 
-from moorage.accelerator import tables
-from moorage.accelerator.events_duty import EventsDuty
-from moorage.accelerator.host_jobs import EVENTS_QUEUE
+from moorage.accelerator.service.event_task import EventsDuty
+from moorage.accelerator.service.host_jobs import EVENTS_QUEUE
+from moorage.accelerator.store import tables
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from tests.served import serve

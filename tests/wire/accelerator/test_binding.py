@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 
 from moorage.accelerator.drivers.description import every_kind
-from moorage.accelerator.events_duty import EventsDuty
-from moorage.accelerator.model import Mdev
-from moorage.agent.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs_duty import JobsDuty
-from moorage.compute.client import ComputeClient
+from moorage.accelerator.model.devices import Mdev
+from moorage.accelerator.service.event_task import EventsDuty
+from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_task import JobsDuty
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import InProcessTransport
 from tests.unit.accelerator.rig import AES, GPU, HOST, R1, R2, TYPE_R1, Killed, Rig, new_instance, rp

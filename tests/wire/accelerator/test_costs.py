@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from moorage.accelerator import store
 from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.store import accelerator_store
 from tests.plane import Way
 from tests.unit.accelerator.rig import GPU, HOST, gpu, new_instance, rp
 from tests.wire.accelerator.conftest import Wire
@@ -130,5 +130,5 @@ def test_what_os_acc_plugs_is_reported_at_once(counted):
 
 def _handles(counted):
     with counted.database.read() as connection:
-        (part,) = store.deployables(connection, name=f"{HOST}_{GPU}")
+        (part,) = accelerator_store.deployables(connection, name=f"{HOST}_{GPU}")
     return part.handles

@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy import select
 
 import os_acc
-from moorage.accelerator import tables
-from moorage.accelerator.agent_api import wsgi_app
-from moorage.accelerator.agent_socket import SocketServer
 from moorage.accelerator.drivers import description
-from moorage.accelerator.errors import NoCapacity
-from moorage.agent.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs_duty import JobsDuty
+from moorage.accelerator.host.agent_api import wsgi_app
+from moorage.accelerator.host.agent_socket import SocketServer
+from moorage.accelerator.model.errors import NoCapacity
+from moorage.accelerator.store import tables
+from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_task import JobsDuty
 from moorage.core.ids import RandomIds
 from os_acc import exception
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, Rig, gpu, in_threads, new_instance, rp

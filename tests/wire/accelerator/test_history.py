@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from moorage.accelerator.errors import CleanFailed
-from moorage.cli import accelerator as command
+from moorage.accelerator.model.errors import CleanFailed
+from moorage.cli.commands import accelerator as command
 from moorage.core.errors import Unavailable
 from tests.unit.accelerator.rig import AES, GPU, HOST, R1, TYPE_R1, Rig, fault, fpga, gpu, new_instance
 

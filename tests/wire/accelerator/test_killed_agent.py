@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 import os_acc
-from moorage.accelerator.checkpoint import Checkpoint
+from moorage.accelerator.host.checkpoint import Checkpoint
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from os_acc import exception

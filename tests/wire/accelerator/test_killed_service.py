@@ -17,7 +17,7 @@ from random import Random
 
 import pytest
 
-from moorage.accelerator import tables
+from moorage.accelerator.store import tables
 from moorage.core.clock import SystemClock
 from moorage.core.errors import Unavailable
 from moorage.core.ids import RandomIds

@@ -5,9 +5,9 @@ Spec: docs/specs/accelerator-attach.md
 
 import pytest
 
-from moorage.accelerator.errors import NoCapacity
-from moorage.agent.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs_duty import JobsDuty
+from moorage.accelerator.model.errors import NoCapacity
+from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_task import JobsDuty
 from tests.unit.accelerator.rig import AES, GPU, HOST, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, gpu, new_instance
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from moorage.compute.model import Flavor
-from moorage.compute.placeable import with_device_profile
-from moorage.compute.server_request import fields_of
+from moorage.compute.model.servers import Flavor
+from moorage.compute.requests.flavor_resolution import with_device_profile
+from moorage.compute.requests.server_request import fields_of
 from moorage.core.errors import Invalid
 from moorage.scheduler.flavor_resources import Group, request_for
 

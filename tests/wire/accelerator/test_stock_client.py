@@ -5,8 +5,8 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 
-from moorage.agent.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs_duty import JobsDuty
+from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_task import JobsDuty
 from tests.processes import openstack
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, Rig, gpu, new_instance, rp
 

@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from moorage.agent.grafts import NoGrafts
 from moorage.agent.provider_config.load import ProviderFiles
-from moorage.agent.published import PublishedFile
-from moorage.agent.resource_tracker import ResourceTracker
+from moorage.agent.tracker.published_state import PublishedFile
+from moorage.agent.tracker.resource_tracker import ResourceTracker
+from moorage.agent.tree.accelerator_subtree import NoGrafts
+from moorage.agent.virt.fault_injection import Script
 from moorage.agent.virt.host_description import HostDescription
-from moorage.agent.virt.script import Script
 from moorage.agent.virt.simulated import SimulatedDriver
-from moorage.compute.client import ComputeClient
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.ids import SeededIds
-from moorage.placement.client import PlacementClient
+from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.client import ServiceClient
 from tests.images import put_image
 from tests.plane import HostBearer, InProcessPlane, Way

@@ -2,10 +2,10 @@
 
 import pytest
 
-from moorage.agent.domains_duty import ASK_ANYWAY, DomainsDuty
-from moorage.agent.host_boot import HostBoot
+from moorage.agent.host.domain_task import ASK_ANYWAY, DomainsDuty
+from moorage.agent.host.host_boot import HostBoot
+from moorage.agent.model.power import PowerAction
 from moorage.agent.virt.driver import DomainSpec, HypervisorAway
-from moorage.agent.virt.power import PowerAction
 from moorage.core.errors import Unavailable
 from tests.plane import failing
 

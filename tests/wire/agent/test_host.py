@@ -5,10 +5,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from moorage.agent.host import AgentSettings
-from moorage.agent.resource_tracker import FIRST_RETRY_S, LONGEST_RETRY_S, resources_topic
+from moorage.agent.host.host_agent import AgentSettings
+from moorage.agent.model.power import PowerState
+from moorage.agent.tracker.resource_tracker import FIRST_RETRY_S, LONGEST_RETRY_S, resources_topic
 from moorage.agent.virt.host_description import HostDescription
-from moorage.agent.virt.power import PowerState
 from moorage.core.errors import StartError, Unavailable
 from moorage.core.names import RESERVED_HOST_TRAIT
 from os_acc.exception import CyborgAgentUnavailable

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.agent.contests import FIRST_PAUSE, FREE, LONGEST_PAUSE
-from moorage.agent.published import PublishedFile
-from moorage.placement.client import Inventory
+from moorage.agent.tracker.published_state import PublishedFile
+from moorage.agent.tree.drift_backoff import FIRST_PAUSE, FREE, LONGEST_PAUSE
+from moorage.placement.client.placement_client import Inventory
 
 PERIOD = timedelta(minutes=1)
 

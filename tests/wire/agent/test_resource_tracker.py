@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from moorage.agent.resource_tracker import MAX_ROUNDS
+from moorage.agent.tracker.resource_tracker import MAX_ROUNDS
 from moorage.core.errors import Conflict, StartError
-from moorage.placement.client import Candidate, Inventory
+from moorage.placement.client.placement_client import Candidate, Inventory
 from tests.wire.agent.written import LLC, WAYS, put
 
 CONSUMER = "cccccccc-0000-4000-8000-000000000000"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from moorage.agent.virt.driver import Capability
-from moorage.compute.client import ComputeClient
-from moorage.jobs.hints import InProcessHints
-from moorage.placement.client import Inventory, PlacementClient
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.jobs.wakeups import InProcessHints
+from moorage.placement.client.placement_client import Inventory, PlacementClient
 from tests import counted
 from tests.images import put_image
 from tests.plane import InProcessPlane, Killed

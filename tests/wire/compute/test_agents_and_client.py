@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.compute.client import ComputeClient
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.errors import Conflict, NotFound, RemoteError, Unavailable
 from moorage.wire.client import ServiceClient
 from tests.plane import Bearer
@@ -163,7 +163,7 @@ def test_aggregates_by_name(plane, host):
 
 
 def test_lists_of_servers_are_read_to_the_end(plane, monkeypatch):
-    monkeypatch.setattr("moorage.compute.client._PAGE", 2)
+    monkeypatch.setattr("moorage.compute.client.compute_client._PAGE", 2)
     plane.flavor("small")
     made = {plane.boot("small", f"vm{number}") for number in range(5)}
     assert {one.id for one in plane.agent.servers_of_flavor("small")} == made

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from moorage.compute import store
-from moorage.compute.model import TaskState, VmState
-from moorage.compute.own_jobs import LEASE_S
+from moorage.compute.model.servers import TaskState, VmState
+from moorage.compute.scheduling.job_worker import LEASE_S
+from moorage.compute.store import server_store
 from moorage.core.errors import Conflict, NotFound
 from moorage.db.transactions import read
 from tests.plane import Killed
@@ -86,8 +86,8 @@ def test_when_all_is_quiet_nobody_is_stuck_and_each_allocation_has_its_server(pl
         chaos.random.choice(steps)()
     chaos.come_to_rest()
     with read(plane.engine) as connection:
-        servers = [store.server(connection, server_id) for server_id in chaos.servers]
-        waiting = [job for server in servers for job in store.HOST_JOBS.story(connection, server.id)]
+        servers = [server_store.server(connection, server_id) for server_id in chaos.servers]
+        waiting = [job for server in servers for job in server_store.HOST_JOBS.story(connection, server.id)]
     assert all(job.finished_at is not None for job in waiting)
     for server in servers:
         allocations = plane.placement.allocations(server.id)

@@ -3,11 +3,11 @@
 import pytest
 from sqlalchemy import insert
 
-from moorage.compute import tables
-from moorage.compute.baremetal import Outcome
+from moorage.compute.catalogue.baremetal_flavors import Outcome
+from moorage.compute.store import tables
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.placement.client import Candidate, Inventory
+from moorage.placement.client.placement_client import Candidate, Inventory
 from tests.wire.compute.conftest import Host
 
 GOLD = "CUSTOM_BAREMETAL_GOLD"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from moorage.compute.own_jobs import LEASE_S, MAX_ATTEMPTS
+from moorage.compute.scheduling.job_worker import LEASE_S, MAX_ATTEMPTS
 from moorage.core.errors import Conflict, Unavailable
-from moorage.placement.client import Candidate
-from moorage.placement.client_candidates import candidates_of
+from moorage.placement.client.candidates import candidates_of
+from moorage.placement.client.placement_client import Candidate
 from moorage.wire.transports import Answer
 from tests.plane import Killed, failing
 from tests.wire.compute.conftest import Host

@@ -124,7 +124,7 @@ def test_the_filters_reasons_are_counted_without_host_names(plane, host):
 
 def test_a_host_that_never_registered_gets_nothing(plane):
     provider = plane.placement.create_provider("stranger")
-    from moorage.placement.client import Inventory
+    from moorage.placement.client.placement_client import Inventory
 
     inventories = {name: Inventory(total=1000) for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
     plane.placement.set_inventories(provider.uuid, provider.generation, inventories)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.placement.client import Inventory
+from moorage.placement.client.placement_client import Inventory
 
 
 def refusal(plane, specs, version="2.96"):

@@ -6,15 +6,15 @@ from urllib.parse import parse_qs
 
 import pytest
 from rich.console import Console
+from tests.wire.compute.test_scheduling import aggregate, host_of, message_of
 
-from moorage.cli.explain_server import show
-from moorage.compute.explain_client import ExplainClient
+from moorage.cli.commands.explain_server import show
+from moorage.compute.client.explain import ExplainClient
 from moorage.config import Config
 from moorage.core.errors import StartError
 from moorage.options import SchedulerOptions
 from moorage.wiring.scheduler import scheduler_options
 from tests.wire.compute.conftest import IMAGE, Host
-from tests.wire.compute.test_scheduling import aggregate, host_of, message_of
 
 SAMPLE = "x-moorage-sample"
 

@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import event
 
-from moorage.compute.own_jobs import LEASE_S
+from moorage.compute.scheduling.job_worker import LEASE_S
 from moorage.core.errors import Conflict, Unavailable
-from moorage.placement.client_candidates import candidates_of
+from moorage.placement.client.candidates import candidates_of
 from moorage.wire.client import RETRY_PAUSES_S
 from tests.plane import Killed, failing
 from tests.wire.compute.conftest import IMAGE, Host

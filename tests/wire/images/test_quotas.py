@@ -8,7 +8,7 @@ import pytest
 from moorage.core.errors import TooLarge
 from moorage.images.directory import ImageDirectory
 from moorage.images.model import Image
-from moorage.images.room import Room
+from moorage.images.quota import Room
 from tests.plane import InProcessPlane
 from tests.wire.images.conftest import Wire
 

@@ -12,9 +12,9 @@ from moorage.core.ids import RandomIds
 from moorage.identity.policy import RuleTable, admin, anyone
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build, mount
 from moorage.wire.body import Schema, Versioned
-from moorage.wire.call import Call, Reply, Route
 from moorage.wire.errors import Problem
 from moorage.wire.forwarded import Proxies
+from moorage.wire.http import Call, Reply, Route
 from moorage.wire.microversion import Version, VersionRange
 
 MAX_JSON_BYTES = 4096

@@ -22,10 +22,10 @@ from typing import Self
 from moorage.core.ids import RandomIds
 from moorage.wire.admission import Admissions
 from moorage.wire.app import Surroundings, build, mount
-from moorage.wire.call import Call, Headers, Reply, Route
-from moorage.wire.limits import Limits
-from moorage.wire.server import Server
-from moorage.wire.serving import Signals, open_more_files
+from moorage.wire.http import Call, Headers, Reply, Route
+from moorage.wire.server.http_server import Server
+from moorage.wire.server.limits import Limits
+from moorage.wire.server.process_setup import Signals, open_more_files
 from tests.ports import free_port
 from tests.wire.kernel import harbour
 

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from moorage.accelerator import routes as accelerator
-from moorage.compute import routes as compute
+from moorage.accelerator.api import routes as accelerator
+from moorage.compute.api import routes as compute
 from moorage.dashboard import routes as dashboard
 from moorage.identity import routes as identity
 from moorage.images import routes as images
-from moorage.placement import routes as placement
+from moorage.placement.api import routes as placement
 from moorage.rehearsal import routes as rehearsal
-from moorage.reservation import routes as reservation
+from moorage.reservation.api import routes as reservation
 from tests.plane import InProcessPlane
 
 APIS = {

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from moorage.telemetry.logs import global_request, request_context
-from moorage.wire.call import Reply, Route
 from moorage.wire.forwarded import Proxies
+from moorage.wire.http import Reply, Route
 from moorage.wire.transports import InProcessTransport, passed_on
 from tests.wire.kernel.harbour import MAX_JSON_BYTES, application, application_of
 

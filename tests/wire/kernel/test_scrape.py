@@ -3,10 +3,10 @@
 import pytest
 
 from moorage.core.clock import VirtualClock
-from moorage.jobs.duties import DutyThreads, Wakeups
+from moorage.jobs.background_tasks import DutyThreads, Wakeups
 from moorage.telemetry.metrics import Metrics
 from moorage.wire.app import mount
-from moorage.wire.scrape import scrape_app
+from moorage.wire.metrics_endpoint import scrape_app
 from tests.conftest import START
 from tests.plane import InProcessPlane
 

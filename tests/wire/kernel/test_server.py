@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from moorage.wire import connection
-from moorage.wire.limits import Limits
-from moorage.wire.server import Server
+from moorage.wire.server import connection
+from moorage.wire.server.http_server import Server
+from moorage.wire.server.limits import Limits
 
 PATIENCE_S = 30
 
@@ -232,7 +232,7 @@ def test_an_application_may_begin_its_answer_late():
 
 
 def test_who_asks_nothing_is_sent_away(monkeypatch):
-    monkeypatch.setattr("moorage.wire.server.LOOK_S", 0.05)
+    monkeypatch.setattr("moorage.wire.server.http_server.LOOK_S", 0.05)
     with serving(plain, head_timeout_s=0.0, idle_timeout_s=0.0) as server:
         for raw in (b"", request()[:10], request()):
             with connect(server) as sock:
@@ -241,7 +241,7 @@ def test_who_asks_nothing_is_sent_away(monkeypatch):
 
 
 def test_who_is_being_answered_is_not_sent_away_however_long_it_takes(monkeypatch):
-    monkeypatch.setattr("moorage.wire.server.LOOK_S", 0.01)
+    monkeypatch.setattr("moorage.wire.server.http_server.LOOK_S", 0.01)
     looked = threading.Event()
 
     def app(environ, start_response):

@@ -15,8 +15,8 @@ from dataclasses import replace
 import pytest
 
 from moorage.telemetry.logs import request_context
-from moorage.wire.call import Reply
-from moorage.wire.limits import Limits
+from moorage.wire.http import Reply
+from moorage.wire.server.limits import Limits
 from tests.wire.kernel import hostile
 from tests.wire.kernel.hostile import JSON, KINDS, Hostile, head, timed
 
@@ -27,7 +27,7 @@ SHORT = Limits(head_timeout_s=2.0, idle_timeout_s=5.0, stall_s=2.0, public_stall
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch):
-    monkeypatch.setattr("moorage.wire.server.LOOK_S", 0.1)
+    monkeypatch.setattr("moorage.wire.server.http_server.LOOK_S", 0.1)
 
 
 @contextlib.contextmanager

@@ -9,9 +9,9 @@ from moorage.core.errors import Unauthorized
 from moorage.core.ids import SeededIds
 from moorage.identity.policy import RuleTable, anyone
 from moorage.wire.app import ServiceApi, Surroundings, build
-from moorage.wire.call import Call, Reply, Route
 from moorage.wire.client import ServiceClient
 from moorage.wire.errors import Problem
+from moorage.wire.http import Call, Reply, Route
 from moorage.wire.transports import InProcessTransport
 
 

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from moorage.agent.virt.script import Script
+from moorage.agent.virt.fault_injection import Script
 from moorage.core.clock import VirtualClock
 from moorage.images.directory import ImageDirectory
-from moorage.jobs.hints import InProcessHints
-from moorage.placement.client import PlacementClient
+from moorage.jobs.wakeups import InProcessHints
+from moorage.placement.client.placement_client import PlacementClient
 from tests import counted
 from tests.crash.effects import DRIVER_CALLS
 from tests.images import put_image

@@ -3,8 +3,8 @@
 import pytest
 
 from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0
-from moorage.accelerator.model import Function
-from moorage.accelerator.naming import function_trait, region_trait
+from moorage.accelerator.model.devices import Function
+from moorage.accelerator.model.naming import function_trait, region_trait
 from tests.images import put_image
 from tests.wire.operations.conftest import GPU
 

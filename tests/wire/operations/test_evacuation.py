@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.compute.client import ComputeClient
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.errors import Conflict
 from tests.wire.operations.conftest import GPU, Killed
 

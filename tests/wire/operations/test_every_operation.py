@@ -6,8 +6,8 @@ tests/unit/compute/test_lifecycle.py, cell by cell.
 
 import pytest
 
-from moorage.compute import lifecycle
-from moorage.compute.model import TaskState, VmState
+from moorage.compute.model import lifecycle
+from moorage.compute.model.servers import TaskState, VmState
 from tests.unit.compute.test_lifecycle import ALLOWED
 
 ONE, TWO = "compute-1", "compute-2"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from moorage.placement.client import PlacementClient
+from moorage.placement.client.placement_client import PlacementClient
 from tests.plane import InProcessPlane
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, RemoteError
-from moorage.placement.client import Candidate, Claim, Inventory, PlacementClient
+from moorage.placement.client.placement_client import Candidate, Claim, Inventory, PlacementClient
 from moorage.wire.client import ServiceClient
 from tests.plane import SERVICE
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.errors import Unavailable
-from moorage.placement import service_events
-from moorage.placement.events import Cursor, Filter
-from moorage.placement.retention import PAUSE, RetentionDuty
+from moorage.placement.forest.change_events import Cursor, Filter
+from moorage.placement.service import event_service
+from moorage.placement.service.retention import PAUSE, RetentionDuty
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 
@@ -17,7 +17,7 @@ CONSUMER = "00000000-0000-4000-8000-00000000000a"
 @pytest.fixture
 def quick(monkeypatch):
     """Watches that end at once where nothing is waiting."""
-    monkeypatch.setattr(service_events, "WATCH_S", 0.0)
+    monkeypatch.setattr(event_service, "WATCH_S", 0.0)
 
 
 def host(wire, name="host", vcpu=8):
@@ -133,7 +133,7 @@ def test_pages_give_what_a_watch_gives(wire):
 
 def test_a_page_goes_no_further_than_its_window(wire, monkeypatch):
     """However rare what is wanted: one request looks at so many numbers, and says where it has stopped."""
-    monkeypatch.setattr(service_events, "WINDOW", 2)
+    monkeypatch.setattr(event_service, "WINDOW", 2)
     for number in range(6):
         host(wire, f"host-{number}")
     page = wire.does("GET", f"/moorage/v1/changes?since=0&subject={CONSUMER}")
@@ -144,7 +144,7 @@ def test_a_page_goes_no_further_than_its_window(wire, monkeypatch):
 
 
 def test_a_long_answer_ends_and_goes_on_in_the_next(wire, monkeypatch):
-    monkeypatch.setattr(service_events, "MOST_BYTES", 1000)
+    monkeypatch.setattr(event_service, "MOST_BYTES", 1000)
     for number in range(3):
         host(wire, f"host-{number}")
     found, since = [], "0"
@@ -249,7 +249,7 @@ def test_a_watch_sees_what_another_process_commits_while_it_waits(wire, holding)
 
 
 def test_a_silent_watch_says_that_it_is_alive_and_where_it_is(wire, holding, monkeypatch):
-    monkeypatch.setattr(service_events, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(event_service, "HEARTBEAT_S", 0.0)
     host(wire)
     watch = holding.events.watch(holding.events.newest(), Filter())
     next(watch)
@@ -274,7 +274,7 @@ def test_a_watch_ends_when_it_has_sent_its_share_and_the_next_one_goes_on(wire, 
     began = holding.events.newest()
     watch = holding.events.watch(began, Filter())
     sent = [next(watch).decode()]
-    monkeypatch.setattr(service_events, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(event_service, "MOST_BYTES", 1_000)
     for number in range(4):
         host(wire, f"host-{number}")
     sent += [chunk.decode() for chunk in watch]
@@ -287,14 +287,14 @@ def test_a_watch_ends_when_it_has_sent_its_share_and_the_next_one_goes_on(wire, 
 
 
 def test_a_watch_ends_when_the_database_is_gone(holding, monkeypatch):
-    monkeypatch.setattr(service_events, "POLL_S", 0.0)
+    monkeypatch.setattr(event_service, "POLL_S", 0.0)
     watch = holding.events.watch(holding.events.newest(), Filter())
     next(watch)
 
     def gone(_connection):
         raise Unavailable("the database does not answer")
 
-    monkeypatch.setattr(service_events.changes, "last", gone)
+    monkeypatch.setattr(event_service.changes, "last", gone)
     assert b"".join(watch) == b"retry: 2000\n\n: the database does not answer\n\n"
 
 
@@ -302,7 +302,7 @@ def test_a_watch_ends_when_the_database_is_gone(holding, monkeypatch):
 
 
 def trim(engine, clock, **history):
-    """Everything that is older than `history` now, taken away."""
+    """Everything that is older than `change_history` now, taken away."""
     duty = RetentionDuty(engine, clock, history=timedelta(**history))
     while duty.tick() < clock.now() + PAUSE:
         pass

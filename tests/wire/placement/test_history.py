@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.ids import SeededIds
-from moorage.placement.events import written
-from moorage.placement.retention import PAUSE, RetentionDuty
+from moorage.placement.forest.change_events import written
+from moorage.placement.service.retention import PAUSE, RetentionDuty
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 NOBODY = "00000000-0000-4000-8000-00000000000b"
@@ -35,7 +35,7 @@ def claim(wire, provider, amount, generation=None, consumer=CONSUMER):
 
 
 def trim(engine, clock, **history):
-    """Everything that is older than `history` now, taken away."""
+    """Everything that is older than `change_history` now, taken away."""
     duty = RetentionDuty(engine, clock, history=timedelta(**history))
     while duty.tick() < clock.now() + PAUSE:
         pass

@@ -5,9 +5,9 @@ from prometheus_client import CollectorRegistry
 
 from moorage.core.errors import Unavailable
 from moorage.core.ids import SeededIds
-from moorage.placement import service as service_module
-from moorage.placement.events import Filter
-from moorage.placement.service import PlacementService
+from moorage.placement.forest.change_events import Filter
+from moorage.placement.service import service as service_module
+from moorage.placement.service.service import PlacementService
 from tests.plane import InProcessPlane
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"

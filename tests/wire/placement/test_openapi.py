@@ -5,9 +5,9 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
-from moorage.placement.handlers.root import VERSIONS
-from moorage.placement.openapi import ABOUT, DOCUMENT_PATH
-from moorage.placement.routes import ROUTES
+from moorage.placement.api.handlers.root import VERSIONS
+from moorage.placement.api.openapi import ABOUT, DOCUMENT_PATH
+from moorage.placement.api.routes import ROUTES
 from moorage.wire.microversion import Version
 from moorage.wire.openapi import document
 

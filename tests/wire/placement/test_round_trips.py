@@ -5,7 +5,7 @@ the last change where this process knows it.
 import pytest
 from sqlalchemy import event
 
-from moorage.db.questions import Asker
+from moorage.db.single_reads import Asker
 
 ROOT = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 CONSUMER = "00000000-0000-4000-8000-000000000001"

@@ -9,11 +9,11 @@ from unittest.mock import patch
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.description import built_in_host
 from moorage.accelerator.drivers.simulated import SimulatedDriver
-from moorage.accelerator.host_jobs import jobs_topic
+from moorage.accelerator.service.host_jobs import jobs_topic
 from moorage.core.errors import Unavailable
 from moorage.images.directory import ImageDirectory
 from moorage.images.model import Image, Visibility
-from moorage.jobs.hints import InProcessHints
+from moorage.jobs.wakeups import InProcessHints
 from moorage.wiring import host as host_wiring
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, R2, TYPE_R1
 from tests.wire.reservation.plane import A_YEAR_S, RESTING, Plane

@@ -23,8 +23,8 @@ from sqlalchemy import event
 from moorage.core.caller import Caller
 from moorage.core.errors import MoorageError, Unavailable
 from moorage.db.transactions import read
-from moorage.reservation import event_store, host_store
-from moorage.reservation.schemas.lease import decode_create, decode_update
+from moorage.reservation.api.schemas.lease import decode_create, decode_update
+from moorage.reservation.store import event_store, host_store
 from moorage.wire.transports import Answer
 from tests.plane import Request, Send
 from tests.wire.reservation.plane import Plane, class_of, instance, lease

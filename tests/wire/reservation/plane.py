@@ -9,12 +9,12 @@ import shutil
 from copy import copy
 from datetime import UTC, datetime
 
-from moorage.compute.client import ComputeClient
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.jobs.hints import InProcessHints
-from moorage.placement.client import VERSION as NEWEST_PLACEMENT
-from moorage.placement.client import Inventory, PlacementClient
+from moorage.jobs.wakeups import InProcessHints
+from moorage.placement.client.placement_client import VERSION as NEWEST_PLACEMENT
+from moorage.placement.client.placement_client import Inventory, PlacementClient
 from moorage.wire.client import ServiceClient, decode
 from tests.plane import TOKENS, Bearer, InProcessPlane
 from tests.wire.reservation.processes import Process, WatchedProcess

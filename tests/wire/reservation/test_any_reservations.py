@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from moorage.reservation.resource_types.registry import TYPES
+from moorage.reservation.capacity.resource_types.registry import TYPES
 from tests.wire.reservation.plane import class_of, instance, lease
 from tests.wire.reservation.test_flavor_reservations import GOLD, SHINY, flavor, of_flavor
 from tests.wire.reservation.test_host_reservations import START, held, whole

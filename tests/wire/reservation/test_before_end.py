@@ -1,4 +1,4 @@
-"""What a lease asks for before its end (B8): webhooks, mail, images of its servers; and what Blazar's `before_end` says."""
+"""What a lease asks for before its end (B8): webhooks, mail, images of its servers; and what Blazar's `before_end_actions` says."""
 
 import logging
 import re
@@ -7,19 +7,19 @@ from datetime import timedelta
 from email.message import EmailMessage
 
 import pytest
+from tests.wire.reservation.test_offers import ask
 
 from moorage.core.errors import Invalid, Unavailable
-from moorage.reservation.before_end import Allowed, EndAction, EndActionKind, split_url
-from moorage.reservation.lists import OPERATORS_KNOW
-from moorage.reservation.notices import MailServer
-from moorage.reservation.operations import ACTION_TRIES
+from moorage.reservation.events.event_executor import ACTION_TRIES
+from moorage.reservation.leases.list_service import OPERATORS_KNOW
+from moorage.reservation.model.before_end_actions import Allowed, EndAction, EndActionKind, split_url
+from moorage.reservation.steps.notification_steps import MailServer
 from tests.images import put_image
 from tests.plane import Killed, failing
 from tests.wire.reservation.listeners import Hooks, Mailbox
 from tests.wire.reservation.plane import IMAGE, instance, lease
 from tests.wire.reservation.processes import CREATE_IMAGE
 from tests.wire.reservation.test_host_reservations import boot, whole
-from tests.wire.reservation.test_offers import ask
 
 SNAPSHOT = {"action": "snapshot"}
 #: The clock says 09:30:20 at first; minutes_before_end is 60.

@@ -6,9 +6,9 @@ import pytest
 
 from moorage.core.caller import Caller
 from moorage.db.transactions import read
-from moorage.reservation import event_store
-from moorage.reservation.model import EventType
-from moorage.reservation.schemas.lease import decode_create
+from moorage.reservation.api.schemas.lease import decode_create
+from moorage.reservation.model.leases import EventType
+from moorage.reservation.store import event_store
 from tests.plane import Killed
 from tests.wire.reservation.plane import class_of, instance, lease
 from tests.wire.reservation.processes import ADD_INVENTORY

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from moorage.core.errors import RemoteError
 from moorage.db.transactions import read
-from moorage.reservation import host_store, pick
+from moorage.reservation.capacity import host_selection
+from moorage.reservation.store import host_store
 from tests.wire.reservation.plane import NOW, instance, lease
 from tests.wire.reservation.processes import CREATE_FLAVOR, ENSURE_CLASS, GRANT, SET_EXTRA_SPECS
 
@@ -31,8 +32,8 @@ def statements(reserved):
 def test_room_is_searched_once(reserved, monkeypatch):
     """D4: the peer searches twice for each lease, with as many queries as there are hosts and reservations."""
     searches = []
-    plan = pick.plan
-    monkeypatch.setattr(pick, "plan", lambda *args: searches.append(args) or plan(*args))
+    plan = host_selection.plan
+    monkeypatch.setattr(host_selection, "plan", lambda *args: searches.append(args) or plan(*args))
     create(reserved)
     assert len(searches) == 1
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from moorage.placement.client import Inventory
-from moorage.reservation.limits import counted
+from moorage.placement.client.placement_client import Inventory
+from moorage.reservation.model.limits import counted
 from tests.wire.reservation.plane import class_of, instance, lease
 from tests.wire.reservation.test_host_reservations import START, create, held
 

@@ -6,7 +6,7 @@ import pytest
 
 from moorage.core.errors import RemoteError
 from moorage.db.transactions import read
-from moorage.reservation import host_store
+from moorage.reservation.store import host_store
 from tests.wire.reservation.plane import NOW, Plane, class_of, instance, lease
 from tests.wire.reservation.processes import READ_HOSTS, WRITE_INVENTORIES
 from tests.wire.reservation.test_older import aggregate_of, older

@@ -5,7 +5,7 @@ import pytest
 from moorage.core.errors import RemoteError, Unavailable
 from moorage.core.names import RESERVED_HOST_TRAIT
 from moorage.db.transactions import read
-from moorage.reservation import host_store
+from moorage.reservation.store import host_store
 from tests.plane import Killed
 from tests.wire.reservation.plane import instance, lease
 from tests.wire.reservation.processes import (

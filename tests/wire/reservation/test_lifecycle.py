@@ -7,9 +7,9 @@ from sqlalchemy import event
 
 from moorage.core.errors import RemoteError, Unavailable
 from moorage.db.transactions import read
-from moorage.placement.client import Inventory
-from moorage.reservation import event_store, host_store
-from moorage.reservation.model import EventStatus, EventType
+from moorage.placement.client.placement_client import Inventory
+from moorage.reservation.model.leases import EventStatus, EventType
+from moorage.reservation.store import event_store, host_store
 from tests.plane import failing
 from tests.wire.reservation.plane import class_of, instance, lease
 from tests.wire.reservation.processes import (

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.errors import StartError
-from moorage.placement import routes
-from moorage.placement.client import PlacementClient
-from moorage.placement.handlers import root
-from moorage.placement.routes import API
+from moorage.placement.api import routes
+from moorage.placement.api.handlers import root
+from moorage.placement.api.routes import API
+from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.microversion import Version, VersionRange
 from tests.wire.reservation.plane import NOW, class_of, lease
 

@@ -7,9 +7,9 @@ import pytest
 
 from moorage.core.errors import RemoteError
 from moorage.db.transactions import read, write
-from moorage.reservation import host_store, store
-from moorage.reservation.model import Allocation, Generation, LeaseStatus, ReservationStatus
-from moorage.reservation.requests import InstanceRequest, Size
+from moorage.reservation.model.leases import Allocation, Generation, LeaseStatus, ReservationStatus
+from moorage.reservation.model.reservation_requests import InstanceRequest, Size
+from moorage.reservation.store import host_store, lease_store
 from tests.store.reservation.worlds import new_lease
 from tests.wire.reservation.plane import NOW, class_of, instance, lease
 from tests.wire.reservation.processes import READ_CLASS
@@ -39,7 +39,7 @@ def older(plane, *, has_class, group=False, generation=None, status=LeaseStatus.
     made = replace(made, reservations=(reservation,))
     with write(plane.engine) as connection:
         (host,) = host_store.all_hosts(connection)
-        store.insert_lease(connection, made)
+        lease_store.insert_lease(connection, made)
         slots = [
             Allocation(plane.ids.uuid(), host.id, reservation.id, START, END, {"VCPU": 1, "MEMORY_MB": 512})
             for _ in range(2)
@@ -55,7 +55,7 @@ def tag(plane, aggregate_id, **metadata):
 
 def generation_in(plane, lease_id):
     with read(plane.engine) as connection:
-        return store.find_lease(connection, lease_id).reservations[0].generation
+        return lease_store.find_lease(connection, lease_id).reservations[0].generation
 
 
 def aggregate_of(plane, made):
@@ -153,7 +153,7 @@ def test_new_leases_beside_older_ones_are_pure(reserved):
     reserved.settle()
     assert reserved.inventory("compute-1", class_of(made["reservations"][0])).total == 2
     with read(reserved.engine) as connection:
-        found = store.find_lease(connection, made["id"])
+        found = lease_store.find_lease(connection, made["id"])
     assert found.reservations[0].status is ReservationStatus.ACTIVE
 
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from tests.wire.reservation.test_offers import OTHER, book
 
-from moorage.cli import slots as command
+from moorage.cli.commands import slots as command
 from moorage.reservation.client import ReservationClient
 from tests.docs.named import ROOT
-from tests.wire.reservation.test_offers import OTHER, book
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from itertools import count
 
 import pytest
 
-from moorage.reservation.routes import API
+from moorage.reservation.api.routes import API
 from moorage.wire.microversion import Version
 from tests.wire.reservation.neutron import NETWORK, Neutron
 from tests.wire.reservation.plane import Plane, instance, lease

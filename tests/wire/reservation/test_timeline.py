@@ -1,10 +1,11 @@
 """What happens to a lease, step by step, as its page shows it."""
 
+from tests.wire.reservation.test_offers import MEMBER, OTHER, ask
+
 from moorage.db.transactions import write
-from moorage.reservation.tables import steps as step_table
+from moorage.reservation.store.tables import steps as step_table
 from tests.wire.reservation.plane import instance
 from tests.wire.reservation.test_lifecycle import ENDS, LATER, STARTS, create
-from tests.wire.reservation.test_offers import MEMBER, OTHER, ask
 
 
 def timeline(plane, made, **who):

@@ -6,7 +6,7 @@ import pytest
 
 from moorage.core.errors import Unavailable
 from moorage.db.transactions import read
-from moorage.reservation import host_store
+from moorage.reservation.store import host_store
 from tests.wire.reservation.plane import class_of, instance, lease
 from tests.wire.reservation.processes import GRANT, TRIES, WRITE_INVENTORIES
 

@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
+from tests.wire.reservation.test_offers import OTHER, ask, search
 
 from moorage.core.ids import SeededIds
 from moorage.db.transactions import write
-from moorage.reservation.model import EventStatus, EventType, LeaseStatus
-from moorage.reservation.tables import (
+from moorage.reservation.model.leases import EventStatus, EventType, LeaseStatus
+from moorage.reservation.store.tables import (
     computehost_allocations,
     events,
     instance_reservations,
@@ -18,7 +19,6 @@ from moorage.reservation.tables import (
     reservations,
 )
 from tests.wire.reservation.plane import NOW, instance, lease
-from tests.wire.reservation.test_offers import OTHER, ask, search
 
 FEW, MANY = 50, 5000
 EVERY = 100  #: instructions

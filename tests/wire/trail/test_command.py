@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from moorage.cli.trail import trail
+from moorage.cli.commands.trail import trail
 from moorage.config import render
 from tests.plane import InProcessPlane
 

@@ -4,17 +4,17 @@ import re
 
 import pytest
 
-from moorage.accelerator import agent_api
-from moorage.accelerator import routes as accelerator
-from moorage.agent import control_api
-from moorage.compute import routes as compute
+from moorage.accelerator.api import routes as accelerator
+from moorage.accelerator.host import agent_api
+from moorage.agent.control import control_api
+from moorage.compute.api import routes as compute
 from moorage.core.ids import SeededIds
 from moorage.dashboard import routes as dashboard
 from moorage.identity import routes as identity
 from moorage.images import routes as images
-from moorage.placement import routes as placement
+from moorage.placement.api import routes as placement
 from moorage.rehearsal import routes as rehearsal
-from moorage.reservation import routes as reservation
+from moorage.reservation.api import routes as reservation
 from moorage.telemetry.trail import Trail, TrailFile
 from moorage.wire.transports import InProcessTransport
 

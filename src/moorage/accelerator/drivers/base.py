@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-from moorage.accelerator.model import Bitstream, Device, Health, RegionState
+from moorage.accelerator.model.devices import Bitstream, Device, Health, RegionState
 from moorage.core.errors import MoorageError
 
 

@@ -5,7 +5,7 @@ Card 0 has two regions (one with two PCI functions), card 1 cannot be partly rec
 its only function is the card itself. The UUIDs of region types are constants: images are made for them.
 """
 
-from moorage.accelerator.model import Deployable, Device, DeviceType, Mdev
+from moorage.accelerator.model.devices import Deployable, Device, DeviceType, Mdev
 
 REGION_TYPE_CARD_0 = "9926ab6d-6c92-5a68-aabc-a7d84c545738"
 REGION_TYPE_CARD_0_SMALL = "4f4b9a5a-1c1d-5f0e-8b1e-0c5b6a1d2e3f"

@@ -20,7 +20,7 @@ from enum import StrEnum
 import msgspec
 
 from moorage.accelerator.drivers.sysfs import PciFunction
-from moorage.accelerator.model import DeviceType
+from moorage.accelerator.model.devices import DeviceType
 from moorage.core.errors import StartError
 from moorage.core.ids import is_uuid
 from moorage.core.names import is_custom

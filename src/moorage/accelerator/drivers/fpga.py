@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from moorage.accelerator.drivers.base import DriverError, Gone, Identified
+from moorage.accelerator.drivers.bitstream_headers import Head
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, spec_of
-from moorage.accelerator.drivers.formats import Head
-from moorage.accelerator.drivers.loaded import LoadedNotes, Note
+from moorage.accelerator.drivers.loaded_bitstreams import LoadedNotes, Note
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.staging import staged
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
-from moorage.accelerator.model import Bitstream, Deployable, Device, Function, RegionState
-from moorage.accelerator.naming import canonical_id, same_id
+from moorage.accelerator.model.devices import Bitstream, Deployable, Device, Function, RegionState
+from moorage.accelerator.model.naming import canonical_id, same_id
 
 
 @dataclass(frozen=True, slots=True)

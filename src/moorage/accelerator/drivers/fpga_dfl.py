@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.drivers.bitstream_headers import Head, gbs_head
 from moorage.accelerator.drivers.device_spec import DeviceSpec, Functions
-from moorage.accelerator.drivers.formats import Head, gbs_head
 from moorage.accelerator.drivers.fpga import FpgaDriver, Region
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
-from moorage.accelerator.model import DeviceType
-from moorage.accelerator.naming import canonical_id
+from moorage.accelerator.model.devices import DeviceType
+from moorage.accelerator.model.naming import canonical_id
 
 #: DFL_FPGA_FME_PORT_PR: ``_IO(0xB6, 0x80)``.
 _PORT_PR = 0xB680

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.drivers.bitstream_headers import Head
 from moorage.accelerator.drivers.device_spec import DeviceSpec, spec_of
-from moorage.accelerator.drivers.formats import Head
 from moorage.accelerator.drivers.fpga import FpgaDriver, Region
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
-from moorage.accelerator.model import Bitstream, DeviceType
-from moorage.accelerator.naming import canonical_id
+from moorage.accelerator.model.devices import Bitstream, DeviceType
+from moorage.accelerator.model.naming import canonical_id
 from moorage.core.ids import is_uuid
 
 #: Below the firmware directory: nothing but what this driver puts there.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.sysfs import Sysfs
-from moorage.accelerator.model import Mdev
+from moorage.accelerator.model.devices import Mdev
 
 
 class MediatedDevices:

@@ -18,7 +18,7 @@ from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.nvml import NvidiaCard
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
-from moorage.accelerator.model import Device, DeviceType
+from moorage.accelerator.model.devices import Device, DeviceType
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from moorage.accelerator.drivers.bitstream_headers import Head, gbs_head
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions
-from moorage.accelerator.drivers.formats import Head, gbs_head
 from moorage.accelerator.drivers.fpga import FpgaDriver, Region
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
-from moorage.accelerator.drivers.tool import Tool, ToolAnswer
-from moorage.accelerator.model import DeviceType
-from moorage.accelerator.naming import canonical_id
+from moorage.accelerator.drivers.vendor_cli import Tool, ToolAnswer
+from moorage.accelerator.model.devices import DeviceType
+from moorage.accelerator.model.naming import canonical_id
 from moorage.core.ids import is_uuid
 
 PATH = "/usr/bin:/usr/local/bin"

@@ -13,7 +13,16 @@ from moorage.accelerator.drivers.base import DriverError, Gone, Identified
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions, spec_of
 from moorage.accelerator.drivers.mediated import MediatedDevices
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
-from moorage.accelerator.model import Bitstream, Deployable, Device, DeviceType, Health, Mdev, RegionState, mdev_of
+from moorage.accelerator.model.devices import (
+    Bitstream,
+    Deployable,
+    Device,
+    DeviceType,
+    Health,
+    Mdev,
+    RegionState,
+    mdev_of,
+)
 from moorage.core.names import custom
 
 #: By PCI vendor id, the word in traits; others are called by their id.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from moorage.accelerator.drivers.device_spec import DeviceSpec, Functions
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.sysfs import PciFunction
-from moorage.accelerator.model import Device, DeviceType, Health
+from moorage.accelerator.model.devices import Device, DeviceType, Health
 from moorage.core.names import custom
 
 #: By the id of a card, what it is called. Its virtual functions have ids of their own.

@@ -21,7 +21,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from moorage.accelerator.drivers.base import DriverError, Identified
-from moorage.accelerator.model import Bitstream, Device, Health, RegionState
+from moorage.accelerator.model.devices import Bitstream, Device, Health, RegionState
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.durable import write_durably, write_whole

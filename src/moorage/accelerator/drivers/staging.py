@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.model import Bitstream
+from moorage.accelerator.model.devices import Bitstream
 
 #: No FPGA of today takes more.
 MAX_BITSTREAM_BYTES = 1 << 30

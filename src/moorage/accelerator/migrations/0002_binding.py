@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid
-from moorage.jobs import first_light as jobs
+from moorage.jobs import initial_table as jobs
 
 revision = "0002"
 down_revision = "0001"

@@ -14,9 +14,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from moorage.agent.provider_config.check import check, duplicates
-from moorage.agent.provider_config.model import Fault, ProviderConfig
-from moorage.agent.provider_config.yaml_text import YamlFault, read
+from moorage.agent.provider_config.rules.check import check, duplicates
+from moorage.agent.provider_config.rules.model import Fault, ProviderConfig
+from moorage.agent.provider_config.rules.yaml_text import YamlFault, read
 from moorage.core.errors import StartError
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from moorage.agent.tree import ProviderTree
-from moorage.agent.virt.power import PowerAction, PowerState
+from moorage.agent.model.power import PowerAction, PowerState
+from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.core.errors import MoorageError, Unavailable
 
 
@@ -125,7 +125,7 @@ class VirtDriver(Protocol):
     def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
         """The providers that the driver has, with all their inventories and traits of this moment.
 
-        `tree` is what Placement has, for drivers that have to move something; what is not in the answer is not
+        `provider_tree` is what Placement has, for drivers that have to move something; what is not in the answer is not
         the driver's, and stays as it is in Placement unless this agent put it there.
         """
         ...

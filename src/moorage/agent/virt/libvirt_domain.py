@@ -12,11 +12,11 @@ from xml.etree import ElementTree as ET
 
 import libvirt
 
+from moorage.agent.model.power import PowerState
 from moorage.agent.virt.driver import VirtError
-from moorage.agent.virt.hypervisor_xml import read_xml
-from moorage.agent.virt.libvirt_patience import GuestHangs, answered
 from moorage.agent.virt.libvirt_programs import run
-from moorage.agent.virt.power import PowerState
+from moorage.agent.virt.libvirt_timeouts import GuestHangs, answered
+from moorage.agent.virt.xml.hypervisor_xml import read_xml
 from moorage.core.clock import Clock
 
 log = logging.getLogger(__name__)

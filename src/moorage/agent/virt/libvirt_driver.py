@@ -11,9 +11,9 @@ from typing import Any
 
 import libvirt
 
-from moorage.agent.tree import ProviderTree
+from moorage.agent.model.power import REACHED, PowerAction, PowerState, hindrance, is_done
+from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt import libvirt_domain as guest
-from moorage.agent.virt.domain_xml import parse, render, rescue_image, shared_memory_name
 from moorage.agent.virt.driver import (
     Capability,
     DiskImage,
@@ -25,11 +25,11 @@ from moorage.agent.virt.driver import (
     VirtError,
 )
 from moorage.agent.virt.libvirt_connection import Connection
+from moorage.agent.virt.libvirt_domains import KnownDomains
 from moorage.agent.virt.libvirt_guests import GuestFiles
-from moorage.agent.virt.libvirt_known import KnownDomains
 from moorage.agent.virt.libvirt_node import LibvirtNode, LibvirtSettings
-from moorage.agent.virt.one_at_a_time import OneAtATime
-from moorage.agent.virt.power import REACHED, PowerAction, PowerState, hindrance, is_done
+from moorage.agent.virt.serialized_calls import OneAtATime
+from moorage.agent.virt.xml.domain_xml import parse, render, rescue_image, shared_memory_name
 from moorage.core.clock import Clock
 from moorage.images.base import CHUNK_BYTES
 

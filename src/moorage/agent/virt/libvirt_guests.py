@@ -20,10 +20,10 @@ from pathlib import Path
 import msgspec
 
 from moorage.agent.virt import libvirt_config_drive as config_drive
-from moorage.agent.virt.domain_xml import Disk, Parts
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.libvirt_images import Base, BaseImages
 from moorage.agent.virt.libvirt_programs import run
+from moorage.agent.virt.xml.domain_xml import Disk, Parts
 from moorage.core.ids import is_uuid
 from moorage.durable import write_durably
 from moorage.images.base import ImageRecord

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from moorage.agent.tree import ProviderNode, ProviderTree
-from moorage.agent.virt.domain_xml import parse, render
+from moorage.agent.model.power import REACHED, REBOOTS, PowerAction, PowerState, hindrance, is_done
+from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.agent.virt.driver import (
     Capability,
     DiskImage,
@@ -24,10 +24,10 @@ from moorage.agent.virt.driver import (
     Target,
     VirtError,
 )
+from moorage.agent.virt.fault_injection import CONTROL_FILE, Script
 from moorage.agent.virt.host_description import HostDescription
-from moorage.agent.virt.power import REACHED, REBOOTS, PowerAction, PowerState, hindrance, is_done
-from moorage.agent.virt.script import CONTROL_FILE, Script
 from moorage.agent.virt.simulated_disk import SimulatedDisks
+from moorage.agent.virt.xml.domain_xml import parse, render
 from moorage.core.clock import Clock
 from moorage.core.ids import is_uuid
 from moorage.core.inventories import Inventory

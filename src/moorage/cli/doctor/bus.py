@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from moorage.cli.doctor.finding import Finding, fine, warning
 from moorage.config import Config
 from moorage.core.errors import MoorageError
-from moorage.jobs.hints import try_link
+from moorage.jobs.wakeups import try_link
 
 
 def check(config: Config) -> Iterator[Finding]:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.core.errors import MoorageError, NotFound, RemoteError, Unavailable
-from moorage.dashboard import calendar_view as view
-from moorage.dashboard.lease_form import api_date, field_date
+from moorage.dashboard.page_request import Visit
 from moorage.dashboard.pages import Page, words_of
-from moorage.dashboard.visit import Visit
+from moorage.dashboard.views import calendar_view as view
+from moorage.dashboard.views.lease_form import api_date, field_date
 
 #: Hosts of one page, and leases that are looked at where they are shown by project.
 HOSTS_AT_ONCE = 25

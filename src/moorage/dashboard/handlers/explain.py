@@ -3,10 +3,10 @@
 from typing import Any
 
 from moorage.core.errors import Invalid, RemoteError
-from moorage.dashboard import explain_view as view
 from moorage.dashboard.handlers.operators import only_admins
+from moorage.dashboard.page_request import Visit
 from moorage.dashboard.pages import Page, words_of
-from moorage.dashboard.visit import Visit
+from moorage.dashboard.views import explain_view as view
 from moorage.scheduler.candidate_query import query_for
 from moorage.scheduler.flavor_resources import FlavorFields, request_for
 from moorage.wire.client import with_query

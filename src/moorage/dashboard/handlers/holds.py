@@ -3,11 +3,11 @@
 from urllib.parse import quote
 
 from moorage.core.errors import Invalid, MoorageError, RemoteError
-from moorage.dashboard import lease_form as form
-from moorage.dashboard import lease_view as view
+from moorage.dashboard.page_request import Visit, redirect
 from moorage.dashboard.pages import Page, status_shown, words_of
-from moorage.dashboard.visit import Visit, redirect
-from moorage.wire.call import Reply
+from moorage.dashboard.views import lease_form as form
+from moorage.dashboard.views import lease_view as view
+from moorage.wire.http import Reply
 
 _TYPED = ("name", "before_end_date", "snapshot", "emails", "webhooks")
 

@@ -5,12 +5,12 @@ from typing import Any
 from urllib.parse import quote
 
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
-from moorage.dashboard import lease_form as form
-from moorage.dashboard import lease_view as view
-from moorage.dashboard.calendar_view import moment
+from moorage.dashboard.page_request import Visit, redirect
 from moorage.dashboard.pages import Page, status_shown, words_of
-from moorage.dashboard.visit import Visit, redirect
-from moorage.wire.call import Reply
+from moorage.dashboard.views import lease_form as form
+from moorage.dashboard.views import lease_view as view
+from moorage.dashboard.views.calendar_view import moment
+from moorage.wire.http import Reply
 
 _AT_ONCE = 50
 

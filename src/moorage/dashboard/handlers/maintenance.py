@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import Any
 
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
-from moorage.dashboard import lease_form as form
-from moorage.dashboard.calendar_view import of_lease
 from moorage.dashboard.handlers.operators import only_admins
 from moorage.dashboard.handlers.reserving import whole_hour
+from moorage.dashboard.page_request import Visit, redirect
 from moorage.dashboard.pages import Page, status_shown, words_of
-from moorage.dashboard.visit import Visit, redirect
-from moorage.wire.call import Reply
+from moorage.dashboard.views import lease_form as form
+from moorage.dashboard.views.calendar_view import of_lease
+from moorage.wire.http import Reply
 
 _FIELDS = ("name", "start_date", "end_date", "hosts")
 

@@ -7,10 +7,10 @@ from urllib.parse import quote, urlencode
 
 from moorage.core import parsing
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
-from moorage.dashboard import map_view as view
 from moorage.dashboard.handlers.operators import only_admins
+from moorage.dashboard.page_request import Visit
 from moorage.dashboard.pages import Page, status_shown, words_of
-from moorage.dashboard.visit import Visit
+from moorage.dashboard.views import map_view as view
 from moorage.wire.client import with_query
 
 #: Hosts on a page.

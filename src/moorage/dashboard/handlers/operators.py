@@ -1,7 +1,7 @@
 """Pages for operators: a refusal that says which role is missing, before a service is asked."""
 
 from moorage.core.errors import Forbidden
-from moorage.dashboard.visit import Visit
+from moorage.dashboard.page_request import Visit
 
 
 def only_admins(visit: Visit) -> None:

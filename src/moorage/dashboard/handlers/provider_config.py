@@ -4,12 +4,12 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from moorage.core.errors import Invalid, RemoteError
-from moorage.dashboard import provider_config_view as view
 from moorage.dashboard.handlers.operators import only_admins
 from moorage.dashboard.handlers.servers import hosts_of
+from moorage.dashboard.page_request import Visit, redirect
 from moorage.dashboard.pages import Page, words_of
-from moorage.dashboard.visit import Visit, redirect
-from moorage.wire.call import Reply
+from moorage.dashboard.views import provider_config_view as view
+from moorage.wire.http import Reply
 
 #: Files that the form takes, as many as an order does: applying fewer than there are would take the others away.
 FILES = 50

@@ -6,12 +6,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError, Unavailable
-from moorage.dashboard import lease_form as form
-from moorage.dashboard.calendar_view import moment
+from moorage.dashboard.page_request import Visit, redirect
 from moorage.dashboard.pages import Page, status_shown, words_of
-from moorage.dashboard.visit import Visit, redirect
-from moorage.wire.call import Reply
+from moorage.dashboard.views import lease_form as form
+from moorage.dashboard.views.calendar_view import moment
 from moorage.wire.client import ServiceClient
+from moorage.wire.http import Reply
 
 _OFFERS = 4
 #: Flavors that can be chosen from a list; where there are more, the id is typed.

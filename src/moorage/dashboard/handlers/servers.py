@@ -4,11 +4,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from moorage.core.errors import MoorageError, NotFound, RemoteError
-from moorage.dashboard import explain_view
-from moorage.dashboard import servers_view as view
 from moorage.dashboard.handlers.operators import only_admins
+from moorage.dashboard.page_request import Visit
 from moorage.dashboard.pages import Page, words_of
-from moorage.dashboard.visit import Visit
+from moorage.dashboard.views import explain_view
+from moorage.dashboard.views import servers_view as view
 from moorage.wire.client import ServiceClient, with_query
 
 #: Servers, records and hosts on a page; actions of a server whose steps are told.

@@ -4,11 +4,11 @@ from moorage.core.errors import Invalid, TooManyRequests, Unauthorized
 from moorage.dashboard import cookies
 from moorage.dashboard.clients import VERSIONS
 from moorage.dashboard.navigation import ENTRIES
+from moorage.dashboard.page_request import Visit, redirect
 from moorage.dashboard.pages import Page
 from moorage.dashboard.signing_in import Person, SigningIn
-from moorage.dashboard.visit import Visit, redirect
-from moorage.wire.call import Reply
 from moorage.wire.errors import status_of
+from moorage.wire.http import Reply
 
 _YEAR_S = 365 * 86_400
 

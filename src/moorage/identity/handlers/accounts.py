@@ -3,7 +3,7 @@
 from moorage.core.errors import NotFound
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, Project, User
 from moorage.identity.service import IdentityService
-from moorage.wire.call import Call, Reply
+from moorage.wire.http import Call, Reply
 
 
 def list_projects(call: Call[IdentityService]) -> Reply:

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from moorage.identity.hosts import Host
 from moorage.identity.service import IdentityService
-from moorage.wire.call import Call, Reply
+from moorage.wire.http import Call, Reply
 
 
 def index(call: Call[IdentityService]) -> Reply:

@@ -10,7 +10,7 @@ from moorage.identity.handlers.accounts import project_document
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME
 from moorage.identity.policy import with_implied
 from moorage.identity.service import INTERFACES, Domain, Endpoint, IdentityService, Login, Named
-from moorage.wire.call import Call, Reply
+from moorage.wire.http import Call, Reply
 
 _SUBJECT = "x-subject-token"
 _METHODS = {"password", "token"}

@@ -1,7 +1,7 @@
 """The version documents, which everybody may read: clients discover without credentials."""
 
 from moorage.identity.service import IdentityService
-from moorage.wire.call import Call, Reply
+from moorage.wire.http import Call, Reply
 
 
 def index(call: Call[IdentityService]) -> Reply:

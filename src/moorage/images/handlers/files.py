@@ -6,7 +6,7 @@ from typing import BinaryIO
 from moorage.core.errors import Invalid, NotFound, UnsupportedMedia
 from moorage.images.base import CHUNK_BYTES
 from moorage.images.service import ImageService
-from moorage.wire.call import Call, Reply
+from moorage.wire.http import Call, Reply
 
 _BINARY = "application/octet-stream"
 

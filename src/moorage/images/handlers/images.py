@@ -9,7 +9,7 @@ from moorage.images.document import shown
 from moorage.images.schemas.image import IMAGE, worded
 from moorage.images.service import ImageService
 from moorage.wire.body import decode_json
-from moorage.wire.call import Call, Reply
+from moorage.wire.http import Call, Reply
 
 _MAX_PATCH_BYTES = 1 << 20
 

@@ -4,7 +4,7 @@ from moorage.core.errors import NotFound
 from moorage.images.document import shown_member
 from moorage.images.model import MemberStatus
 from moorage.images.service import ImageService
-from moorage.wire.call import Call, Reply
+from moorage.wire.http import Call, Reply
 
 
 def index(call: Call[ImageService], image_id: str) -> Reply:

@@ -2,7 +2,7 @@
 
 from moorage.images.schemas.image import IMAGE, IMAGES_DOCUMENT
 from moorage.images.service import ImageService
-from moorage.wire.call import Call, Reply
+from moorage.wire.http import Call, Reply
 
 #: Glance's versions of the API differ in what we have not (stores, import, caches), so they can all be named.
 _VERSIONS = (17, 15, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)

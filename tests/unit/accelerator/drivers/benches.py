@@ -19,7 +19,7 @@ from moorage.accelerator.drivers.nvidia import NvidiaDriver
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.qat import QatDriver
 from moorage.accelerator.drivers.simulated import Control, Fault, FaultKind, SimulatedDriver
-from moorage.accelerator.model import Mdev
+from moorage.accelerator.model.devices import Mdev
 from tests.unit.accelerator.drivers.bits import bitstream_of, bitstreams, gbs, xclbin
 from tests.unit.accelerator.drivers.fake_tools import FakeTools
 from tests.unit.accelerator.drivers.sysfs_tree import KernelSysfs, Tree

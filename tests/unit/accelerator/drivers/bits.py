@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 
-from moorage.accelerator.model import Bitstream, Function
+from moorage.accelerator.model.devices import Bitstream, Function
 
 
 def bitstream_of(data: bytes, image_id: str, *functions: str) -> tuple[Bitstream, bytes]:

@@ -3,8 +3,8 @@
 import pytest
 
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.fleet import Fleet
-from moorage.accelerator.model import Health, RegionState, check_handle
+from moorage.accelerator.host.device_registry import Fleet
+from moorage.accelerator.model.devices import Health, RegionState, check_handle
 from tests.unit.accelerator.drivers import benches, page
 from tests.unit.accelerator.drivers.benches import NOBODY
 from tests.unit.accelerator.drivers.bits import opened

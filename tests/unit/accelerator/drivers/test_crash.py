@@ -11,12 +11,12 @@ from random import Random
 
 import pytest
 
-from moorage.accelerator.drivers import loaded
+from moorage.accelerator.drivers import loaded_bitstreams
 from moorage.accelerator.drivers.device_spec import VFIO
-from moorage.accelerator.drivers.tool import Tool
-from moorage.accelerator.errors import AlreadyPlugged, ChecksumMismatch, ConflictingBitstreams, NoCapacity
-from moorage.accelerator.holdings import lost_regions
-from moorage.accelerator.model import HandleState, mdev_of
+from moorage.accelerator.drivers.vendor_cli import Tool
+from moorage.accelerator.model.attach_state import lost_regions
+from moorage.accelerator.model.devices import HandleState, mdev_of
+from moorage.accelerator.model.errors import AlreadyPlugged, ChecksumMismatch, ConflictingBitstreams, NoCapacity
 from tests.unit.accelerator.drivers import benches
 from tests.unit.accelerator.drivers.test_conformance import BENCHES
 from tests.unit.accelerator.rig import AES, PROJECT, SHA, Killed, Rig, new_instance, rp
@@ -137,7 +137,7 @@ def new_machine(make, tmp_path, clock, monkeypatch):
         return call
 
     monkeypatch.setattr(Tool, "run", watched(Tool.run, "tool"))
-    monkeypatch.setattr(loaded, "write_durably", watched(loaded.write_durably, "note"))
+    monkeypatch.setattr(loaded_bitstreams, "write_durably", watched(loaded_bitstreams.write_durably, "note"))
     return machine
 
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.drivers.bitstream_headers import gbs_head, xclbin_head
 from moorage.accelerator.drivers.device_spec import DeviceSpec
-from moorage.accelerator.drivers.formats import gbs_head, xclbin_head
 from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver, reconfigure
 from moorage.accelerator.drivers.fpga_manager import FpgaManagerDriver
-from moorage.accelerator.model import Health, RegionState
+from moorage.accelerator.model.devices import Health, RegionState
 from moorage.core.errors import StartError
 from tests.unit.accelerator.drivers import benches
 from tests.unit.accelerator.drivers.benches import AES, FACTORY, FPGA, REGION_TYPE, SHA, DflKernel, dfl_card

@@ -13,8 +13,8 @@ from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.nvidia import NvidiaDriver
 from moorage.accelerator.drivers.nvml import NvidiaCard
-from moorage.accelerator.inventory import provider_nodes
-from moorage.accelerator.model import DeviceType, HandleState, Mdev, mdev_of, plugged
+from moorage.accelerator.model.devices import DeviceType, HandleState, Mdev, mdev_of, plugged
+from moorage.accelerator.model.inventory import provider_nodes
 from tests.unit.accelerator.drivers.sysfs_tree import Tree
 
 H200 = NvidiaCard("NVIDIA H200", 143771, "GPU-5c1f6d4e-0000-1111-2222-333344445555", "off")

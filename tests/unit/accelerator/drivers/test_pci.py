@@ -12,8 +12,8 @@ from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, parse_specs
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.sysfs import PCI_ADDRESS, Sysfs
-from moorage.accelerator.model import DeviceType, Health
-from moorage.accelerator.naming import traits_of
+from moorage.accelerator.model.devices import DeviceType, Health
+from moorage.accelerator.model.naming import traits_of
 from moorage.core.errors import StartError
 from tests.unit.accelerator.drivers.sysfs_tree import Tree
 

@@ -4,8 +4,8 @@ import pytest
 
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.qat import QatDriver
-from moorage.accelerator.model import DeviceType, Health
-from moorage.accelerator.naming import traits_of
+from moorage.accelerator.model.devices import DeviceType, Health
+from moorage.accelerator.model.naming import traits_of
 from tests.unit.accelerator.drivers.sysfs_tree import Tree
 
 

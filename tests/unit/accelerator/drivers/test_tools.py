@@ -6,9 +6,9 @@ import pytest
 
 from moorage.accelerator.drivers import opae, xrt
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.drivers.tool import Tool, ToolAnswer, ToolFailed, ToolMissing, ToolTimeout
-from moorage.accelerator.fleet import Fleet
-from moorage.accelerator.model import Health, RegionState
+from moorage.accelerator.drivers.vendor_cli import Tool, ToolAnswer, ToolFailed, ToolMissing, ToolTimeout
+from moorage.accelerator.host.device_registry import Fleet
+from moorage.accelerator.model.devices import Health, RegionState
 from moorage.core.errors import Invalid
 from tests.unit.accelerator.drivers.benches import AES, FACTORY, FPGA, REGION_TYPE, SHA
 from tests.unit.accelerator.drivers.bits import bitstream_of, gbs, opened, xclbin

@@ -2,12 +2,12 @@
 
 import pytest
 
-from moorage.accelerator.agent import AcceleratorAgent
 from moorage.accelerator.drivers.device_spec import DeviceSpec
 from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver
 from moorage.accelerator.drivers.nvidia import NvidiaDriver
-from moorage.accelerator.errors import NoCapacity, ProgramFailed
-from moorage.accelerator.model import mdev_of
+from moorage.accelerator.host.agent import AcceleratorAgent
+from moorage.accelerator.model.devices import mdev_of
+from moorage.accelerator.model.errors import NoCapacity, ProgramFailed
 from moorage.core.ids import SeededIds
 from moorage.images.cache import DigestCache
 from moorage.images.directory import ImageDirectory

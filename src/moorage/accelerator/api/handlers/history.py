@@ -1,0 +1,141 @@
+"""The history of devices: hosts tell, administrators read. Not part of the peer's API."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from moorage.accelerator.api.handlers.pages import limit_of
+from moorage.accelerator.model.device_history import Event, Record
+from moorage.accelerator.model.rows import Entry, HandleRow, HistoryFilter, Place
+from moorage.accelerator.service.service import AcceleratorService
+from moorage.core.errors import Invalid
+from moorage.core.ids import is_uuid
+from moorage.core.parsing import moment
+from moorage.wire.http import Call, Reply
+
+_PARAMETERS = {
+    "device",
+    "host",
+    "address",
+    "handle",
+    "instance",
+    "project",
+    "event",
+    "since",
+    "until",
+    "after",
+    "limit",
+    "order",
+}
+_ORDERS = ("oldest", "newest")  # fmt: skip
+
+
+def post(call: Call[AcceleratorService], host: str) -> Reply:
+    try:
+        records = msgspec.convert(call.json["records"], list[Record])
+    except msgspec.ValidationError as error:
+        raise Invalid(f"the records cannot be read: {error}") from error
+    call.service.history.write(host, records)
+    return Reply(204)
+
+
+def index(call: Call[AcceleratorService]) -> Reply:
+    query = call.query
+    if unknown := sorted(query.names() - _PARAMETERS):
+        raise Invalid(f"The history is not asked by {', '.join(unknown)}; it takes {', '.join(sorted(_PARAMETERS))}.")
+    event = query.first("event")
+    if event is not None and event not in set(Event):
+        raise Invalid(f"event={event!r} is none; it takes {', '.join(Event)}.")
+    order = query.first("order") or _ORDERS[0]
+    if order not in _ORDERS:
+        raise Invalid(f"order={order!r} is none; it takes {' or '.join(_ORDERS)}, which comes first then.")
+    instance = query.first("instance")
+    if instance is not None and not is_uuid(instance):
+        raise Invalid(f"instance={instance!r} is no UUID.")
+    wanted = HistoryFilter(
+        hostname=query.first("host"),
+        device=query.first("address"),
+        handle=query.first("handle"),
+        instance_uuid=instance and instance.lower(),
+        project_id=query.first("project"),
+        event=event,
+        since=_time(query.first("since"), "since"),
+        until=_time(query.first("until"), "until"),
+    )
+    most = limit_of(query.first("limit"))
+    found = call.service.history.entries(
+        wanted, query.first("device"), _place(query.first("after")), most + 1, newest_first=order == "newest"
+    )
+    following = str(found[most - 1].place) if len(found) > most else None
+    return Reply(body={"records": [_shown(entry) for entry in found[:most]], "next": following})
+
+
+def handles(call: Call[AcceleratorService]) -> Reply:
+    """Of one host: all there are is no answer for ten thousand of them."""
+    host = call.query.first("host")
+    if not host:
+        raise Invalid("Name the host whose handles are to be told: ?host=NAME.")
+    return Reply(body={"handles": [_handle(row) for row in call.service.history.handles(host)]})
+
+
+def _handle(row: HandleRow) -> dict[str, Any]:
+    return {
+        "handle": row.handle,
+        "state": row.state,
+        "reason": row.reason or None,
+        "deployable": row.deployable.name,
+        "rp_uuid": row.deployable.rp_uuid,
+        "bitstream_id": row.deployable.bitstream_id,
+        "attributes": [{key: value} for key, value in row.deployable.attributes],
+        "device_uuid": row.device.uuid,
+        "device": row.device.address,
+        "type": row.device.type,
+        "vendor": row.device.vendor,
+        "model": row.device.model,
+        "health": row.device.health,
+        "status": row.device.status,
+        "instance_uuid": row.request and row.request.instance_uuid,
+        "project_id": row.request and row.request.project_id,
+        "request_uuid": row.request and row.request.uuid,
+        "request_state": row.request and row.request.state,
+    }
+
+
+def _shown(entry: Entry) -> dict[str, Any]:
+    record = entry.record
+    what = record.what
+    return {
+        "id": str(entry.place),
+        "at": record.at.isoformat(),
+        "event": str(what.event),
+        "result": "done" if what.done else "failed",
+        "reason": what.reason or None,
+        "hostname": entry.hostname,
+        "device": record.device,
+        "deployable": what.deployable,
+        "handle": what.handle or None,
+        "instance_uuid": what.who.instance_uuid or None,
+        "project_id": what.who.project_id or None,
+        "user_id": what.who.user_id or None,
+        "image_id": what.image_id or None,
+        "sha512": what.digest or None,
+    }
+
+
+def _place(text: str | None) -> Place | None:
+    if text is None:
+        return None
+    sequence, _, identity = text.partition("-")
+    if not (sequence.isdecimal() and identity.isdecimal() and len(text) < 39):
+        raise Invalid(f"after={text!r} is no id of a record; take `next` of the page before.")
+    return Place(int(sequence), int(identity))
+
+
+def _time(text: str | None, name: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return moment(text, zone=None)
+    except ValueError as error:
+        raise Invalid(f"{name}={text!r} is no time with a zone; write it like 2026-03-01T09:30:00Z.") from error

@@ -1,0 +1,134 @@
+"""Rows as the peer's JSON. Some values are JSON inside a string, and some moments are Python's ``str``: as there."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from moorage.accelerator.model.devices import mdev_of, pci_parts
+from moorage.accelerator.model.rows import (
+    FUNCTION,
+    AttributeRecord,
+    DeployableRecord,
+    DeviceRecord,
+    ProfileRecord,
+    RequestRecord,
+)
+
+
+def device(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, Any]:
+    body = {
+        "uuid": row.uuid,
+        "type": row.type,
+        "vendor": row.vendor,
+        "model": row.model,
+        "std_board_info": _text(row.std_board_info),
+        "vendor_board_info": _text(row.vendor_board_info),
+        "hostname": row.hostname,
+        "links": _links(base_url, f"devices/{row.uuid}"),
+        **_times(row.created_at, row.updated_at),
+    }
+    return body | {"status": row.status} if with_status else body
+
+
+def deployable(row: DeployableRecord, base_url: str, *, private: bool) -> dict[str, Any]:
+    """Without `private` the bitstream is named only where everybody may know what it does (A12)."""
+    known = private or any(key == FUNCTION for key, _ in row.attributes)
+    return {
+        "uuid": row.uuid,
+        "parent_id": None,
+        "root_id": row.id,
+        "name": row.name,
+        "num_accelerators": row.num_accelerators,
+        "device_id": row.device_id,
+        "attributes_list": _text([{key: value} for key, value in row.attributes]),
+        "rp_uuid": row.rp_uuid,
+        "driver_name": row.driver_name,
+        "bitstream_id": row.bitstream_id if known else None,
+        "links": [
+            *_links(base_url, f"deployables/{row.uuid}"),
+            {"href": f"{base_url}/deployables/{row.uuid}", "rel": "bookmark"},
+        ],
+        **_times(row.created_at, row.updated_at),
+    }
+
+
+def request(row: RequestRecord, base_url: str) -> dict[str, Any]:
+    return {
+        "uuid": row.uuid,
+        "state": row.state,
+        "device_profile_name": row.device_profile_name,
+        "device_profile_group_id": row.device_profile_group_id,
+        "hostname": row.hostname,
+        "device_rp_uuid": row.device_rp_uuid,
+        "instance_uuid": row.instance_uuid,
+        "project_id": row.project_id,
+        "attach_handle_type": _handle_type(row.pci_id),
+        "attach_handle_uuid": row.attach_handle_uuid,
+        "attach_handle_info": _handle_info(row.pci_id),
+        "links": _links(base_url, f"accelerator_requests/{row.uuid}"),
+        **_times(row.created_at, row.updated_at),
+    }
+
+
+def _handle_type(handle: str | None) -> str:
+    if not handle:
+        return ""
+    return "PCI" if mdev_of(handle) is None else "MDEV"
+
+
+def _handle_info(handle: str | None) -> dict[str, str]:
+    """Of a mediated device the card that it is made on; its uuid is the handle's. Nova's names, `vgpu_mark` included."""
+    if not handle:
+        return {}
+    mdev = mdev_of(handle)
+    if mdev is None:
+        return dict(pci_parts(handle))
+    return {**pci_parts(mdev.parent), "asked_type": mdev.type, "vgpu_mark": f"{mdev.type}_{mdev.slot}"}
+
+
+def attribute(row: AttributeRecord, base_url: str) -> dict[str, Any]:
+    return {
+        "uuid": row.uuid,
+        "deployable_id": row.deployable_id,
+        "key": row.key,
+        "value": row.value,
+        "links": _links(base_url, f"attributes/{row.uuid}"),
+        **_times(row.created_at, row.updated_at),
+    }
+
+
+def profile(row: ProfileRecord, base_url: str) -> dict[str, Any]:
+    return {
+        "uuid": row.uuid,
+        "name": row.name,
+        "description": row.description,
+        "groups": row.groups,
+        "links": _links(base_url, f"device_profiles/{row.uuid}"),
+        **_times(row.created_at, row.updated_at),
+    }
+
+
+def shown_profile(row: ProfileRecord, base_url: str) -> dict[str, Any]:
+    """Cyborg 17 shows one profile with ``str()`` of its moments, "None" included (measured)."""
+    moments = {"created_at": _whole(row.created_at), "updated_at": row.updated_at and _whole(row.updated_at)}
+    return profile(row, base_url) | {name: str(moment) for name, moment in moments.items()}
+
+
+def _links(base_url: str, path: str) -> list[dict[str, str]]:
+    return [{"href": f"{base_url}/v2/{path}", "rel": "self"}]
+
+
+def _times(created_at: datetime, updated_at: datetime | None) -> dict[str, str | None]:
+    return {
+        "created_at": _whole(created_at).isoformat(),
+        "updated_at": _whole(updated_at).isoformat() if updated_at else None,
+    }
+
+
+def _whole(moment: datetime) -> datetime:
+    return moment.replace(microsecond=0)
+
+
+def _text(value: Mapping[str, str] | list[dict[str, str]]) -> str:
+    return json.dumps(value)

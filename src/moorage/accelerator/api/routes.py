@@ -1,0 +1,192 @@
+"""The Accelerator API v2 as a route table, its rules, and the peer's shape of errors.
+
+Public paths are below the mount (``/accelerator``); ``/agent/v1`` is for the hosts' agents and not the peer's,
+nor is ``/moorage/v1``: history and handles for operators, and requests in pages.
+"""
+
+import json
+from dataclasses import replace
+
+from moorage.accelerator.api import schemas
+from moorage.accelerator.api.handlers import (
+    bitstreams,
+    history,
+    inventory,
+    operator,
+    profiles,
+    reports,
+    requests,
+    versions,
+)
+from moorage.accelerator.model.errors import UNCHECKED
+from moorage.accelerator.service.service import AcceleratorService
+from moorage.identity.policy import RuleTable, admin, agent, has_role, member, reader
+from moorage.images.for_hosts import HostImages, image_routes
+from moorage.jobs import job_api
+from moorage.jobs.job_api import agent_route
+from moorage.wire.app import ServiceApi
+from moorage.wire.errors import Problem
+from moorage.wire.http import Reply, Route
+
+Routes = tuple[Route[AcceleratorService], ...]
+
+AGENT_RULE = "moorage:agent"
+
+#: Whose servers had which device is nobody's business but the operator's.
+HISTORY_RULE = "moorage:history"
+
+_looks = has_role("manager", "service")
+
+#: The peer's rule names and, for reading and writing, its new defaults.
+RULES = RuleTable(
+    {
+        "cyborg:device:get_all": _looks,
+        "cyborg:device:get_one": _looks,
+        "cyborg:device:enable": admin,
+        "cyborg:device:disable": admin,
+        "cyborg:deployable:get_all": _looks,
+        "cyborg:deployable:get_one": _looks,
+        "cyborg:deployable:program": admin,
+        "cyborg:attribute:get_all": _looks,
+        "cyborg:attribute:get_one": _looks,
+        "cyborg:attribute:create": admin,
+        "cyborg:attribute:delete": admin,
+        "cyborg:device_profile:get_all": reader,
+        "cyborg:device_profile:get_one": reader,
+        "cyborg:device_profile:create": admin,
+        "cyborg:device_profile:delete": admin,
+        "cyborg:arq:get_all": reader,
+        "cyborg:arq:get_one": reader,
+        "cyborg:arq:create": member,
+        "cyborg:arq:update": member,
+        "cyborg:arq:delete": member,
+        AGENT_RULE: agent,
+        HISTORY_RULE: admin,
+    }
+)
+
+
+def error_shape(problem: Problem) -> Reply:
+    """JSON within JSON, as the peer sends it and openstacksdk reads it."""
+    fault = {
+        "faultcode": "Client" if problem.status < 500 else "Server",
+        "faultstring": problem.message,
+        "debuginfo": None,
+    }
+    return Reply(problem.status, {"error_message": json.dumps(fault)})
+
+
+def legacy_error_shape(problem: Problem) -> Reply:
+    """As `error_shape`, with the peer's 500 where it does not look at what users send: its Tempest plugin wants it."""
+    return error_shape(replace(problem, status=500) if problem.code == UNCHECKED else problem)
+
+
+_PUBLIC: Routes = (
+    Route("GET", "/", versions.root, rule=None),
+    Route("GET", "/v2", versions.version, rule=None),
+    Route("GET", "/v2/", versions.version, rule=None),
+)
+
+_RESOURCES: Routes = (
+    Route("GET", "/v2/devices", inventory.list_devices, rule="cyborg:device:get_all"),
+    Route("GET", "/v2/devices/{uuid}", inventory.show_device, rule="cyborg:device:get_one"),
+    Route("GET", "/v2/deployables", inventory.list_deployables, rule="cyborg:deployable:get_all"),
+    Route("GET", "/v2/deployables/{uuid}", inventory.show_deployable, rule="cyborg:deployable:get_one"),
+    Route("GET", "/v2/accelerator_requests", requests.index, rule="cyborg:arq:get_all"),
+    Route("GET", "/v2/accelerator_requests/{uuid}", requests.show, rule="cyborg:arq:get_one"),
+    Route(
+        "POST",
+        "/v2/accelerator_requests",
+        requests.create,
+        rule="cyborg:arq:create",
+        schema=schemas.CREATE_REQUESTS,
+    ),
+    Route("PATCH", "/v2/accelerator_requests", requests.patch, rule="cyborg:arq:update", schema=schemas.PATCH_REQUESTS),
+    Route(
+        "PATCH",
+        "/v2/accelerator_requests/{uuid}",
+        requests.patch_one,
+        rule="cyborg:arq:update",
+        schema=schemas.PATCH_REQUESTS,
+    ),
+    Route(
+        "DELETE",
+        "/v2/accelerator_requests",
+        requests.delete,
+        rule="cyborg:arq:delete",
+        ids_in_query=("arqs", "instance"),
+    ),
+    Route("DELETE", "/v2/accelerator_requests/{uuid}", requests.delete_one, rule="cyborg:arq:delete"),
+    Route("GET", "/v2/device_profiles", profiles.index, rule="cyborg:device_profile:get_all"),
+    Route(
+        "POST",
+        "/v2/device_profiles",
+        profiles.create,
+        rule="cyborg:device_profile:create",
+        schema=schemas.CREATE_DEVICE_PROFILE,
+    ),
+    Route(
+        "DELETE",
+        "/v2/device_profiles",
+        profiles.delete_several,
+        rule="cyborg:device_profile:delete",
+        ids_in_query=("value",),
+    ),
+    Route("GET", "/v2/device_profiles/{name_or_uuid}", profiles.show, rule="cyborg:device_profile:get_one"),
+    Route("DELETE", "/v2/device_profiles/{name_or_uuid}", profiles.delete, rule="cyborg:device_profile:delete"),
+)
+
+_OPERATOR: Routes = (
+    Route("POST", "/v2/devices/{uuid}/enable", operator.enable, rule="cyborg:device:enable"),
+    Route("POST", "/v2/devices/{uuid}/disable", operator.disable, rule="cyborg:device:disable"),
+    Route(
+        "PATCH",
+        "/v2/deployables/{uuid}/program",
+        operator.program,
+        rule="cyborg:deployable:program",
+        schema=schemas.PROGRAM,
+    ),
+    Route("GET", "/v2/attributes", operator.index_attributes, rule="cyborg:attribute:get_all"),
+    Route("GET", "/v2/attributes/{uuid}", operator.show_attribute, rule="cyborg:attribute:get_one"),
+    Route(
+        "POST",
+        "/v2/attributes",
+        operator.create_attribute,
+        rule="cyborg:attribute:create",
+        schema=schemas.CREATE_ATTRIBUTE,
+    ),
+    Route("DELETE", "/v2/attributes/{uuid}", operator.delete_attribute, rule="cyborg:attribute:delete"),
+)
+
+_OURS: Routes = (
+    Route("GET", "/moorage/v1/history", history.index, rule=HISTORY_RULE),
+    Route("GET", "/moorage/v1/handles", history.handles, rule=HISTORY_RULE),
+    Route("GET", "/moorage/v1/bitstreams", bitstreams.index, rule="cyborg:deployable:program"),
+    Route("GET", "/moorage/v1/accelerator_requests", requests.page, rule="cyborg:arq:get_all"),
+)
+
+
+def images_for_hosts(service: AcceleratorService) -> HostImages:
+    return service.images_for_hosts
+
+
+_HOST = "/agent/v1/hosts/{host}"
+
+_AGENT: Routes = (
+    agent_route("PUT", f"{_HOST}/devices", reports.put_devices, AGENT_RULE, schemas.DEVICES, effect="routine"),
+    agent_route(
+        "PUT", f"{_HOST}/attachments", reports.put_attachments, AGENT_RULE, schemas.ATTACHMENTS, effect="routine"
+    ),
+    agent_route("POST", f"{_HOST}/history", history.post, AGENT_RULE, schemas.HISTORY, effect="routine"),
+    agent_route("POST", f"{_HOST}/jobs", requests.claim, AGENT_RULE, job_api.CLAIM, effect="routine"),
+    *image_routes(AGENT_RULE, images_for_hosts),
+    agent_route("PUT", "/agent/v1/jobs/{job_id}", requests.report, AGENT_RULE, job_api.REPORT),
+)
+
+API: ServiceApi[AcceleratorService] = ServiceApi(
+    name="accelerator",
+    routes=(*_PUBLIC, *_RESOURCES, *_OPERATOR, *_OURS, *_AGENT),
+    error_shape=error_shape,
+    versions=versions.VERSIONS,
+    word_schema_error=lambda error: error.message,
+)

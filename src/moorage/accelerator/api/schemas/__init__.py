@@ -1,0 +1,139 @@
+"""What a request body must look like before it is decoded."""
+
+from moorage.accelerator.model.errors import UNCHECKED
+from moorage.wire.body import Schema
+
+#: The peer's form: a list of exactly one profile.
+CREATE_DEVICE_PROFILE = Schema(
+    {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 1,
+        "items": {
+            "type": "object",
+            "required": ["name", "groups"],
+            "properties": {
+                "name": {"type": "string", "minLength": 1, "maxLength": 255},
+                "description": {"type": ["string", "null"]},
+                "uuid": {"type": ["string", "null"]},
+                "groups": {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {"type": "object", "additionalProperties": {"type": ["string", "integer"]}},
+                },
+            },
+        },
+    },
+    code=UNCHECKED,
+)
+
+DEVICES = Schema(
+    {
+        "type": "object",
+        "required": ["devices"],
+        "properties": {"devices": {"type": "array"}},
+        "additionalProperties": False,
+    }
+)
+
+ATTACHMENTS = Schema(
+    {
+        "type": "object",
+        "required": ["attachments"],
+        "properties": {"attachments": {"type": "array"}},
+        "additionalProperties": False,
+    }
+)
+
+HISTORY = Schema(
+    {
+        "type": "object",
+        "required": ["records"],
+        "properties": {"records": {"type": "array", "maxItems": 1000}},
+        "additionalProperties": False,
+    }
+)
+
+CREATE_REQUESTS = Schema(
+    {
+        "type": "object",
+        "required": ["device_profile_name"],
+        "properties": {"device_profile_name": {"type": "string", "maxLength": 255}},
+    }
+)
+
+#: ``{<request>: [{"op", "path", "value"}, ...]}``
+PATCH_REQUESTS = Schema(
+    {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["op", "path"],
+                "properties": {
+                    "op": {"type": "string", "enum": ["add", "remove"]},
+                    "path": {"type": "string"},
+                    "value": {"type": ["string", "null"]},
+                },
+            },
+        },
+    }
+)
+
+PROGRAM = Schema(
+    {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 1,
+        "items": {
+            "type": "object",
+            "required": ["path", "op"],
+            "if": {"properties": {"op": {"const": "replace"}}},
+            "then": {"required": ["value"]},
+            "properties": {
+                "path": {"const": "/program"},
+                "op": {"enum": ["replace", "remove"]},
+                "wait_s": {"type": "number", "minimum": 0, "maximum": 60},
+                "value": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 1,
+                    "items": {
+                        "type": "object",
+                        "oneOf": [{"required": [name]} for name in ("image_uuid", "function_id", "function_name")],
+                        "properties": {
+                            "image_uuid": {"type": "string", "minLength": 1, "maxLength": 255},
+                            "function_id": {"type": "string", "minLength": 1, "maxLength": 255},
+                            "function_name": {"type": "string", "minLength": 1, "maxLength": 255},
+                            "project_id": {"type": "string", "minLength": 1, "maxLength": 255},
+                        },
+                    },
+                },
+            },
+        },
+    },
+    code=UNCHECKED,
+)
+
+_ATTRIBUTE = {
+    "type": "object",
+    "required": ["deployable_id", "key", "value"],
+    "properties": {
+        "deployable_id": {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]{1,18}$"}]},
+        "key": {"type": "string", "minLength": 1, "maxLength": 255},
+        "value": {"type": "string", "minLength": 1, "maxLength": 255},
+    },
+}
+#: The peer's form, or what openstacksdk makes of it: ``{"attribute": {...}}``.
+CREATE_ATTRIBUTE = Schema(
+    {
+        "type": "object",
+        "if": {"required": ["attribute"]},
+        "then": {"properties": {"attribute": _ATTRIBUTE}},
+        "else": _ATTRIBUTE,
+    },
+    code=UNCHECKED,
+)

@@ -1,0 +1,150 @@
+"""A vendor's program, run without a shell: only in the forms that are listed, with values that were looked at.
+
+A form is a sequence of words; ``{bdf}``, ``{bus}``, ``{device}``, ``{function}``, ``{segment}``, ``{file}`` and ``{output}`` stand
+for a PCI address, its parts, an existing file and one that is to be written. There is no other way to pass a word. A run has an end (`timeout_s`), its
+output a bound, and the program's children die with it.
+"""
+
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.accelerator.drivers.base import DriverError
+from moorage.accelerator.model.devices import pci_parts
+
+#: More than any of these programs has to say.
+MAX_OUTPUT_BYTES = 1 << 20
+
+_FILE = re.compile(r"/[A-Za-z0-9_./-]+\Z")
+_LANGUAGE = {"LC_ALL": "C.UTF-8"}
+
+
+class ToolMissing(DriverError):
+    """It is not installed, or not where the configuration says."""
+
+    code = "accelerator.tool_missing"
+
+
+class ToolTimeout(DriverError):
+    """It took longer than it may."""
+
+    code = "accelerator.tool_timeout"
+
+
+class ToolFailed(DriverError):
+    """It ended with another exit code than 0."""
+
+    code = "accelerator.tool_failed"
+
+
+class ToolAnswer(DriverError):
+    """What it printed is not what it should have."""
+
+    code = "accelerator.tool_answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """`path` is where to look for it, as ``PATH`` is written."""
+
+    name: str
+    forms: Mapping[str, Sequence[str]]
+    path: str
+    timeout_s: float
+
+    def run(self, form: str, *, bdf: str = "", file: Path | None = None, output: Path | None = None) -> str:
+        """What it printed. Raises one of the errors above, or `Invalid` for what is no PCI address."""
+        words = self._words(form, bdf, {"file": file, "output": output})
+        program = shutil.which(self.name, path=self.path)
+        if program is None:
+            raise ToolMissing(
+                f"{self.name} is not installed in {self.path or '(nowhere)'}; it comes with its vendor's runtime"
+            )
+        with subprocess.Popen(  # noqa: S603 - no shell; each word is of the table of forms, or was checked by _words
+            [program, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": self.path, **_LANGUAGE},
+            start_new_session=True,
+        ) as process:
+            ends_at = time.monotonic() + self.timeout_s
+            try:
+                out, err = self._collect(process, ends_at)
+                self._await_end(process, ends_at)
+            finally:
+                _kill(process)
+            code = process.wait()
+        if code != 0:
+            raise ToolFailed(f"{self.name} {' '.join(words)} ended with {code}: {_last_line(err or out)}")
+        return out.decode(errors="replace")
+
+    def _words(self, form: str, bdf: str, files: Mapping[str, Path | None]) -> list[str]:
+        values: dict[str, str] = {}
+        if bdf:
+            parts = pci_parts(bdf)
+            hexadecimal = {name: f"0x{parts[name]}" for name in ("bus", "device", "function")}
+            values |= {"bdf": bdf, "segment": f"0x{parts['domain']}", **hexadecimal}
+        for name, path in files.items():
+            if path is None:
+                continue
+            if not _FILE.match(str(path)) or path.is_file() != (name == "file"):
+                raise DriverError(f"{str(path)!r} cannot be handed to {self.name} as its {name}")
+            values[name] = str(path)
+        return [word.format(**values) for word in self.forms[form]]
+
+    def _collect(self, process: "subprocess.Popen[bytes]", ends_at: float) -> tuple[bytes, bytes]:
+        """Both outputs, until both are closed."""
+        pipes = [pipe.fileno() for pipe in (process.stdout, process.stderr) if pipe is not None]
+        found = {pipe: bytearray() for pipe in pipes}
+        with selectors.DefaultSelector() as selector:
+            for pipe in pipes:
+                selector.register(pipe, selectors.EVENT_READ)
+            while selector.get_map():
+                if not (ready := selector.select(max(ends_at - time.monotonic(), 0))):
+                    raise self._too_late()
+                for key, _ in ready:
+                    chunk = os.read(key.fd, 1 << 16)
+                    if not chunk:
+                        selector.unregister(key.fd)
+                    found[key.fd] += chunk
+                if sum(map(len, found.values())) > MAX_OUTPUT_BYTES:
+                    raise ToolAnswer(f"{self.name} prints more than {MAX_OUTPUT_BYTES} bytes and was ended")
+        out, err = (bytes(found[pipe]) for pipe in pipes)
+        return out, err
+
+    def _await_end(self, process: "subprocess.Popen[bytes]", ends_at: float) -> None:
+        """One may close its outputs and go on."""
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            with selectors.DefaultSelector() as selector:  # select() takes no number above 1023
+                selector.register(descriptor, selectors.EVENT_READ)
+                if not selector.select(max(ends_at - time.monotonic(), 0)):
+                    raise self._too_late()
+        finally:
+            os.close(descriptor)
+
+    def _too_late(self) -> ToolTimeout:
+        return ToolTimeout(f"{self.name} did not end within {self.timeout_s:g} s and was ended")
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Its whole group: one that has ended by itself may have left children. Before it is waited for: until then its
+    number is nobody else's.
+    """
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode(errors="replace").split("\n")
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it said nothing")

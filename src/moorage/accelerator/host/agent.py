@@ -1,0 +1,285 @@
+"""The accelerator agent of one host: discovers, is grafted onto the host's provider tree, serves `os_acc`, reports.
+
+It starts by discovery and recovery; it is ready once what it found has been published. Later rounds discover
+again: the same devices change nothing. Not here: publishing (the host's resource tracker does it).
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from moorage.accelerator.client import AcceleratorClient
+from moorage.accelerator.drivers.base import Driver
+from moorage.accelerator.host.attach import AttachEngine
+from moorage.accelerator.host.checkpoint import Checkpoint
+from moorage.accelerator.host.device_registry import Fleet
+from moorage.accelerator.host.programming import Programmer
+from moorage.accelerator.host.signatures import Signatures
+from moorage.accelerator.model import attach_state as h
+from moorage.accelerator.model.binding import BindOrder, ProgramOrder, decode, extra_specs_of, handles_of
+from moorage.accelerator.model.device_history import Who
+from moorage.accelerator.model.devices import HandleState, plugged
+from moorage.accelerator.model.errors import NotReady
+from moorage.accelerator.model.inventory import ProviderNode, provider_nodes
+from moorage.accelerator.model.naming import Names
+from moorage.accelerator.model.reports import attachment_reports, device_reports
+from moorage.accelerator.model.request import decode_plug, instance_name_of, instance_uuid_of
+from moorage.core.clock import Clock
+from moorage.images.base import ImageSource
+from moorage.images.cache import DigestCache
+from moorage.telemetry import tracing
+
+#: How often the central service is told everything again, changed or not.
+REPORT_EVERY = timedelta(seconds=30)
+RECORDS_AT_ONCE = 200
+
+
+def _nobody() -> None:
+    return
+
+
+class AcceleratorAgent:
+    """`directory` keeps the checkpoint. `changed` is called when traits or inventories are not what the host's resource
+    tracker has last seen, `to_report` when the central service is to be told, `recorded` when it is to be told no more than
+    the history: they wake the tracker, this agent's own duty and `HistoryReports`, and must not block.
+
+    A duty (`moorage.jobs.background_tasks.Duty`): its tick reports to the central service, where one is given.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        drivers: Sequence[Driver],
+        directory: Path,
+        images: ImageSource,
+        cache: DigestCache,
+        clock: Clock,
+        *,
+        reports: AcceleratorClient | None = None,
+        changed: Callable[[], None] = _nobody,
+        to_report: Callable[[], None] = _nobody,
+        recorded: Callable[[], None] = _nobody,
+        checkpoint: Checkpoint | None = None,
+        report_every: timedelta = REPORT_EVERY,
+        names: Names = Names.SPEC,
+        signatures: Signatures | None = None,
+    ) -> None:
+        self.name = f"accelerator-agent@{host}"
+        self._host = host
+        self._clock = clock
+        self._reports = reports
+        self._report_every = report_every
+        self._names = names
+        self._fleet = Fleet(drivers)
+        self._checkpoint = checkpoint or Checkpoint(directory / "checkpoint.json", host, clock)
+        signatures = signatures or Signatures(None, clock)
+        self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, self._note, signatures)
+        self._engine = AttachEngine(self._fleet, self._checkpoint, self._programmer)
+        self._discovering = threading.Lock()
+        self._changed = changed
+        self._to_report = to_report
+        self._recorded = recorded
+        #: Of what the resource tracker has last seen.
+        self._offer: object = None
+        self._started = False
+        self._ready = threading.Event()
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+    @property
+    def holdings(self) -> h.Holdings:
+        return self._checkpoint.holdings
+
+    def start(self) -> None:
+        """Discover, and finish or undo what the last run left half-done. Serve nothing before it returns."""
+        with self._discovering:
+            if self._started:
+                return
+            self._look()
+            self._engine.recover()
+            self._started = True
+        if not self.holdings.devices:
+            self._ready.set()  # nothing to publish: nobody needs to wait
+
+    def close(self) -> None:
+        """Nothing is asked of this agent any more: another process may be the agent of this host."""
+        self._checkpoint.close()
+
+    # ---------------------------------------------------------- what the host's resource tracker calls
+
+    def nodes(self) -> Sequence[ProviderNode]:
+        """Discover again; a provider per deployable, below its NUMA node."""
+        self.start()
+        with self._discovering:
+            before = self.holdings.regions.keys()
+            self._look()
+            for deployable in self.holdings.regions.keys() - before:
+                self._programmer.recover(deployable)
+        for deployable in h.lost_regions(self.holdings):
+            self._programmer.settle(deployable)
+        held = self.holdings
+        self._offer = h.offer(held)
+        return provider_nodes(
+            self._host, h.devices_as_loaded(held), held.states(), h.withheld(held), held.wishes.traits, self._names
+        )
+
+    def published(self, uuids: Mapping[str, str]) -> None:
+        """All nodes are in Placement, with their traits, under these uuids (by provider name)."""
+        prefix = f"{self._host}_"
+        known = {part.name for device in self.holdings.devices for part in device.deployables}
+        rp_uuids = {
+            deployable: uuid for name, uuid in uuids.items() if (deployable := name.removeprefix(prefix)) in known
+        }
+        before = self.holdings.rp_uuids
+        self._checkpoint.step(partial(h.with_providers, rp_uuids=rp_uuids))
+        self._ready.set()
+        if rp_uuids != before:
+            self._to_report()  # whoever binds by a provider learns of it by the next report
+
+    def _look(self) -> None:
+        held = self.holdings
+        devices = self._fleet.discover(held.devices, frozenset(held.handles))
+        self._checkpoint.step(partial(h.with_devices, devices=devices))
+
+    # ----------------------------------------------------------------------------- what os_acc calls
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Whether all devices are discovered and their traits published, at the latest after `timeout_s`."""
+        return self._ready.wait(timeout_s)
+
+    def plug(self, instance_info: object, selected_rp: object, extra_specs: object) -> list[dict[str, str]]:
+        request = decode_plug(instance_info, selected_rp, extra_specs)
+        self._check_started()
+        with tracing.span("accelerators plug"), self._noting():
+            return [plugged(handle) for handle in self._engine.plug(request)]
+
+    def unplug(self, instance_info: object) -> int:
+        instance_uuid = instance_uuid_of(instance_info)
+        self._check_started()
+        with tracing.span("accelerators unplug"), self._noting():
+            return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
+
+    def bind(self, order: object) -> dict[str, str]:
+        """By accelerator request the address of its handle; the same order again has the same answer."""
+        wanted = decode(order, BindOrder)
+        selected = {group: [provider] for group, provider in wanted.providers.items()}
+        info = {"uuid": wanted.instance_uuid, "project_id": wanted.project_id, "user_id": wanted.user_id}
+        request = decode_plug(info, selected, extra_specs_of(wanted))
+        self._check_started()
+        with self._noting(is_job=True):
+            self._engine.plug(request)
+        return handles_of(wanted, self.holdings.attachments[request.instance_uuid])
+
+    def unbind(self, instance_uuid: str) -> dict[str, dict[str, str]]:
+        """As `unplug`; the states of the handles of each deployable that was involved."""
+        self._check_started()
+        attachment = self.holdings.attachments.get(instance_uuid)
+        with self._noting(is_job=True):
+            self._engine.unplug(instance_uuid)
+        return self.states(handle.pci_id for handle in attachment.handles) if attachment else {}
+
+    def states(self, pci_ids: Iterable[str]) -> dict[str, dict[str, str]]:
+        """By deployable that has any of these, all its handles and how they are."""
+        wanted, states = set(pci_ids), self.holdings.states()
+        return {
+            part.name: {handle: str(states.get(handle, HandleState.FREE)) for handle in part.handles}
+            for device in self.holdings.devices
+            for part in device.deployables
+            if wanted.intersection(part.handles)
+        }
+
+    @contextmanager
+    def _noting(self, *, is_job: bool = False) -> Iterator[None]:
+        """Whoever must know of what is done in it is woken. `is_job`: the central service learns of it by the report of
+        the job, unless that fails; it need not be told everything.
+        """
+        before, is_told = self.holdings, False
+        try:
+            yield
+            is_told = is_job
+        finally:
+            if self.holdings is not before:
+                self._note(is_told=is_told)
+
+    def _note(self, *, is_told: bool = False) -> None:
+        # What is plugged changes nothing in Placement; what cannot be given out again does.
+        if h.offer(self.holdings) != self._offer:
+            self._changed()
+        if is_told:
+            self._recorded()
+        else:
+            self._to_report()
+
+    def program(self, order: object) -> str | None:
+        """Have a region carry an image, whoever asks for it later, or nothing; the id of what it carries then."""
+        told = decode(order, ProgramOrder)
+        self._check_started()
+        unit, by = self._fleet.unit(told.deployable), Who("", told.project_id, told.user_id)
+        if not told.wanted:
+            return self._programmer.empty(told.deployable, by, told.emptied)
+        chosen = self._programmer.resolve(told.wanted, unit, told.project_id)
+        self._programmer.load(told.deployable, chosen, "", by)
+        return chosen.image.id
+
+    def heed(self, wishes: object) -> None:
+        """Instead of what was wished before."""
+        wanted = decode(wishes, h.Wishes)
+        before = self.holdings.wishes
+        if self._checkpoint.step(partial(h.with_wishes, wishes=wanted)).wishes != before:
+            self._note()
+
+    def release_quarantined(self, pci_id: str) -> None:
+        self._check_started()
+        with self._noting():
+            self._engine.release_quarantined(pci_id)
+
+    def _check_started(self) -> None:
+        if not self._started:
+            raise NotReady(f"the accelerator agent of {self._host} is still discovering its devices")
+
+    # ------------------------------------------------------------------------------------- reporting
+
+    def tick(self) -> datetime | None:
+        """Tell the central service the whole picture, and what it does not know yet of how it came about.
+
+        Harmless to repeat: a record that was taken, but by an answer that got lost, is taken once all the same.
+        """
+        if self._reports is None:
+            return None
+        held = self.holdings
+        # First what users look for as soon as their server is active.
+        self._reports.report_attachments(self._host, attachment_reports(held))
+        self._reports.report_devices(self._host, device_reports(held, self._names))
+        self.report_history()
+        return self._clock.now() + self._report_every
+
+    def report_history(self) -> None:
+        """What the central service does not know of it."""
+        while self._reports is not None and (records := self.holdings.journal.pending[:RECORDS_AT_ONCE]):
+            self._reports.report_history(self._host, records)
+            self._checkpoint.step(partial(h.told, upto=records[-1].sequence))
+
+
+class HistoryReports:
+    """A duty: tells the history what jobs have changed. Nobody waits for that, so it is told for many of them at once."""
+
+    #: Until then their records are in the checkpoint, which every step writes.
+    rest_s = 0.2
+
+    def __init__(self, agent: AcceleratorAgent) -> None:
+        self.name = history_topic(agent.host)
+        self._agent = agent
+
+    def tick(self) -> None:
+        self._agent.report_history()
+
+
+def history_topic(host: str) -> str:
+    """What to wake when there are records to be told."""
+    return f"device history of {host}"

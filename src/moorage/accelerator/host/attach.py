@@ -1,0 +1,297 @@
+"""The engine behind `os_acc`: plug, unplug, and what a start finds half-done.
+
+Every step is in the checkpoint before the device is touched, so a kill at any moment leaves something that
+`recover` finishes or undoes. A failure undoes everything that was claimed before the caller hears of it.
+A handle is never free while it is dirty; one that cannot be cleaned is quarantined.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from moorage.accelerator.drivers.base import Driver, DriverError
+from moorage.accelerator.host.checkpoint import Checkpoint
+from moorage.accelerator.host.device_registry import Fleet, Unit
+from moorage.accelerator.host.programming import Chosen, KeyedLocks, Programmer
+from moorage.accelerator.model import attach_state as h
+from moorage.accelerator.model.attach_state import Attachment, Claimed, Demand, Holdings, Step
+from moorage.accelerator.model.devices import HandleState, Health
+from moorage.accelerator.model.errors import (
+    AlreadyPlugged,
+    BadRequest,
+    CleanFailed,
+    ConflictingBitstreams,
+    NoCapacity,
+    PrepareFailed,
+)
+from moorage.accelerator.model.naming import TraitKind, function_trait, parse_trait, same_id
+from moorage.accelerator.model.profile import Group, from_extra_specs, with_hints
+from moorage.accelerator.model.request import PlugRequest
+from moorage.core.errors import MoorageError
+
+log = logging.getLogger(__name__)
+
+
+class AttachEngine:
+    """Thread-safe: calls for one instance follow one another, others run side by side."""
+
+    def __init__(self, fleet: Fleet, checkpoint: Checkpoint, programmer: Programmer) -> None:
+        self._fleet = fleet
+        self._checkpoint = checkpoint
+        self._programmer = programmer
+        self._instances = KeyedLocks()
+
+    def plug(self, request: PlugRequest) -> list[str]:
+        """PCI addresses for `request`, group after group. The same request again: the same answer (A9)."""
+        profile = from_extra_specs(request.extra_specs)
+        with self._instances.held(request.instance_uuid):
+            if answer := self._plugged_before(request):
+                return answer
+            placed = [(group, unit, rp) for group in profile.groups for unit, rp in self._units_of(group, request)]
+            if request.image_id and any(group.is_open for group in profile.groups):
+                hinted = with_hints(profile, self._programmer.hints(request.image_id, request.project_id))
+                groups = {group.suffix: group for group in hinted.groups}
+                placed = [(groups[group.suffix], unit, rp) for group, unit, rp in placed]
+            chosen = self._choose(placed, request.project_id)
+            demands = [_demand(group, unit, rp, chosen.get(unit.deployable.name)) for group, unit, rp in placed]
+            new = Attachment(
+                request.instance_uuid, request.instance_name, request.project_id, request.digest, Step.CLAIMED, (),
+                request.user_id,
+            )  # fmt: skip
+            held = self._checkpoint.step(partial(self._claimed, new=new, demands=demands, placed=placed, chosen=chosen))
+            try:
+                return self._hand_over(held.attachments[request.instance_uuid], placed, chosen)
+            except Exception as error:  # raised again; whatever it is, what was claimed must be given back
+                self._roll_back(request.instance_uuid, str(error))
+                raise
+
+    def unplug(self, instance_uuid: str, instance_name: str = "") -> int:
+        """How many handles were released; 0 for an instance that has none. `CleanFailed` names the quarantined."""
+        with self._instances.held(instance_uuid):
+            if instance_uuid not in self._checkpoint.holdings.attachments:
+                return 0
+            released = self._release(instance_uuid)
+            log.info("unplugged", extra={"instance": instance_uuid, "instance_name": instance_name, "count": released})
+            return released
+
+    def release_quarantined(self, pci_id: str) -> None:
+        """An operator's order: clean it again, and give it out if that works. Raises `CleanFailed`."""
+        record = self._checkpoint.holdings.handles.get(pci_id)
+        if record is None or record.state is not HandleState.QUARANTINED:
+            raise BadRequest(f"{pci_id} is not quarantined on this host")
+        self._checkpoint.step(partial(h.leave_quarantine, pci_id=pci_id))
+        failures = self._clean_or_quarantine(pci_id, record.deployable)
+        if failures:
+            raise CleanFailed(f"still quarantined, cleaning failed again: {failures[0]}")
+
+    def recover(self) -> None:
+        """Before anybody is served: regions first, then whoever was half-way in or out."""
+        held = self._checkpoint.holdings
+        for deployable in held.regions:
+            self._programmer.recover(deployable)
+        for attachment in held.attachments.values():
+            if attachment.step is Step.ATTACHED:
+                self._apply_again(attachment)
+            else:
+                log.info("undoing what was left half-done", extra={"instance": attachment.instance_uuid})
+                self._roll_back(attachment.instance_uuid, "it was cut short")
+        for pci_id, record in self._checkpoint.holdings.handles.items():
+            if not record.instance_uuid and record.state in (HandleState.DIRTY, HandleState.CLEANING):
+                self._clean_or_quarantine(pci_id, record.deployable)
+
+    def _apply_again(self, attachment: Attachment) -> None:
+        """A restart of the host has undone what was bound or made for a guest (R51); where it has not, nothing is done.
+
+        A handle that cannot be had again stays its instance's: its guest will not start, and says why.
+        """
+        for handle in attachment.handles:
+            try:
+                self._fleet.unit(handle.deployable).driver.prepare(handle.pci_id, attachment.instance_uuid)
+            except (DriverError, BadRequest) as error:
+                why = {"instance": attachment.instance_uuid, "handle": handle.pci_id, "reason": error.message}
+                log.error("a device is not ready for its instance any more", extra=why)
+
+    # ------------------------------------------------------------------------------------- plugging
+
+    def _plugged_before(self, request: PlugRequest) -> list[str]:
+        attachment = self._checkpoint.holdings.attachments.get(request.instance_uuid)
+        if attachment is None:
+            return []
+        if attachment.step is not Step.ATTACHED:  # its undoing could not be written down: try again first
+            self._release(request.instance_uuid)
+            return []
+        if attachment.request_digest != request.digest:
+            raise AlreadyPlugged(
+                f"instance {request.instance_uuid} already has {_pci_ids(attachment)} for another request; unplug first"
+            )
+        return _pci_ids(attachment)
+
+    def _units_of(self, group: Group, request: PlugRequest) -> list[tuple[Unit, str]]:
+        """For each type of accelerator in `group`, the deployable that was selected for it (R19, R22)."""
+        by_rp = {rp: deployable for deployable, rp in self._checkpoint.holdings.rp_uuids.items()}
+        selected = request.providers_of(group.suffix)
+        units = [(self._fleet.unit(by_rp[rp]), rp) for rp in selected if rp in by_rp]
+        answer = []
+        for kind in group.amounts:
+            fitting = [(unit, rp) for unit, rp in units if unit.device.type == kind]
+            if len(fitting) != 1:
+                raise BadRequest(
+                    f"{group.label} asks for {kind}; of the selected resource providers {', '.join(selected)} "
+                    f"{len(fitting)} are such a device of this host, it must be one"
+                )
+            device = fitting[0][0].device
+            if device.health in (Health.FAILED, Health.GONE):
+                raise NoCapacity(f"the card {device.pci_id} ({device.model}) of this host is {device.health}")
+            if device.pci_id in self._checkpoint.holdings.wishes.withdrawn:
+                raise NoCapacity(f"the card {device.pci_id} ({device.model}) of this host was disabled by an operator")
+            answer.append(fitting[0])
+        return answer
+
+    def _choose(self, placed: Sequence[tuple[Group, Unit, str]], project_id: str) -> dict[str, Chosen]:
+        """The bitstream of each region that is to be programmed: looked up before anything is claimed."""
+        chosen: dict[str, Chosen] = {}
+        for group, unit, _ in placed:
+            name = unit.deployable.name
+            if not group.wanted or (not unit.deployable.programmable and len(group.amounts) > 1):
+                continue
+            found = self._programmer.resolve(
+                group.wanted, unit, project_id, signed=group.signed, only_public=group.hinted
+            )
+            if name in chosen and chosen[name].bitstream.digest != found.bitstream.digest:
+                raise ConflictingBitstreams(
+                    f"two groups ask for region {name}, one with image {chosen[name].image.id}, the other with "
+                    f"{found.image.id}; a region carries one"
+                )
+            chosen[name] = found
+        return chosen
+
+    def _claimed(
+        self,
+        held: Holdings,
+        new: Attachment,
+        demands: Sequence[Demand],
+        placed: Sequence[tuple[Group, Unit, str]],
+        chosen: Mapping[str, Chosen],
+    ) -> Holdings:
+        """Where nothing is to be programmed first, the handles are touched next: one step, and one wait for the disk."""
+        after = h.claim(held, new, demands)
+        if chosen:
+            return after
+        for group, unit, _ in placed:
+            _check_functions(after, group, unit)
+        return h.begin_preparing(after, new.instance_uuid)
+
+    def _hand_over(
+        self, attachment: Attachment, placed: Sequence[tuple[Group, Unit, str]], chosen: Mapping[str, Chosen]
+    ) -> list[str]:
+        uuid = attachment.instance_uuid
+        for deployable, found in chosen.items():
+            self._programmer.load(deployable, found, uuid)
+        if chosen:
+            for group, unit, _ in placed:
+                _check_functions(self._checkpoint.holdings, group, unit)
+            self._checkpoint.step(partial(h.begin_preparing, instance_uuid=uuid))
+        for handle in attachment.handles:
+            try:
+                self._fleet.unit(handle.deployable).driver.prepare(handle.pci_id, uuid)
+            except DriverError as error:
+                raise PrepareFailed(f"{handle.pci_id} cannot be made ready: {error.message}") from error
+        self._checkpoint.step(partial(h.attach, instance_uuid=uuid))
+        pci_ids = _pci_ids(attachment)
+        log.info("plugged", extra={"instance": uuid, "instance_name": attachment.instance_name, "pci_ids": pci_ids})
+        return pci_ids
+
+    # ------------------------------------------------------------------------------------ releasing
+
+    def _roll_back(self, instance_uuid: str, reason: str) -> None:
+        """Undo a plug; what cannot be cleaned is quarantined and logged, the caller has an error already."""
+        try:
+            self._release(instance_uuid, reason)
+        except (MoorageError, OSError):
+            log.exception("a failed plug could not be undone completely", extra={"instance": instance_uuid})
+
+    def _release(self, instance_uuid: str, reason: str = "") -> int:
+        """`reason`: why, where it was not asked for."""
+        handles = self._checkpoint.holdings.attachments[instance_uuid].handles
+        held = self._checkpoint.step(partial(h.begin_release, instance_uuid=instance_uuid), reason)
+        failures: list[str] = []
+        if instance_uuid in held.attachments:
+            # A release that a crash cut short: some handles were done before.
+            left = [
+                one
+                for one in handles
+                if (record := held.handles.get(one.pci_id)) and record.instance_uuid == instance_uuid
+            ]
+            failures = self._cleaned(left, partial(h.end_release, instance_uuid=instance_uuid))
+        for deployable in dict.fromkeys(handle.deployable for handle in handles):
+            self._programmer.settle(deployable)
+        if failures:
+            raise CleanFailed(f"released, but quarantined because cleaning failed: {'; '.join(failures)}")
+        return len(handles)
+
+    def _clean_or_quarantine(self, pci_id: str, deployable: str) -> list[str]:
+        """What went wrong, if anything."""
+        return self._cleaned([Claimed(pci_id, deployable, rp_uuid="")], lambda held: held)
+
+    def _cleaned(self, handles: Sequence[Claimed], at_last: Callable[[Holdings], Holdings]) -> list[str]:
+        """What went wrong with which of them: all together released, then cleaned, then free or quarantined. A crash in
+        between leaves them dirty or ``cleaning``, and all of it is done again. `at_last` is part of the last step.
+        """
+        failures: dict[str, str] = {}
+        for handle in handles:
+            self._try(handle, failures, lambda driver, pci_id: driver.release(pci_id))
+        self._checkpoint.step(lambda held: _each(h.clean, held, handles))
+        for handle in handles:
+            if handle.pci_id not in failures:
+                self._try(handle, failures, lambda driver, pci_id: driver.clean(pci_id))
+
+        def ended(held: Holdings) -> Holdings:
+            for handle in handles:
+                if reason := failures.get(handle.pci_id):
+                    held = h.quarantine(held, handle.pci_id, reason)
+                else:
+                    held = h.free(held, handle.pci_id)
+            return at_last(held)
+
+        self._checkpoint.step(ended)
+        return [f"{pci_id} ({reason})" for pci_id, reason in failures.items()]
+
+    def _try(self, handle: Claimed, failures: dict[str, str], verb: Callable[[Driver, str], None]) -> None:
+        try:
+            verb(self._fleet.unit(handle.deployable).driver, handle.pci_id)
+        except (DriverError, BadRequest) as error:
+            log.error("handle is quarantined", extra={"handle": handle.pci_id, "reason": error.message})
+            failures[handle.pci_id] = error.message
+
+
+def _each(step: Callable[[Holdings, str], Holdings], held: Holdings, handles: Sequence[Claimed]) -> Holdings:
+    for handle in handles:
+        held = step(held, handle.pci_id)
+    return held
+
+
+def _demand(group: Group, unit: Unit, rp_uuid: str, chosen: Chosen | None) -> Demand:
+    part = unit.deployable
+    digest = chosen.bitstream.digest if chosen else ""
+    return Demand(part.name, part.handles, group.amounts[unit.device.type], rp_uuid, group.suffix, digest)
+
+
+def _pci_ids(attachment: Attachment) -> list[str]:
+    return [handle.pci_id for handle in attachment.handles]
+
+
+def _check_functions(held: Holdings, group: Group, unit: Unit) -> None:
+    """R26: a pre-programmed function was scheduled for; the region may have been programmed since."""
+    if group.wanted or not unit.deployable.programmable:
+        return
+    loaded = held.region(unit.deployable.name).bitstream
+    carried = loaded.functions if loaded else ()
+    for trait in (trait for text in group.required_traits if (trait := parse_trait(text)) is not None):
+        if trait.kind is not TraitKind.FUNCTION:
+            continue
+        if not any(same_id(trait.id, function.id or function.name) for function in carried):
+            names = ", ".join(sorted(function_trait(unit.device.vendor, one) for one in carried)) or "no function"
+            raise ConflictingBitstreams(
+                f"{group.label} relies on function {trait.id}, but region {unit.deployable.name} carries {names} now"
+            )

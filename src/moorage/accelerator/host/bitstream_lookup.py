@@ -1,0 +1,39 @@
+"""Looking for the image of a bitstream: one search for hosts, which load it, and for the service, which only says whether there is one.
+
+Which of the images found fits is decided in `bitstream`.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+from moorage.accelerator.model.bitstream import Target, choose, not_found, searches
+from moorage.accelerator.model.errors import ChecksumMismatch
+from moorage.accelerator.model.profile import Wanted
+from moorage.images.base import HASH_ALGO, ImageRecord, ImageSource
+
+
+def find_image(images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
+    """The one image for `target`. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`."""
+    image = _named(images, wanted, target) if wanted.bitstream_id else _searched(images, wanted, target)
+    if image.hash_algo != HASH_ALGO or not image.hash_value:
+        raise ChecksumMismatch(
+            f"image {image.id} ({image.name}) carries no {HASH_ALGO} of its data; nothing unverified is programmed"
+        )
+    return image
+
+
+def _named(images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
+    image = images.get(target.view, wanted.bitstream_id)
+    found = [image] if image is not None else []
+    chosen = choose(found, wanted, target)
+    if chosen is None:
+        raise not_found(wanted, target, found)
+    return chosen
+
+
+def _searched(images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
+    seen: dict[str, ImageRecord] = {}
+    for properties in searches(wanted, target):
+        found = images.find(target.view, properties)
+        seen |= {image.id: image for image in found}
+        if chosen := choose(found, wanted, target):
+            return chosen
+    raise not_found(wanted, target, list(seen.values()))

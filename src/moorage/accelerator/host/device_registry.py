@@ -1,0 +1,87 @@
+"""All devices of one host, whatever their drivers: found together, looked up by deployable."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from moorage.accelerator.drivers.base import Driver, DriverError, Identified
+from moorage.accelerator.model.devices import Deployable, Device, Health, RegionState
+from moorage.accelerator.model.errors import BadRequest
+from moorage.core.errors import StartError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A deployable with its card and whoever talks to it."""
+
+    driver: Driver
+    device: Device
+    deployable: Deployable
+
+
+class Fleet:
+    def __init__(self, drivers: Sequence[Driver]) -> None:
+        self._drivers = {driver.name: driver for driver in drivers}
+        if len(self._drivers) != len(drivers):
+            raise StartError("two accelerator drivers of this host have the same name")
+        self._units: dict[str, Unit] = {}
+
+    def discover(self, known: Iterable[Device], in_use: frozenset[str]) -> tuple[Device, ...]:
+        """What is there now, by address, each region with what it carries.
+
+        A driver that fails marks only its own devices unknown. A device that is gone is dropped, unless a handle of
+        it is in `in_use`: then it stays, as gone, so that its provider is not offered and its release is not lost.
+        """
+        last = {device.pci_id: device for device in known}
+        found: dict[str, Device] = {}
+        silent: set[str] = set()
+        for driver in self._drivers.values():
+            try:
+                for device in driver.discover():
+                    if device.pci_id in found:
+                        raise StartError(f"two accelerator drivers report the device at {device.pci_id}")
+                    found[device.pci_id] = self._looked_at(driver, replace(device, driver=driver.name))
+            except DriverError as error:
+                log.warning("discovery failed", extra={"driver": driver.name, "reason": error.message})
+                silent.add(driver.name)
+        for device in last.values():
+            if device.pci_id in found:
+                continue
+            if device.driver in silent:
+                found[device.pci_id] = replace(device, health=Health.UNKNOWN)
+            elif any(handle in in_use for part in device.deployables for handle in part.handles):
+                found[device.pci_id] = replace(device, health=Health.GONE)
+        devices = tuple(found[pci_id] for pci_id in sorted(found))
+        self._units = {
+            part.name: Unit(self._drivers[device.driver], device, part)
+            for device in devices
+            if device.driver in self._drivers
+            for part in device.deployables
+        }
+        return devices
+
+    def unit(self, deployable: str) -> Unit:
+        if deployable not in self._units:
+            raise BadRequest(f"this host has no {deployable}")
+        return self._units[deployable]
+
+    def identify(self, deployable: str) -> Identified:
+        """Unknown also where the driver cannot tell."""
+        try:
+            return self.unit(deployable).driver.identify(deployable)
+        except (DriverError, BadRequest):
+            return Identified(RegionState.UNKNOWN)
+
+    def _looked_at(self, driver: Driver, device: Device) -> Device:
+        """`device` with what its regions carry and how it is; unknown where the driver cannot tell."""
+        try:
+            parts = tuple(
+                replace(part, bitstream=driver.identify(part.name).bitstream) if part.programmable else part
+                for part in device.deployables
+            )
+            return replace(device, deployables=parts, health=driver.health(device.pci_id))
+        except DriverError as error:
+            log.warning("device cannot be looked at", extra={"device": device.pci_id, "reason": error.message})
+            return replace(device, health=Health.UNKNOWN)

@@ -1,0 +1,277 @@
+"""Signatures of bitstreams, verified against the keys in an operator's directory; and one is made.
+
+Two kinds. That of a manifest (`manifest`) covers the data, the type of the region, the functions and the card together.
+The other covers the data alone: what Glance's users know as `img_signature` (base64), `img_signature_hash_method`,
+`img_signature_key_type` and `img_signature_certificate_uuid`, all four or none; whoever may write the image's other
+properties says what that data is. It is verified where it is there, and meets a demand only where the operator lets it.
+
+A key is a file ``<directory>/<name>.pem``: a public key or an X.509 certificate. Who may write into that directory decides
+whose bitstreams run; its files are read each time, so a key that was taken away counts at once.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from moorage.accelerator.model.bitstream import FUNCTION_ID, REGION
+from moorage.accelerator.model.devices import Voucher
+from moorage.accelerator.model.errors import SignatureMissing, SignatureRejected
+from moorage.accelerator.model.manifest import MANIFEST, MANIFEST_SIGNATURE, contradiction, read, signed_bytes
+from moorage.core.clock import Clock
+from moorage.core.errors import Invalid, StartError
+from moorage.images.base import CHUNK_BYTES, ImageRecord
+
+SIGNATURE = "img_signature"
+HASH_METHOD = "img_signature_hash_method"
+KEY_TYPE = "img_signature_key_type"
+CERTIFICATE = "img_signature_certificate_uuid"
+PROPERTIES = (SIGNATURE, HASH_METHOD, KEY_TYPE, CERTIFICATE)
+
+_HASHES = {"SHA-224": "sha224", "SHA-256": "sha256", "SHA-384": "sha384", "SHA-512": "sha512"}
+RSA_PSS = "RSA-PSS"
+_CURVES = {"ECC_SECP256R1": "secp256r1", "ECC_SECP384R1": "secp384r1", "ECC_SECP521R1": "secp521r1"}
+_LEAST_RSA_BITS = 2048
+_OF_DATA = f"""its {SIGNATURE} vouches for the data alone: not for its {REGION}, its {FUNCTION_ID} or its card, which \
+whoever may write the image's properties says; sign them together with `moorage bitstream sign`, or let [accelerator] \
+data_signatures = suffice"""
+
+#: Becomes a file's name: no dots, no slashes.
+_KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """What an image says of its signature, its key found and fit for it."""
+
+    image: ImageRecord
+    signature: bytes
+    hash_method: str  #: as `hashlib` calls it
+    key: Any  #: a public key of `cryptography`
+    by_manifest: bool = False  #: it covers what the image says it is, too
+
+
+class Signatures:
+    """`keys` None: there are none, and a signature that is demanded cannot be verified. `always`: each is demanded.
+
+    `of_data_suffices`: a signature of the data alone meets a demand.
+    """
+
+    def __init__(
+        self, keys: Path | None, clock: Clock, *, always: bool = False, of_data_suffices: bool = False
+    ) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._always = always
+        self._of_data_suffices = of_data_suffices
+        if always and keys is None:
+            raise StartError("signatures are demanded of every bitstream, but no directory of keys is named")
+        if keys is not None:
+            if not keys.is_dir():
+                raise StartError(f"{keys}, where the keys of bitstreams' signatures are to be, is no directory")
+            require_cryptography()
+        #: By sha512 and method, what the data hashes to.
+        self._hashed: dict[tuple[str, str], bytes] = {}
+
+    def check(self, image: ImageRecord, *, demanded: bool) -> Signed | None:
+        """Everything that needs no data; None where nothing is to be verified. `SignatureMissing`, `SignatureRejected`."""
+        given = {name: image.properties[name] for name in PROPERTIES if image.properties.get(name)}
+        has_manifest = bool(image.properties.get(MANIFEST) or image.properties.get(MANIFEST_SIGNATURE))
+        if not given and not has_manifest and not (demanded or self._always):
+            return None
+        if self._keys is None:
+            if not demanded:
+                return None  # nobody has asked
+            raise SignatureRejected(
+                f"a signature of image {image.id} ({image.name}) is demanded, and this host has no keys to verify it "
+                "with; its operator names their directory in [accelerator] signature_keys"
+            )
+        if has_manifest:
+            return self._manifested(image, self._keys)
+        if not given:
+            raise SignatureMissing(
+                f"image {image.id} ({image.name}) is not signed: it has no {MANIFEST}; sign it with `moorage bitstream "
+                "sign` (docs/guides/bitstreams.md)"
+            )
+        if (demanded or self._always) and not self._of_data_suffices:
+            raise _rejected(image, _OF_DATA)
+        if missing := [name for name in PROPERTIES if name not in given]:
+            raise SignatureMissing(
+                f"image {image.id} ({image.name}) is not signed: it has no {', '.join(missing)}; sign its data and set "
+                "these properties (docs/guides/bitstreams.md)"
+            )
+        signed = self._signed(image, given, self._keys)
+        if signed.hash_method == "sha512":  # the digest that the data is held against anyway
+            _verify(signed, bytes.fromhex(image.hash_value or ""))
+        return signed
+
+    def voucher(self, signed: Signed | None) -> Voucher:
+        """Who vouches for what an image says it is, if it is public."""
+        if signed is not None and signed.by_manifest:
+            return Voucher.SIGNATURE
+        return Voucher.NOBODY if self._always else Voucher.OPERATOR
+
+    def is_verified(self, signed: Signed) -> bool:
+        """Whether no data is needed (any more). Raises `SignatureRejected`."""
+        digest = self._hashed.get((signed.image.hash_value or "", signed.hash_method))
+        if digest is not None:
+            _verify(signed, digest)
+        return digest is not None or signed.hash_method == "sha512"
+
+    def verify(self, signed: Signed, data: BinaryIO) -> None:
+        """`data` is what the image's sha512 promises; it is read and left at its start. Raises `SignatureRejected`."""
+        found = hashlib.new(signed.hash_method)
+        while chunk := data.read(CHUNK_BYTES):
+            found.update(chunk)
+        data.seek(0)
+        _verify(signed, found.digest())
+        self._hashed[signed.image.hash_value or "", signed.hash_method] = found.digest()
+
+    def _manifested(self, image: ImageRecord, directory: Path) -> Signed:
+        text, given = image.properties.get(MANIFEST), image.properties.get(MANIFEST_SIGNATURE)
+        if not text or not given:
+            missing = MANIFEST_SIGNATURE if text else MANIFEST
+            raise SignatureMissing(
+                f"image {image.id} ({image.name}) is not signed: it has no {missing}; set both (docs/guides/bitstreams.md)"
+            )
+        try:
+            manifest = read(text)
+        except ValueError as error:
+            raise _rejected(image, f"its {MANIFEST} cannot be read: {error}") from error
+        key = self._key(image, _key_name(image, manifest.key, MANIFEST), directory)
+        if all(_unfit(key, kind) for kind in (RSA_PSS, *_CURVES)):
+            raise _rejected(image, f"key {manifest.key} is {_unfit(key, RSA_PSS)}")
+        signed = Signed(image, _decoded(image, given, MANIFEST_SIGNATURE), "sha512", key, by_manifest=True)
+        _verify(signed, hashlib.sha512(signed_bytes(text)).digest(), "manifest")
+        if why := contradiction(manifest, image.hash_value or "", image.properties):
+            raise _rejected(image, f"{why}: upload and describe what was signed, or sign it again")
+        return signed
+
+    def _signed(self, image: ImageRecord, given: Mapping[str, str], directory: Path) -> Signed:
+        method, kind = given[HASH_METHOD].strip().upper(), given[KEY_TYPE].strip().upper()
+        if method not in _HASHES:
+            raise _rejected(image, f"{HASH_METHOD} is {method!r}; it takes {', '.join(_HASHES)}")
+        if kind != RSA_PSS and kind not in _CURVES:
+            raise _rejected(image, f"{KEY_TYPE} is {kind!r}; it takes {RSA_PSS}, {', '.join(_CURVES)}")
+        signature = _decoded(image, given[SIGNATURE], SIGNATURE)
+        name = _key_name(image, given[CERTIFICATE].strip(), CERTIFICATE)
+        key = self._key(image, name, directory)
+        if why := _unfit(key, kind):
+            raise _rejected(image, f"key {name} is {why}, {KEY_TYPE} says {kind}; correct the property or sign again")
+        return Signed(image, signature, _HASHES[method], key)
+
+    def _key(self, image: ImageRecord, name: str, directory: Path) -> Any:
+        from cryptography import x509
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+        try:
+            pem = (directory / f"{name}.pem").read_bytes()
+        except OSError as error:
+            raise _rejected(
+                image,
+                f"key {name} is not known on this host; sign with one that is, or have its operator put {name}.pem "
+                "into the directory of [accelerator] signature_keys",
+            ) from error
+        try:
+            if b"BEGIN CERTIFICATE" not in pem:
+                return load_pem_public_key(pem)
+            certificate = x509.load_pem_x509_certificate(pem)
+        except ValueError as error:
+            raise _rejected(image, f"{name}.pem on this host is neither a public key nor a certificate") from error
+        now = self._clock.now()
+        if now < certificate.not_valid_before_utc:
+            raise _rejected(image, f"certificate {name} is valid from {certificate.not_valid_before_utc} on")
+        if now > certificate.not_valid_after_utc:
+            raise _rejected(
+                image, f"certificate {name} expired at {certificate.not_valid_after_utc}; sign with one that is valid"
+            )
+        return certificate.public_key()
+
+
+def sign(text: str, key: Any) -> str:
+    """The signature of the manifest `text` by a private key of `cryptography`, for `MANIFEST_SIGNATURE`. Raises `Invalid`."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+
+    if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
+        raise Invalid("the key is neither an RSA key nor one on a curve")
+    if all(_unfit(key.public_key(), kind) for kind in (RSA_PSS, *_CURVES)):
+        raise Invalid(f"the key is {_unfit(key.public_key(), RSA_PSS)}; {RSA_PSS}, {', '.join(_CURVES)} are verified")
+    method, message = hashes.SHA512(), signed_bytes(text)
+    if isinstance(key, rsa.RSAPrivateKey):
+        pss = padding.PSS(mgf=padding.MGF1(method), salt_length=padding.PSS.DIGEST_LENGTH)
+        made = key.sign(message, pss, method)
+    else:
+        made = key.sign(message, ec.ECDSA(method))
+    return base64.b64encode(made).decode()
+
+
+def is_key_name(text: str) -> bool:
+    return _KEY_NAME.match(text) is not None
+
+
+def _decoded(image: ImageRecord, text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except ValueError as error:
+        raise _rejected(image, f"{name} is no base64") from error
+
+
+def _key_name(image: ImageRecord, name: str, where: str) -> str:
+    if not is_key_name(name):
+        raise _rejected(image, f"{where} is {name[:80]!r}; a key's name has letters, digits, - and _ only")
+    return name
+
+
+def _unfit(key: Any, kind: str) -> str:
+    """What it is instead of a key of `kind`; empty where it is one."""
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    if isinstance(key, rsa.RSAPublicKey):
+        if key.key_size < _LEAST_RSA_BITS:
+            return f"an RSA key of {key.key_size} bits, of which {_LEAST_RSA_BITS} are the least"
+        return "" if kind == RSA_PSS else "an RSA key"
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        return "" if key.curve.name == _CURVES.get(kind) else f"a key on the curve {key.curve.name}"
+    return "neither an RSA key nor one on a curve"
+
+
+def _verify(signed: Signed, digest: bytes, what: str = "data") -> None:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+    from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
+
+    kinds: dict[str, Any] = {
+        "sha224": hashes.SHA224,
+        "sha256": hashes.SHA256,
+        "sha384": hashes.SHA384,
+        "sha512": hashes.SHA512,
+    }
+    method = kinds[signed.hash_method]()
+    try:
+        if isinstance(signed.key, rsa.RSAPublicKey):
+            pss = padding.PSS(mgf=padding.MGF1(method), salt_length=padding.PSS.AUTO)
+            signed.key.verify(signed.signature, digest, pss, Prehashed(method))
+        else:
+            signed.key.verify(signed.signature, digest, ec.ECDSA(Prehashed(method)))
+    except InvalidSignature as error:
+        raise _rejected(
+            signed.image,
+            f"the signature is not one of this {what} by that key: upload what was signed, or sign it again",
+        ) from error
+
+
+def _rejected(image: ImageRecord, why: str) -> SignatureRejected:
+    return SignatureRejected(f"image {image.id} ({image.name}) is not programmed: {why}")
+
+
+def require_cryptography() -> None:
+    """Raises `StartError`."""
+    if find_spec("cryptography") is None:
+        raise StartError("signatures of bitstreams need the package cryptography: pip install moorage[signatures]")

@@ -1,0 +1,1 @@
+"""Values, states and decisions of accelerators. Pure."""

@@ -1,0 +1,375 @@
+"""What is plugged where on one host, and how that may change: values in, values out.
+
+`Holdings` is the whole content of the host's checkpoint. Each function below is one step of an attachment's life
+and gives the next `Holdings`; `moorage.accelerator.host.attach` writes it down before (or after) it touches a device.
+
+An attachment goes ``claimed -> preparing -> attached -> releasing`` and is gone. A crash leaves one of these
+behind, and `attach.recover` knows by it what may have been touched. Pure: no I/O here.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from moorage.accelerator.model import device_history
+from moorage.accelerator.model.device_history import Journal, Who
+from moorage.accelerator.model.devices import (
+    HANDLE_TRANSITIONS,
+    REGION_TRANSITIONS,
+    WITHHELD,
+    Bitstream,
+    Device,
+    HandleState,
+    RegionState,
+    Voucher,
+)
+from moorage.accelerator.model.errors import AlreadyPlugged, ConflictingBitstreams, NoCapacity
+
+
+class Step(StrEnum):
+    CLAIMED = "claimed"  #: nothing of the handles was touched yet; their region may be being programmed
+    PREPARING = "preparing"
+    ATTACHED = "attached"
+    RELEASING = "releasing"
+
+
+@dataclass(frozen=True, slots=True)
+class HandleRecord:
+    """A handle that is not free. `instance_uuid` is empty for one that is nobody's any more."""
+
+    state: HandleState
+    deployable: str
+    instance_uuid: str = ""
+    digest: str = ""  #: of the bitstream its region must carry for this holder; empty: as the region is
+    reason: str = ""  #: why it is quarantined
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRecord:
+    """`bitstream` is loaded while idle (None: blank); `wanted` is being loaded while programming."""
+
+    state: RegionState = RegionState.IDLE
+    bitstream: Bitstream | None = None
+    wanted: Bitstream | None = None
+    by: Who = field(default_factory=Who)  #: for whom, while programming
+    failed: str = ""  #: why the blank could not be loaded: it is tried again and again, and told once
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """One handle of an attachment."""
+
+    pci_id: str
+    deployable: str
+    rp_uuid: str
+    group: str = ""  #: suffix of the request group
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    instance_uuid: str
+    instance_name: str
+    project_id: str
+    request_digest: str  #: a repeated plug of the same request has the same
+    step: Step
+    handles: tuple[Claimed, ...]  #: in the order of the answer
+    user_id: str = ""
+
+    @property
+    def who(self) -> Who:
+        return Who(self.instance_uuid, self.project_id, self.user_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """`amount` handles of one deployable for one request group."""
+
+    deployable: str
+    handles: tuple[str, ...]  #: all that the deployable has
+    amount: int
+    rp_uuid: str
+    group: str = ""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What an operator wants of the devices of a host."""
+
+    withdrawn: frozenset[str] = frozenset()  #: addresses of cards that are not to be given out
+    traits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: more of them, by deployable
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    handles: Mapping[str, HandleRecord] = field(default_factory=dict)  #: by PCI address; absent: free
+    attachments: Mapping[str, Attachment] = field(default_factory=dict)  #: by instance uuid
+    regions: Mapping[str, RegionRecord] = field(default_factory=dict)  #: by deployable
+    rp_uuids: Mapping[str, str] = field(default_factory=dict)  #: by deployable, as last published
+    devices: tuple[Device, ...] = ()  #: as last discovered
+    wishes: Wishes = Wishes()
+    journal: Journal = field(default_factory=Journal)  #: of what was done, as far as the service does not have it yet
+
+    def states(self) -> dict[str, HandleState]:
+        return {pci_id: record.state for pci_id, record in self.handles.items()}
+
+    def region(self, deployable: str) -> RegionRecord:
+        return self.regions.get(deployable, RegionRecord())
+
+    def holders(self, deployable: str, *, besides: str = "") -> list[HandleRecord]:
+        """Records of handles that somebody uses, or that are on their way back."""
+        return [
+            record
+            for record in self.handles.values()
+            if record.deployable == deployable
+            and record.state is not HandleState.QUARANTINED
+            and (not besides or record.instance_uuid != besides)
+        ]
+
+
+# ---------------------------------------------------------------------------------------- plugging
+
+
+def claim(held: Holdings, new: Attachment, demands: Sequence[Demand]) -> Holdings:
+    """All handles that `demands` ask for, or none: `NoCapacity`, `ConflictingBitstreams`, `AlreadyPlugged`."""
+    if new.instance_uuid in held.attachments:
+        raise AlreadyPlugged(f"instance {new.instance_uuid} already holds accelerators on this host")
+    handles = dict(held.handles)
+    claimed = []
+    for demand in demands:
+        _check_region(held, demand, new)
+        free = [pci_id for pci_id in demand.handles if pci_id not in handles]
+        if len(free) < demand.amount:
+            raise NoCapacity(
+                f"{demand.deployable} has {len(free)} free of {len(demand.handles)} attach handles; "
+                f"{demand.amount} are asked for"
+            )
+        for pci_id in free[: demand.amount]:
+            handles[pci_id] = HandleRecord(
+                _from_free(HandleState.CLAIMED), demand.deployable, new.instance_uuid, demand.digest
+            )
+            claimed.append(Claimed(pci_id, demand.deployable, demand.rp_uuid, demand.group))
+    attachment = replace(new, step=Step.CLAIMED, handles=tuple(claimed))
+    return replace(held, handles=handles, attachments={**held.attachments, new.instance_uuid: attachment})
+
+
+def _check_region(held: Holdings, demand: Demand, new: Attachment) -> None:
+    """A10: while somebody else has a handle of the region, the region stays (or becomes) what they have it for."""
+    region = held.region(demand.deployable)
+    if region.state is RegionState.UNKNOWN or (region.state is RegionState.PROGRAMMING and not demand.digest):
+        raise NoCapacity(f"region {demand.deployable} is {region.state} and cannot be used as it is now")
+    loaded = region.bitstream
+    if not demand.digest and loaded is not None and not loaded.public and loaded.owner != new.project_id:
+        raise ConflictingBitstreams(f"region {demand.deployable} carries a bitstream of another project")
+    loaded_digest = loaded.digest if loaded else ""
+    for other in held.holders(demand.deployable, besides=new.instance_uuid):
+        if (other.digest or loaded_digest) != (demand.digest or loaded_digest):
+            raise ConflictingBitstreams(
+                f"region {demand.deployable} is in use by another instance with another bitstream; "
+                "it can be programmed again when that one is released"
+            )
+
+
+def begin_programming(
+    held: Holdings, deployable: str, wanted: Bitstream | None, for_instance: str = "", by: Who | None = None
+) -> Holdings:
+    """`wanted` None loads the vendor's blank. Raises `ConflictingBitstreams` while another one uses the region.
+
+    `by`: who ordered it, where that is not an instance that plugs.
+
+    Those who only wait to have the same loaded do not use it yet; nor does anybody a region that lost its contents.
+    """
+    region = held.region(deployable)
+    lost = region.state is RegionState.UNKNOWN
+    for other in held.holders(deployable, besides=for_instance):
+        same = wanted is not None and other.digest == wanted.digest
+        if not (_is_untouched(held, other) and (same or lost)):
+            raise ConflictingBitstreams(f"region {deployable} is in use; it cannot be programmed now")
+    state = REGION_TRANSITIONS.check(region.state, RegionState.PROGRAMMING)
+    attachment = held.attachments.get(for_instance)
+    who = by or (attachment.who if attachment is not None else Who())
+    return _with_region(held, deployable, RegionRecord(state, None, wanted, who, region.failed))
+
+
+def _is_untouched(held: Holdings, record: HandleRecord) -> bool:
+    attachment = held.attachments.get(record.instance_uuid)
+    return record.state is HandleState.CLAIMED and attachment is not None and attachment.step is Step.CLAIMED
+
+
+def end_programming(held: Holdings, deployable: str, loaded: Bitstream | None, failed: str = "") -> Holdings:
+    """`failed`: why it is not blank, as it was to be."""
+    state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.IDLE)
+    return _with_region(held, deployable, RegionRecord(state, loaded, failed=failed))
+
+
+def lose_region(held: Holdings, deployable: str, failed: str = "") -> Holdings:
+    """Nobody knows what it carries; `failed`: why it is not blank, as it was to be."""
+    state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.UNKNOWN)
+    return _with_region(held, deployable, RegionRecord(state, failed=failed))
+
+
+def begin_preparing(held: Holdings, instance_uuid: str) -> Holdings:
+    return _with_step(held, instance_uuid, Step.PREPARING)
+
+
+def attach(held: Holdings, instance_uuid: str) -> Holdings:
+    return _with_step(_with_states(held, instance_uuid, HandleState.ATTACHED), instance_uuid, Step.ATTACHED)
+
+
+# --------------------------------------------------------------------------------------- releasing
+
+
+def begin_release(held: Holdings, instance_uuid: str) -> Holdings:
+    """Handles that were never touched are free at once, the attachment gone; others are dirty."""
+    attachment = held.attachments[instance_uuid]
+    if attachment.step is Step.CLAIMED:
+        return _forget(_with_states(held, instance_uuid, HandleState.FREE), instance_uuid)
+    if attachment.step is Step.RELEASING:
+        return held
+    return _with_step(_with_states(held, instance_uuid, HandleState.DIRTY), instance_uuid, Step.RELEASING)
+
+
+def clean(held: Holdings, pci_id: str) -> Holdings:
+    """A crash in the middle of cleaning leaves ``cleaning``: it is begun again."""
+    if held.handles[pci_id].state is HandleState.CLEANING:
+        return held
+    return _with_state(held, pci_id, HandleState.CLEANING)
+
+
+def free(held: Holdings, pci_id: str) -> Holdings:
+    return _with_state(held, pci_id, HandleState.FREE)
+
+
+def quarantine(held: Holdings, pci_id: str, reason: str) -> Holdings:
+    held = _with_state(held, pci_id, HandleState.QUARANTINED)
+    record = replace(held.handles[pci_id], instance_uuid="", digest="", reason=reason)
+    return replace(held, handles={**held.handles, pci_id: record})
+
+
+def end_release(held: Holdings, instance_uuid: str) -> Holdings:
+    """Every handle is free or quarantined: the instance holds nothing any more."""
+    left = [pci_id for pci_id, record in held.handles.items() if record.instance_uuid == instance_uuid]
+    if left:
+        raise ValueError(f"{instance_uuid} still holds {', '.join(left)}")
+    return _forget(held, instance_uuid)
+
+
+def leave_quarantine(held: Holdings, pci_id: str) -> Holdings:
+    """An operator says that it may be cleaned again; it is dirty until that has worked."""
+    held = _with_state(held, pci_id, HandleState.DIRTY)
+    return replace(held, handles={**held.handles, pci_id: replace(held.handles[pci_id], reason="")})
+
+
+# -------------------------------------------------------------------------------- what was discovered
+
+
+def with_devices(held: Holdings, devices: Iterable[Device]) -> Holdings:
+    """The devices as found now. A region that is known already keeps its record: we know what we did to it."""
+    found = tuple(devices)
+    regions = {
+        part.name: held.regions.get(part.name, RegionRecord(RegionState.IDLE, part.bitstream))
+        for device in found
+        for part in device.deployables
+        if part.programmable
+    }
+    return replace(held, devices=tuple(_with_bitstreams(device, {}) for device in found), regions=regions)
+
+
+def adopt(held: Holdings, deployable: str, state: RegionState, bitstream: Bitstream | None) -> Holdings:
+    """At a start, before anybody is served: what the device itself says of an idle region is the truth.
+
+    Not a step of the region's life but a correction of our picture, hence outside the transition table. A bitstream
+    without a digest is one that only the device knows: nothing that we know of is that one.
+    """
+    known = held.region(deployable).bitstream
+    digest = bitstream.digest if bitstream is not None else ""
+    if state is RegionState.IDLE and digest and known is not None and digest == known.digest:
+        return held
+    return _with_region(held, deployable, RegionRecord(state, bitstream if state is RegionState.IDLE else None))
+
+
+def with_voucher(held: Holdings, deployable: str, unsigned: Voucher) -> Holdings:
+    """At a start: who vouches for a bitstream without a manifest, which the options decide."""
+    region = held.region(deployable)
+    if region.bitstream is None or not region.bitstream.digest or region.bitstream.voucher is Voucher.SIGNATURE:
+        return held
+    return _with_region(held, deployable, replace(region, bitstream=replace(region.bitstream, voucher=unsigned)))
+
+
+def devices_as_loaded(held: Holdings) -> list[Device]:
+    """The devices with what their regions carry by our own record."""
+    return [_with_bitstreams(device, held.regions) for device in held.devices]
+
+
+def _with_bitstreams(device: Device, regions: Mapping[str, RegionRecord]) -> Device:
+    parts = (replace(part, bitstream=regions.get(part.name, RegionRecord()).bitstream) for part in device.deployables)
+    return replace(device, deployables=tuple(parts))
+
+
+def with_providers(held: Holdings, rp_uuids: Mapping[str, str]) -> Holdings:
+    """`rp_uuids` by deployable, as Placement knows them now."""
+    return replace(held, rp_uuids=dict(rp_uuids))
+
+
+def with_wishes(held: Holdings, wishes: Wishes) -> Holdings:
+    return replace(held, wishes=wishes)
+
+
+def with_happenings(held: Holdings, happenings: Sequence[device_history.Happening], at: datetime) -> Holdings:
+    return replace(held, journal=device_history.written(held.journal, happenings, at))
+
+
+def told(held: Holdings, upto: int) -> Holdings:
+    """The service has the records up to the sequence number `upto`."""
+    return replace(held, journal=device_history.taken(held.journal, upto))
+
+
+def withheld(held: Holdings) -> frozenset[str]:
+    """Deployables that nobody is to be placed on: their contents are unknown, or an operator withdrew their card."""
+    withdrawn = (device for device in held.devices if device.pci_id in held.wishes.withdrawn)
+    return lost_regions(held) | {part.name for device in withdrawn for part in device.deployables}
+
+
+def offer(held: Holdings) -> object:
+    """What the providers of this host are made of: the same offer, the same inventories and traits."""
+    kept_back = frozenset(pci_id for pci_id, record in held.handles.items() if record.state in WITHHELD)
+    return held.devices, held.regions, held.wishes, kept_back
+
+
+def lost_regions(held: Holdings) -> frozenset[str]:
+    return frozenset(name for name, region in held.regions.items() if region.state is RegionState.UNKNOWN)
+
+
+def _from_free(after: HandleState) -> HandleState:
+    return HANDLE_TRANSITIONS.check(HandleState.FREE, after)
+
+
+def _with_states(held: Holdings, instance_uuid: str, after: HandleState) -> Holdings:
+    for handle in held.attachments[instance_uuid].handles:
+        held = _with_state(held, handle.pci_id, after)
+    return held
+
+
+def _with_state(held: Holdings, pci_id: str, after: HandleState) -> Holdings:
+    record = held.handles[pci_id]
+    state = HANDLE_TRANSITIONS.check(record.state, after)
+    handles = {name: other for name, other in held.handles.items() if name != pci_id}
+    if state is not HandleState.FREE:
+        handles[pci_id] = replace(record, state=state)
+    return replace(held, handles=handles)
+
+
+def _with_step(held: Holdings, instance_uuid: str, step: Step) -> Holdings:
+    attachment = replace(held.attachments[instance_uuid], step=step)
+    return replace(held, attachments={**held.attachments, instance_uuid: attachment})
+
+
+def _with_region(held: Holdings, deployable: str, region: RegionRecord) -> Holdings:
+    return replace(held, regions={**held.regions, deployable: region})
+
+
+def _forget(held: Holdings, instance_uuid: str) -> Holdings:
+    others = {uuid: attachment for uuid, attachment in held.attachments.items() if uuid != instance_uuid}
+    return replace(held, attachments=others)

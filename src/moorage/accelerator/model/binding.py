@@ -1,0 +1,215 @@
+"""Accelerator requests (ARQs): their states, what a caller may ask of them, and what a host is told to do. Pure.
+
+A request is one unit of one group of a device profile. It is bound to a resource provider for an instance, which is
+work for the host's agent: all requests of an instance on a host are one order, plugged by the same engine as
+`os_acc.plug`.
+
+Spec: docs/specs/accelerator-attach.md
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from moorage.accelerator.model.attach_state import Attachment
+from moorage.accelerator.model.errors import BadRequest
+from moorage.accelerator.model.naming import canonical_id, spec_class
+from moorage.accelerator.model.profile import Wanted, function_id_of
+from moorage.accelerator.model.rows import RequestRecord
+from moorage.core.errors import Invalid
+from moorage.core.ids import is_uuid
+from moorage.core.states import table
+
+T = TypeVar("T")
+
+
+class RequestState(StrEnum):
+    INITIAL = "Initial"
+    BIND_STARTED = "BindStarted"
+    BOUND = "Bound"
+    UNBOUND = "Unbound"
+    BIND_FAILED = "BindFailed"
+    DELETING = "Deleting"
+
+
+TRANSITIONS = table(
+    "an accelerator request",
+    {
+        RequestState.INITIAL: [RequestState.BIND_STARTED, RequestState.UNBOUND, RequestState.DELETING],
+        RequestState.BIND_STARTED: [
+            RequestState.BOUND,
+            RequestState.BIND_FAILED,
+            RequestState.UNBOUND,
+            RequestState.DELETING,
+        ],
+        RequestState.BOUND: [RequestState.UNBOUND, RequestState.BIND_FAILED, RequestState.DELETING],
+        RequestState.BIND_FAILED: [RequestState.UNBOUND, RequestState.DELETING],
+        RequestState.UNBOUND: [RequestState.BIND_STARTED, RequestState.DELETING],
+    },
+)
+
+#: Those in which the host has, or may have, something of the request.
+ON_HOST = frozenset({RequestState.BIND_STARTED, RequestState.BOUND, RequestState.BIND_FAILED})
+
+#: Those in which nobody else can have the handle: a request that is being deleted is about to give its own back.
+HAVING = frozenset({RequestState.BIND_STARTED, RequestState.BOUND})
+
+#: How long Nova waits for a request to be resolved (its ``arq_binding_timeout``). It does not look at the state of one
+#: that is resolved already: shown as failed too early, the server would start without its accelerator.
+PATIENCE = timedelta(seconds=300)
+
+_FIELDS = frozenset({"hostname", "device_rp_uuid", "instance_uuid", "project_id"})
+_NEEDED = ("hostname", "device_rp_uuid", "instance_uuid")
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Where one request is to be bound."""
+
+    hostname: str
+    device_rp_uuid: str
+    instance_uuid: str
+    project_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BindOrder:
+    """All requests of an instance on one host. On the wire a JSON object with the same names."""
+
+    instance_uuid: str
+    project_id: str
+    groups: Mapping[str, Mapping[str, str]]  #: the profile's groups that the requests are of, by number
+    providers: Mapping[str, str]  #: resource provider by group
+    requests: Mapping[str, str]  #: request uuid -> group
+    user_id: str = ""  #: who had it bound
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOrder:
+    """Load an image, or the vendor's blank, into a region that nobody uses. On the wire a JSON object with the same names.
+
+    The image is named by its id or by a function of it; with none of these it is the blank, where the region carries `only`
+    or that is nothing.
+    """
+
+    deployable: str
+    image_id: str
+    project_id: str  #: whose images may be taken besides those for everybody
+    user_id: str = ""
+    function_id: str = ""
+    function_name: str = ""
+    only: Wanted = field(default_factory=Wanted)
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(canonical_id(self.image_id), function_id_of(self.function_id), self.function_name)
+
+    @property
+    def emptied(self) -> Wanted:
+        """`only`, as bitstreams are compared with it."""
+        return replace(self.only, function_id=function_id_of(self.only.function_id))
+
+
+def amount(group: Mapping[str, str]) -> int:
+    """How many requests a group of a profile makes."""
+    return sum(int(value) for key, value in group.items() if key.startswith("resources:"))
+
+
+def decode_patch(document: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, Binding | None]:
+    """By request uuid where to bind it; None: unbind it. Raises `Invalid` naming the request and the operation."""
+    return {uuid: _decode_one(uuid, operations) for uuid, operations in document.items()}
+
+
+def _decode_one(uuid: str, operations: Sequence[Mapping[str, str]]) -> Binding | None:
+    where = f"accelerator request {uuid}"
+    kinds = {operation["op"] for operation in operations}
+    if kinds not in ({"add"}, {"remove"}):
+        raise Invalid(f"{where}: the operations must all be add (bind) or all be remove (unbind), not {sorted(kinds)}")
+    fields = {}
+    for operation in operations:
+        name = operation["path"].removeprefix("/")
+        if name not in _FIELDS:
+            raise Invalid(f"{where}: path {operation['path']!r} must be one of {_paths(sorted(_FIELDS))}")
+        fields[name] = operation.get("value") or ""
+    if kinds == {"remove"}:
+        return None
+    if missing := [name for name in _NEEDED if not fields.get(name)]:
+        raise Invalid(f"{where}: to bind it, add a value for {_paths(missing)} too")
+    for name in ("device_rp_uuid", "instance_uuid"):
+        if not is_uuid(fields[name]):
+            raise Invalid(f"{where}: {name} is {fields[name]!r}; it must be a UUID")
+    return Binding(
+        fields["hostname"], fields["device_rp_uuid"].lower(), fields["instance_uuid"].lower(), fields.get("project_id")
+    )
+
+
+def bind_order(requests: Sequence[RequestRecord], bindings: Mapping[str, Binding], project_id: str) -> BindOrder:
+    """`requests` are of one instance and host. Raises `Invalid` where one group has two providers: it is one unit."""
+    providers: dict[str, str] = {}
+    for request in requests:
+        group, wanted = str(request.device_profile_group_id), bindings[request.uuid].device_rp_uuid
+        if providers.setdefault(group, wanted) != wanted:
+            raise Invalid(
+                f"group {group} of device profile {request.device_profile_name} is to be bound to the resource "
+                f"providers {providers[group]} and {wanted}; a group is on one"
+            )
+    return BindOrder(
+        instance_uuid=bindings[requests[0].uuid].instance_uuid,
+        project_id=project_id,
+        groups={str(one.device_profile_group_id): one.profile_group or {} for one in requests},
+        providers=providers,
+        requests={one.uuid: str(one.device_profile_group_id) for one in requests},
+    )
+
+
+def extra_specs_of(order: BindOrder) -> dict[str, str]:
+    """The profile's groups as a flavor would say them: the number of a group is the suffix of its keys."""
+    specs = {}
+    for number, group in order.groups.items():
+        for key, value in group.items():
+            kind, _, name = key.partition(":")
+            specs[f"{kind}{number}:{spec_class(name) if kind == 'resources' else name}"] = value
+    return specs
+
+
+def decode(document: object, kind: type[T]) -> T:
+    """From a job's payload or result. Raises `BadRequest`."""
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"what a job says cannot be read: {error}") from error
+
+
+def handles_of(order: BindOrder, attachment: Attachment) -> dict[str, str]:
+    """By request the address that it got: those of a group in the order of its requests."""
+    by_group: dict[str, list[str]] = {}
+    for handle in attachment.handles:
+        by_group.setdefault(handle.group, []).append(handle.pci_id)
+    return {uuid: by_group[group].pop(0) for uuid, group in sorted(order.requests.items())}
+
+
+def handle_states(result: Mapping[str, object]) -> dict[str, dict[str, str]]:
+    """By deployable how its handles are, as the report of a job says it. Raises `BadRequest`."""
+    return decode(result.get("states") or {}, dict[str, dict[str, str]])
+
+
+def is_hidden(request: RequestRecord) -> bool:
+    """Deleted for everybody but its host, which has still to let go of it."""
+    return request.state == RequestState.DELETING
+
+
+def state_shown_to_compute(request: RequestRecord, now: datetime) -> str:
+    """A failure is shown when nobody waits any more; until then it is told by an event (`PATIENCE`). Who asks for a request
+    by its uuid, or for all of them, is not Nova and sees it at once.
+    """
+    if request.state != RequestState.BIND_FAILED or request.updated_at is None:
+        return request.state
+    return request.state if now - request.updated_at >= PATIENCE else RequestState.BIND_STARTED
+
+
+def _paths(names: Sequence[str]) -> str:
+    return ", ".join(f"/{name}" for name in names)

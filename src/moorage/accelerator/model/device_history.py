@@ -1,0 +1,109 @@
+"""The history of devices: a record for each change of who has one and what is in it, kept until the service has it.
+
+A record is made in the step of the checkpoint that changes the state (`history_derivation`), and is in the same file: the two are
+there together or not at all. It leaves the file when the central service has taken it. Pure: no I/O here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+#: Records that a host keeps while nobody takes them: every step writes them all.
+MOST_PENDING = 1000
+#: Characters of a text that comes from elsewhere, in columns of the service's table.
+LONGEST = 255
+LONGEST_REASON = 2000
+
+
+class Event(StrEnum):
+    PROGRAM = "program"  #: a region was to be loaded; without a digest: with the blank
+    ATTACH = "attach"
+    DETACH = "detach"  #: its instance has it no longer; it is dirty
+    CLEAN = "clean"  #: it is free
+    QUARANTINE = "quarantine"  #: it could not be cleaned
+    RELEASE = "release"  #: an operator lets it be cleaned again
+    GAP = "gap"  #: records were lost here: the service was away for too long
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """For whom; all empty where it was for nobody: a mending, or an operator on the host."""
+
+    instance_uuid: str = ""
+    project_id: str = ""
+    user_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """What a step did to one handle or region."""
+
+    event: Event
+    deployable: str
+    handle: str = ""  #: empty for a region
+    who: Who = Who()
+    image_id: str = ""  #: of the bitstream that is, or was to be, in the region
+    digest: str = ""  #: sha512 of it
+    done: bool = True  #: or it failed
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """On the wire and in the checkpoint a JSON object with the same names."""
+
+    sequence: int  #: rises on a host; the time in microseconds, or one more than the last
+    at: datetime
+    what: Happening
+
+    @property
+    def device(self) -> str:
+        """The card's PCI address, which a deployable's name begins with."""
+        return self.what.deployable.partition("_")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """`pending` are those that the service has not taken yet, in their order."""
+
+    last: int = 0
+    pending: tuple[Record, ...] = ()
+    lost: int = 0  #: how many the gap at the head of `pending` stands for
+
+
+def written(journal: Journal, happenings: Sequence[Happening], at: datetime) -> Journal:
+    if not happenings:
+        return journal
+    # By the clock, so that a host whose checkpoint was removed does not number its records as it did before.
+    first = max(journal.last + 1, int(at.timestamp() * 1_000_000))
+    new = tuple(Record(first + number, at, _shortened(what)) for number, what in enumerate(happenings))
+    return _bounded(Journal(new[-1].sequence, (*journal.pending, *new), journal.lost))
+
+
+def taken(journal: Journal, upto: int) -> Journal:
+    """The service has those up to the sequence number `upto`."""
+    left = tuple(record for record in journal.pending if record.sequence > upto)
+    return Journal(journal.last, left, journal.lost if left[:1] and left[0].what.event is Event.GAP else 0)
+
+
+def _bounded(journal: Journal) -> Journal:
+    records = [record for record in journal.pending if record.what.event is not Event.GAP]
+    excess = records[:-MOST_PENDING]
+    if not excess:
+        return journal
+    lost = journal.lost + len(excess)
+    reason = f"{lost} records up to here were lost: the host could not tell the accelerator service for too long"
+    gap = replace(excess[-1], what=Happening(Event.GAP, "", done=False, reason=reason))
+    return Journal(journal.last, (gap, *records[-MOST_PENDING:]), lost)
+
+
+def _shortened(what: Happening) -> Happening:
+    who = Who(what.who.instance_uuid, what.who.project_id[:LONGEST], what.who.user_id[:LONGEST])
+    return replace(
+        what,
+        who=who,
+        image_id=what.image_id[:LONGEST],
+        digest=what.digest[:LONGEST],
+        reason=what.reason[:LONGEST_REASON],
+    )

@@ -1,0 +1,136 @@
+"""Names of classes and traits of accelerators: which are published, and that all known spellings are understood.
+
+Published (the spec's forms)::
+
+    CUSTOM_ACCELERATOR_<TYPE>
+    CUSTOM_FPGA_<VENDOR>_REGION_<ID>      CUSTOM_FPGA_<VENDOR>_FUNCTION_<ID>
+
+or, on a host that is told so (`Names.CYBORG`), the class that today's Cyborg has for the type, and each trait in both
+forms. Never two classes for one unit: it could be allocated twice.
+
+Understood besides: ``CUSTOM_FPGA_REGION_<VENDOR>_<ID>`` (the scheduling spec and Cyborg),
+``CUSTOM_FPGA_FUNCTION_ID_<VENDOR>_<ID>`` (Cyborg), and ids with dashes, underscores or neither.
+Pure: no I/O here.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from moorage.accelerator.model.devices import Deployable, Device, DeviceType, Function
+from moorage.core.names import custom
+
+CLASS_PREFIX = "CUSTOM_ACCELERATOR_"
+
+#: Nova and Cyborg both may report such providers; this standard trait says which side did.
+OWNER_TRAIT = "OWNER_CYBORG"
+
+_FIELD_FIRST = re.compile(r"CUSTOM_[A-Z]+_(REGION|FUNCTION_ID|FUNCTION)_([A-Z0-9]+)_([A-Z0-9_]+)\Z")
+_VENDOR_FIRST = re.compile(r"CUSTOM_[A-Z]+_([A-Z0-9]+)_(REGION|FUNCTION)_([A-Z0-9_]+)\Z")
+_HEX = re.compile(r"[0-9a-f]{32}\Z")
+_JOINERS = re.compile(r"[^a-z0-9]")
+
+
+class TraitKind(StrEnum):
+    REGION = "region"
+    FUNCTION = "function"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedTrait:
+    kind: TraitKind
+    vendor: str  #: lower case
+    id: str  #: as `same_id` compares it
+
+
+class Names(StrEnum):
+    """What a host publishes."""
+
+    SPEC = "spec"
+    CYBORG = "cyborg"
+
+
+#: Cyborg's classes; of a type that is not here it is ``CUSTOM_<TYPE>``.
+_CYBORGS = {DeviceType.FPGA: "FPGA", DeviceType.GPU: "PGPU", DeviceType.VGPU: "VGPU"}
+
+
+def resource_class(kind: DeviceType, names: Names = Names.SPEC) -> str:
+    if names is Names.CYBORG:
+        return _CYBORGS.get(kind, custom(kind))
+    return f"{CLASS_PREFIX}{kind}"
+
+
+def spec_class(name: str) -> str:
+    """The spec's class that Cyborg's means: ``CUSTOM_ACCELERATOR_GPU`` for ``PGPU``; any other name is itself."""
+    if name == "GPU":  # an old profile's word
+        return resource_class(DeviceType.GPU)
+    return next((resource_class(kind) for kind in DeviceType if resource_class(kind, Names.CYBORG) == name), name)
+
+
+def type_of_class(name: str) -> str | None:
+    """``FPGA`` for ``CUSTOM_ACCELERATOR_FPGA``; None for a class that is no accelerator's."""
+    return name.removeprefix(CLASS_PREFIX) or None if name.startswith(CLASS_PREFIX) else None
+
+
+def region_trait(vendor: str, region_type: str) -> str:
+    return custom(f"FPGA_{vendor}_REGION_{region_type}")
+
+
+def function_trait(vendor: str, function: Function) -> str:
+    """By the function's UUID; by its name where it has none."""
+    return custom(f"FPGA_{vendor}_FUNCTION_{function.id or function.name}")
+
+
+def function_traits(vendor: str, function: Function) -> frozenset[str]:
+    """In the spec's form and in today's Cyborg's."""
+    return frozenset(
+        {function_trait(vendor, function), custom(f"FPGA_FUNCTION_ID_{vendor}_{function.id or function.name}")}
+    )
+
+
+def traits_of(device: Device, deployable: Deployable, names: Names = Names.SPEC) -> frozenset[str]:
+    """What is published for `deployable`. Functions of a bitstream are left out that is not for everybody,
+    or for which nobody vouches.
+    """
+    vendor, both = device.vendor, names is Names.CYBORG
+    traits = {OWNER_TRAIT, custom(f"{device.type}_{vendor}"), *device.traits}
+    if deployable.programmable:
+        traits.add(region_trait(vendor, deployable.region_type))
+        traits |= {custom(f"FPGA_REGION_{vendor}_{deployable.region_type}")} if both else set()
+    if deployable.bitstream is not None and deployable.bitstream.is_published:
+        for function in deployable.bitstream.functions:
+            traits |= function_traits(vendor, function) if both else {function_trait(vendor, function)}
+    return frozenset(traits)
+
+
+def parse_trait(text: str) -> ParsedTrait | None:
+    """Any known spelling of a region's or function's trait.
+
+    >>> parse_trait("CUSTOM_FPGA_FUNCTION_ID_INTEL_9AFF_01").id
+    '9aff01'
+    """
+    name = text.upper().replace("-", "_")
+    if match := _FIELD_FIRST.match(name):
+        kind, vendor, identity = match.groups()
+    elif match := _VENDOR_FIRST.match(name):
+        vendor, kind, identity = match.groups()
+    else:
+        return None
+    return ParsedTrait(TraitKind(kind.removesuffix("_ID").lower()), vendor.lower(), comparable(identity))
+
+
+def comparable(identity: str) -> str:
+    """One form for ids and names however they are joined: lower case, letters and digits only."""
+    return _JOINERS.sub("", identity.lower())
+
+
+def same_id(one: str, other: str) -> bool:
+    return bool(one) and comparable(one) == comparable(other)
+
+
+def canonical_id(identity: str) -> str:
+    """The dashed UUID that `identity` spells, or `identity` itself where it spells none."""
+    digits = comparable(identity)
+    if not _HEX.match(digits):
+        return identity
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -1,0 +1,241 @@
+"""From a flavor's extra specs to an anonymous device profile: groups, each with what it wants programmed.
+
+Keys of one group share a suffix, as in Nova's granular requests::
+
+    resources_A:CUSTOM_ACCELERATOR_FPGA = 1       trait_A:CUSTOM_FPGA_INTEL_REGION_<ID> = required
+    bitstream_A:<uuid> = required                 (also ``bitstream_A = <uuid>``, ``accel_A:bitstream_id = <uuid>``)
+    function_A:<uuid or trait> = required         (also ``function_A = <uuid>``, ``accel_A:function_id = <uuid>``)
+    function_name_A:<name> = required             (also ``function_name_A = <name>``, ``accel_A:function_name = ...``)
+
+``accel_A:bitstream_signature = required`` demands that what is programmed is signed; without a suffix, of all groups.
+
+Keys without a suffix form one group. Pure: no I/O here.
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from moorage.accelerator.model.devices import DeviceType
+from moorage.accelerator.model.errors import BadRequest
+from moorage.accelerator.model.naming import TraitKind, canonical_id, parse_trait, type_of_class
+
+_SUFFIX = r"(?P<suffix>|[A-Za-z0-9_-]{1,64})"
+#: ``function_name`` before ``function``: its tail would else be read as a suffix.
+_KEY = re.compile(
+    rf"(?P<kind>resources|trait|accel|bitstream|function_name|function){_SUFFIX}(?::(?P<name>.+))?\Z", re.DOTALL
+)
+_WANTED_BY_ACCEL_KEY = {
+    "bitstream_id": "bitstream",
+    "function_id": "function",
+    "function_name": "function_name",
+}
+_ON = {"required", "true", "1", "yes"}
+_SIGNATURE = "bitstream_signature"
+#: Placement's bound for an amount has as many digits.
+_MOST_DIGITS = 10
+#: What an image property or an id may hold.
+MOST_CHARACTERS = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be programmed: exactly one of the three, or (all empty) nothing."""
+
+    bitstream_id: str = ""
+    function_id: str = ""
+    function_name: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.bitstream_id or self.function_id or self.function_name)
+
+    def __str__(self) -> str:
+        if self.bitstream_id:
+            return f"bitstream {self.bitstream_id}"
+        if self.function_id:
+            return f"function {self.function_id}"
+        return f"function {self.function_name!r}" if self.function_name else "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One request group that asks for accelerators. `amounts` is by type: ``{"FPGA": 1}``."""
+
+    suffix: str
+    amounts: Mapping[str, int]
+    required_traits: frozenset[str] = frozenset()
+    wanted: Wanted = Wanted()
+    signed: bool = False  #: is a verified signature demanded?
+    hinted: bool = False  #: is what is wanted a hint of the server's image?
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a hint may say what it carries: nobody has said, and nothing that is loaded already is relied on."""
+        traits = (parse_trait(text) for text in self.required_traits)
+        relies = any(trait is not None and trait.kind is TraitKind.FUNCTION for trait in traits)
+        return DeviceType.FPGA in self.amounts and not self.wanted and not relies
+
+    @property
+    def label(self) -> str:
+        return f"group {self.suffix!r}" if self.suffix else "the group without a suffix"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """An anonymous device profile: only groups with accelerators are in it, by suffix."""
+
+    groups: tuple[Group, ...]
+
+
+@dataclass(slots=True)
+class _Draft:
+    amounts: dict[str, int] = field(default_factory=dict)
+    traits: set[str] = field(default_factory=set)
+    wanted: dict[str, set[str]] = field(default_factory=dict)
+    signed: bool = False
+
+
+def refers_to_accelerators(extra_specs: Mapping[str, str]) -> bool:
+    """Whether any ``resources<suffix>:`` names a class ``CUSTOM_ACCELERATOR_*`` with an amount other than 0.
+
+    R15: only then are plug and unplug called.
+    """
+    return any(
+        kind == "resources" and type_of_class(name) is not None and value.strip() != "0"
+        for kind, _, name, value in _entries(extra_specs)
+    )
+
+
+def from_extra_specs(extra_specs: Mapping[str, str]) -> Profile:
+    """Raises `BadRequest` for what cannot be meant; keys of others (``hw:``, ``quota:``) are not looked at."""
+    drafts: dict[str, _Draft] = {}
+    for kind, suffix, name, value in _entries(extra_specs):
+        _add(drafts.setdefault(suffix, _Draft()), kind, name, value)
+    with_devices = {suffix: draft for suffix, draft in drafts.items() if draft.amounts}
+    if not with_devices:
+        raise BadRequest(
+            "the flavor asks for no accelerator: none of its extra specs is resources:CUSTOM_ACCELERATOR_<TYPE>"
+        )
+    _place_stray_wants(drafts, with_devices)
+    everywhere = "" in drafts and drafts[""].signed
+    groups = [_group(suffix, with_devices[suffix], everywhere=everywhere) for suffix in sorted(with_devices)]
+    if everywhere and not any(group.signed for group in groups):
+        raise BadRequest(f"accel:{_SIGNATURE} is required, but no bitstream or function is named")
+    return Profile(tuple(groups))
+
+
+def with_hints(profile: Profile, properties: Mapping[str, str]) -> Profile:
+    """With what the properties of the server's own image ask for: ``accel:bitstream_id``, ``accel:function_id`` or
+    ``accel:function_name``, as a flavor would say it. A flavor that says something itself is right (R18).
+    """
+    hints = {
+        (kind, text.strip())
+        for name, kind in _WANTED_BY_ACCEL_KEY.items()
+        if (text := properties.get(f"accel:{name}", "")).strip()
+    }
+    openings = [group for group in profile.groups if group.is_open]
+    if not hints or not openings:
+        return profile
+    if len(hints) > 1 or len(openings) > 1:
+        what = " and ".join(f"{kind} {value}" for kind, value in sorted(hints))
+        labels = ", ".join(group.label for group in openings)
+        raise BadRequest(
+            f"the server's image hints at {what}, for {labels}: it takes one of each; say it in the flavor or profile"
+        )
+    (opening,), ((kind, value),) = openings, hints
+    signed = properties.get(f"accel:{_SIGNATURE}", "").strip().lower() in _ON
+    hinted = replace(opening, wanted=_wanted(kind, value), signed=opening.signed or signed, hinted=True)
+    return Profile(tuple(hinted if group is opening else group for group in profile.groups))
+
+
+def _entries(extra_specs: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+    """(kind, suffix, name after the colon, value) of each key that is ours."""
+    for key, value in extra_specs.items():
+        if match := _KEY.match(key):
+            yield match["kind"], match["suffix"], match["name"] or "", str(value)
+
+
+def _add(draft: _Draft, kind: str, name: str, value: str) -> None:
+    match kind:
+        case "resources":
+            if (device_type := type_of_class(name)) is not None and (amount := _amount(name, value)):
+                draft.amounts[device_type] = amount
+        case "trait":
+            if value.strip().lower() == "required":
+                draft.traits.add(name)
+        case "accel" if name == _SIGNATURE:
+            if value.strip().lower() not in _ON:
+                raise BadRequest(f"accel:{_SIGNATURE} is {value!r}; it takes required, and is left out otherwise")
+            draft.signed = True
+        case "accel":
+            if wanted_kind := _WANTED_BY_ACCEL_KEY.get(name):
+                draft.wanted.setdefault(wanted_kind, set()).add(value.strip())
+        case _:
+            if not name:
+                draft.wanted.setdefault(kind, set()).add(value.strip())
+            elif value.strip().lower() in _ON:
+                draft.wanted.setdefault(kind, set()).add(name.strip())
+
+
+def _amount(name: str, value: str) -> int:
+    if not value.strip().isdecimal() or len(value) > _MOST_DIGITS:
+        raise BadRequest(f"the amount of {name} is {value[:MOST_CHARACTERS]!r}; it must be a whole number")
+    return int(value)
+
+
+def _place_stray_wants(drafts: Mapping[str, _Draft], with_devices: Mapping[str, _Draft]) -> None:
+    """A bitstream or function without a device in its own group goes to the only group that has one."""
+    for suffix, draft in drafts.items():
+        if suffix in with_devices:
+            continue
+        if draft.signed and suffix:
+            raise BadRequest(f"group {suffix!r} demands a signature but asks for no accelerator")
+        if not draft.wanted:
+            continue
+        if suffix:
+            raise BadRequest(f"group {suffix!r} names a bitstream or function but asks for no accelerator")
+        if len(with_devices) > 1:
+            names = ", ".join(repr(name) for name in sorted(with_devices))
+            raise BadRequest(
+                f"a bitstream or function without a suffix cannot be joined to one of the groups {names}: "
+                "give it the suffix of its group"
+            )
+        for kind, values in draft.wanted.items():
+            next(iter(with_devices.values())).wanted.setdefault(kind, set()).update(values)
+
+
+def _group(suffix: str, draft: _Draft, *, everywhere: bool) -> Group:
+    """`everywhere`: a signature is demanded of all that is programmed."""
+    group = Group(suffix, dict(sorted(draft.amounts.items())), frozenset(draft.traits))
+    named = [(kind, value) for kind, values in sorted(draft.wanted.items()) for value in sorted(values)]
+    if not named:
+        if draft.signed and suffix:
+            raise BadRequest(f"{group.label} demands a signature but names no bitstream or function")
+        return group
+    if len(named) > 1:
+        raise BadRequest(
+            f"{group.label} wants {' and '.join(f'{kind} {value}' for kind, value in named)}; one region carries one"
+        )
+    kind, value = named[0]
+    return replace(group, wanted=_wanted(kind, value), signed=draft.signed or everywhere)
+
+
+def _wanted(kind: str, value: str) -> Wanted:
+    if not value:
+        raise BadRequest(f"the extra spec {kind} is empty; it takes the {kind.replace('_', ' ')}")
+    if len(value) > MOST_CHARACTERS or not value.isprintable():
+        raise BadRequest(
+            f"the extra spec {kind} is {value[:MOST_CHARACTERS]!r}; it takes {MOST_CHARACTERS} printable characters at most"
+        )
+    if kind == "bitstream":
+        return Wanted(bitstream_id=canonical_id(value))
+    if kind == "function_name":
+        return Wanted(function_name=value)
+    return Wanted(function_id=function_id_of(value))
+
+
+def function_id_of(text: str) -> str:
+    """Of an id in any spelling, or of the function's trait."""
+    trait = parse_trait(text)
+    return canonical_id(trait.id if trait else text)

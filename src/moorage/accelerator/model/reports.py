@@ -1,0 +1,115 @@
+"""What a host's agent tells the central service: devices, what they carry, who holds what. Both sides use these types.
+
+On the wire they are JSON objects with the same names. Pure: no I/O here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from moorage.accelerator.model.attach_state import Attachment, Holdings, Step, devices_as_loaded
+from moorage.accelerator.model.devices import Deployable, Device, Function, HandleState
+from moorage.accelerator.model.naming import Names, resource_class
+
+
+@dataclass(frozen=True, slots=True)
+class HandleReport:
+    pci_id: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeployableReport:
+    """`functions` are those that everybody may know of (A12)."""
+
+    name: str
+    handles: tuple[HandleReport, ...]
+    rp_uuid: str | None = None
+    region_type: str = ""
+    region_state: str = ""
+    bitstream_id: str | None = None
+    functions: tuple[Function, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    address: str
+    type: str
+    vendor: str
+    product_id: str
+    model: str
+    driver: str
+    health: str
+    numa_node: int
+    deployables: tuple[DeployableReport, ...]
+    board: str = ""
+    shell_id: str = ""
+    details: tuple[tuple[str, str], ...] = ()
+    resource_class: str = ""  #: in Placement
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentReport:
+    """One attached handle. `group` numbers the request groups of its instance, from 0."""
+
+    instance_uuid: str
+    project_id: str
+    device_rp_uuid: str
+    deployable: str
+    group: int
+    pci_id: str
+
+
+def device_reports(held: Holdings, names: Names = Names.SPEC) -> list[DeviceReport]:
+    return [_device(held, device, names) for device in devices_as_loaded(held)]
+
+
+def attachment_reports(held: Holdings) -> list[AttachmentReport]:
+    attached = (one for one in held.attachments.values() if one.step is Step.ATTACHED)
+    return [report for attachment in attached for report in _attached(attachment)]
+
+
+def _attached(attachment: Attachment) -> Iterable[AttachmentReport]:
+    suffixes = sorted({handle.group for handle in attachment.handles})
+    return (
+        AttachmentReport(
+            instance_uuid=attachment.instance_uuid,
+            project_id=attachment.project_id,
+            device_rp_uuid=handle.rp_uuid,
+            deployable=handle.deployable,
+            group=suffixes.index(handle.group),
+            pci_id=handle.pci_id,
+        )
+        for handle in attachment.handles
+    )
+
+
+def _device(held: Holdings, device: Device, names: Names) -> DeviceReport:
+    return DeviceReport(
+        address=device.pci_id,
+        type=str(device.type),
+        vendor=device.vendor_id,
+        product_id=device.product_id,
+        model=device.model,
+        driver=device.driver,
+        health=str(device.health),
+        numa_node=device.numa_node,
+        deployables=tuple(_deployable(held, part) for part in device.deployables),
+        board=device.board,
+        shell_id=device.shell_id,
+        details=device.details,
+        resource_class=resource_class(device.type, names),
+    )
+
+
+def _deployable(held: Holdings, part: Deployable) -> DeployableReport:
+    states = held.states()
+    loaded = part.bitstream
+    return DeployableReport(
+        name=part.name,
+        handles=tuple(HandleReport(pci_id, str(states.get(pci_id, HandleState.FREE))) for pci_id in part.handles),
+        rp_uuid=held.rp_uuids.get(part.name),
+        region_type=part.region_type,
+        region_state=str(held.region(part.name).state) if part.programmable else "",
+        bitstream_id=loaded.image_id or None if loaded else None,
+        functions=loaded.functions if loaded and loaded.is_published else (),
+    )

@@ -1,0 +1,1 @@
+"""Use cases of the central accelerator service."""

@@ -1,0 +1,101 @@
+"""The history of devices: what hosts have told of who had what, and what was programmed, cleaned, or could not be.
+
+A host tells each record until it was taken; by its number on its host it counts once. Records outlive the devices,
+servers and projects that they name, up to an age that the operator sets.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from moorage.accelerator.model.device_history import LONGEST, LONGEST_REASON, Event, Record
+from moorage.accelerator.model.devices import HandleState
+from moorage.accelerator.model.rows import Entry, HandleRow, HistoryFilter, Place
+from moorage.accelerator.store import accelerator_store, history_store
+from moorage.core.errors import Invalid, NotFound
+from moorage.core.ids import is_uuid
+from moorage.db.prepared_transactions import Database
+
+_LARGEST = (1 << 63) - 1
+
+
+class HistoryService:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def write(self, host: str, records: Sequence[Record]) -> None:
+        """Those that are not known yet. Raises `Invalid`: nothing is written then."""
+        for record in records:
+            _check(record)
+        try:
+            self._write(host, records)
+        except IntegrityError:  # the same report came twice at the same moment: now the other one's are seen
+            self._write(host, records)
+
+    def _write(self, host: str, records: Sequence[Record]) -> None:
+        def work(connection: Connection) -> None:
+            known = history_store.known(connection, host, [record.sequence for record in records])
+            new = {record.sequence: record for record in records if record.sequence not in known}
+            history_store.add(connection, host, list(new.values()))
+
+        self._database.in_transaction(work)
+
+    def entries(
+        self,
+        wanted: HistoryFilter,
+        device_uuid: str | None,
+        after: Place | None,
+        limit: int,
+        *,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        """Raises `NotFound` for a device that hosts do not report (any more): ask by host and address then."""
+        with self._database.read() as connection:
+            if device_uuid is not None:
+                devices = accelerator_store.devices(connection, uuid=device_uuid)
+                if not devices:
+                    raise NotFound(
+                        f"Device {device_uuid} could not be found. What is kept of one that is gone is found by its "
+                        "host and its address."
+                    )
+                wanted = wanted.of(devices[0])
+            return history_store.entries(connection, wanted, after, limit, newest_first=newest_first)
+
+    def handles(self, host: str) -> list[HandleRow]:
+        """The attach handles of the host, as it has told last; with why those are quarantined that are, and who has them."""
+        with self._database.read() as connection:
+            devices = {device.id: device for device in accelerator_store.devices(connection, hostname=host)}
+            requests = {one.pci_id: one for one in accelerator_store.requests(connection, hostname=host) if one.pci_id}
+            return [
+                HandleRow(
+                    handle,
+                    state,
+                    _why(connection, host, handle, state),
+                    devices[part.device_id],
+                    part,
+                    requests.get(handle),
+                )
+                for part in accelerator_store.deployables_of(connection, host)
+                for handle, state in sorted(part.handles.items())
+            ]
+
+
+def _why(connection: Connection, host: str, handle: str, state: str) -> str:
+    if state != HandleState.QUARANTINED:
+        return ""
+    wanted = HistoryFilter(hostname=host, handle=handle, event=str(Event.QUARANTINE))
+    return next(
+        (one.record.what.reason for one in history_store.entries(connection, wanted, None, 1, newest_first=True)), ""
+    )
+
+
+def _check(record: Record) -> None:
+    what = record.what
+    texts = (what.deployable, what.handle, what.who.project_id, what.who.user_id, what.image_id, what.digest)
+    if any(len(text) > LONGEST for text in texts) or len(what.reason) > LONGEST_REASON:
+        raise Invalid(f"record {record.sequence} has a text that is longer than {LONGEST} characters")
+    if what.who.instance_uuid and not is_uuid(what.who.instance_uuid):
+        raise Invalid(f"record {record.sequence} names the instance {what.who.instance_uuid!r}, which is no UUID")
+    if not 0 < record.sequence <= _LARGEST or record.at.tzinfo is None:
+        raise Invalid(f"record {record.sequence} has a number or a time that cannot be kept")

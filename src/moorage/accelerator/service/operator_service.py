@@ -1,0 +1,206 @@
+"""What an operator does with devices: withdraw them, offer them again, program regions, add attributes.
+
+A host's agent keeps what an operator wishes, all of it: a repeated or late job changes nothing. Attributes whose key
+begins with ``trait`` are traits of the deployable's resource provider.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from moorage.accelerator.model.inventory import provider_name
+from moorage.accelerator.model.profile import Wanted
+from moorage.accelerator.model.rows import FUNCTION, AttributeRecord, DeployableRecord, DeviceRecord, DeviceStatus
+from moorage.accelerator.service.host_jobs import PROGRAM, WISHES, HostJobs
+from moorage.accelerator.store import accelerator_store
+from moorage.accelerator.store import tables as t
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound, Unavailable
+from moorage.core.ids import Ids
+from moorage.core.names import is_custom
+from moorage.db.prepared_transactions import Database
+from moorage.jobs.job_api import Report
+from moorage.jobs.model import Job, JobState
+
+#: Programming is waited for so long, and looked at so often.
+PATIENCE_S = 60.0
+LOOK_EVERY_S = 0.2
+TRAIT_KEY = "trait"
+
+T = TypeVar("T")
+
+
+class OperatorService:
+    def __init__(self, database: Database, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+        self._jobs = jobs
+        jobs.followers[PROGRAM] = self._programmed
+
+    # ----------------------------------------------------------------------------------------- devices
+
+    def offer(self, uuid: str, *, offered: bool) -> None:
+        """Or withdraw: its units are reserved in Placement, who has some keeps them."""
+        status = DeviceStatus.ENABLED if offered else DeviceStatus.MAINTAINING
+
+        def work(connection: Connection) -> str:
+            device = _device(connection, uuid)
+            if device.status != status:
+                accelerator_store.change(connection, t.devices, device.id, {"status": str(status)}, self._clock.now())
+                self._wish(connection, device.hostname)
+            return device.hostname
+
+        self._jobs.hint([self._database.in_transaction(work)])
+
+    # ------------------------------------------------------------------------------------- programming
+
+    def program(
+        self,
+        caller: Caller,
+        uuid: str,
+        wanted: Wanted,
+        project_id: str,
+        *,
+        empties: bool = False,
+        wait_s: float | None = None,
+    ) -> DeployableRecord:
+        """Nothing wanted: the vendor's blank; so with `empties`, but only where it carries what is wanted. `project_id`: whose
+        images may be taken besides those for everybody.
+
+        The deployable with what it carries then. Raises `Conflict` with the host's reason, `Unavailable` when the host has
+        not done it in time; it goes on. With `wait_s` that is no error: what it carries after so long is told.
+        """
+        loaded = Wanted() if empties else wanted
+
+        def work(connection: Connection) -> tuple[str, str]:
+            part = _deployable(connection, uuid)
+            host = _host_of(connection, part)
+            name = part.name.removeprefix(provider_name(host, ""))
+            payload = {
+                "deployable": name,
+                "image_id": loaded.bitstream_id,
+                "function_id": loaded.function_id,
+                "function_name": loaded.function_name,
+                "only": asdict(wanted if empties else Wanted()),
+                "project_id": project_id,
+                "user_id": caller.user_id,
+                "uuid": part.uuid,
+            }
+            return host, self._jobs.enqueue(connection, host, PROGRAM, f"{host}/{name}", payload)
+
+        host, job_id = self._database.in_transaction(work)
+        self._jobs.hint([host])
+        ended = self._ended(job_id, PATIENCE_S if wait_s is None else wait_s)
+        if ended is None and wait_s is None:
+            raise Unavailable(
+                f"The host has not programmed the device within {PATIENCE_S:.0f} s; look at it again later."
+            )
+        if ended is not None and ended.state is not JobState.DONE:
+            why = (ended.result or {}).get("error") or "the host gave no reason"
+            raise Conflict(f"Deployable {uuid} could not be programmed: {why}")
+        with self._database.read() as connection:
+            return _deployable(connection, uuid)
+
+    def _ended(self, job_id: str, wait_s: float) -> Job | None:
+        """None: not in that time."""
+        for _ in range(1 + round(wait_s / LOOK_EVERY_S)):
+            job = self._jobs.get(job_id)
+            if job is not None and job.finished_at is not None:
+                return job
+            self._clock.sleep(LOOK_EVERY_S)
+        return None
+
+    def _programmed(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
+        for part in accelerator_store.deployables(connection, uuid=job.payload["uuid"]):
+            if report.error is None:
+                # Whose functions the next report tells: until then nobody is told those of the bitstream before.
+                kept = [pair for pair in part.attributes if pair[0] != FUNCTION]
+                carries = {"bitstream_id": report.result.get("bitstream_id"), "attributes": kept}
+                accelerator_store.change(connection, t.deployables, part.id, carries, self._clock.now())
+        return ()
+
+    # -------------------------------------------------------------------------------------- attributes
+
+    def attributes(self, deployable_id: int | None, key: str | None) -> list[AttributeRecord]:
+        with self._database.read() as connection:
+            found = accelerator_store.attributes(connection, key=key)
+        return [one for one in found if deployable_id in (None, one.deployable_id)]
+
+    def attribute(self, uuid: str) -> AttributeRecord:
+        with self._database.read() as connection:
+            return _attribute(connection, uuid)
+
+    def create_attribute(self, deployable_id: int, key: str, value: str) -> AttributeRecord:
+        if key.startswith(TRAIT_KEY) and not is_custom(value):
+            raise Invalid(f"Attribute {key} is a trait; {value!r} must be CUSTOM_ and then A-Z, 0-9 and _ only.")
+        uuid = self._ids.uuid()
+
+        def work(connection: Connection) -> tuple[str, AttributeRecord]:
+            part = next((one for one in accelerator_store.deployables(connection) if one.id == deployable_id), None)
+            if part is None:
+                raise NotFound(f"Deployable {deployable_id} could not be found.")
+            values = {"uuid": uuid, "deployable_id": part.id, "key": key, "value": value}
+            accelerator_store.add(connection, t.attributes, values, self._clock.now())
+            host = _host_of(connection, part)
+            self._wish(connection, host)
+            return host, _attribute(connection, uuid)
+
+        host, made = self._database.in_transaction(work)
+        self._jobs.hint([host])
+        return made
+
+    def delete_attribute(self, uuid: str) -> None:
+        def work(connection: Connection) -> str:
+            found = _attribute(connection, uuid)
+            (part,) = [one for one in accelerator_store.deployables(connection) if one.id == found.deployable_id]
+            host = _host_of(connection, part)
+            accelerator_store.remove(connection, t.attributes, [found.id])
+            self._wish(connection, host)
+            return host
+
+        self._jobs.hint([self._database.in_transaction(work)])
+
+    # ---------------------------------------------------------------------------------------------------
+
+    def _wish(self, connection: Connection, host: str) -> None:
+        """The host is told all that is wished of it as of this transaction."""
+        self._jobs.enqueue(connection, host, WISHES, f"{host}/{WISHES}", self._wishes(connection, host))
+
+    def _wishes(self, connection: Connection, host: str) -> Mapping[str, object]:
+        devices = accelerator_store.devices(connection, hostname=host)
+        parts = {
+            part.id: part.name.removeprefix(provider_name(host, ""))
+            for part in accelerator_store.deployables_of(connection, host)
+        }
+        traits: dict[str, list[str]] = {}
+        for one in accelerator_store.attributes(connection):
+            if one.deployable_id in parts and one.key.startswith(TRAIT_KEY):
+                traits.setdefault(parts[one.deployable_id], []).append(one.value)
+        withdrawn = [device.address for device in devices if device.status != DeviceStatus.ENABLED]
+        return {"withdrawn": withdrawn, "traits": traits}
+
+
+def _device(connection: Connection, uuid: str) -> DeviceRecord:
+    return _one(accelerator_store.devices(connection, uuid=uuid), f"Device {uuid}")
+
+
+def _deployable(connection: Connection, uuid: str) -> DeployableRecord:
+    return _one(accelerator_store.deployables(connection, uuid=uuid), f"Deployable {uuid}")
+
+
+def _attribute(connection: Connection, uuid: str) -> AttributeRecord:
+    return _one(accelerator_store.attributes(connection, uuid=uuid), f"Attribute {uuid}")
+
+
+def _host_of(connection: Connection, part: DeployableRecord) -> str:
+    return _one([one for one in accelerator_store.devices(connection) if one.id == part.device_id], "Device").hostname
+
+
+def _one(found: Sequence[T], what: str) -> T:
+    if not found:
+        raise NotFound(f"{what} could not be found.")
+    return found[0]

@@ -1,0 +1,329 @@
+"""Use cases of accelerator requests: made from a profile, bound by their host's agent, told to compute, deleted.
+
+What the caller can be told at once is refused at once: Nova does not look at the state of a request that is resolved
+already. The rest is work for the host, whose report leads to the next state in one transaction with the event to send.
+
+Spec: docs/specs/accelerator-attach.md
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from moorage.accelerator.model.binding import (
+    HAVING,
+    ON_HOST,
+    TRANSITIONS,
+    Binding,
+    RequestState,
+    amount,
+    bind_order,
+    handle_states,
+    is_hidden,
+    state_shown_to_compute,
+)
+from moorage.accelerator.model.devices import HandleState, Health, mdev_of
+from moorage.accelerator.model.errors import NoCapacity
+from moorage.accelerator.model.inventory import provider_name
+from moorage.accelerator.model.rows import DeviceStatus, RequestRecord
+from moorage.accelerator.service.host_jobs import BIND, EVENTS_QUEUE, UNBIND, HostJobs
+from moorage.accelerator.store import accelerator_store
+from moorage.accelerator.store import tables as t
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Forbidden, Invalid, Locked, NotFound, OverQuota
+from moorage.core.ids import Ids
+from moorage.db.prepared_transactions import Database
+from moorage.jobs.job_api import Report
+from moorage.jobs.model import Job
+
+UNLIMITED = -1
+
+log = logging.getLogger(__name__)
+
+
+class RequestService:
+    def __init__(self, database: Database, clock: Clock, ids: Ids, jobs: HostJobs, *, quota: int = UNLIMITED) -> None:
+        """`quota`: requests that a project may have."""
+        self._database = database
+        self._quota = quota
+        self._clock = clock
+        self._ids = ids
+        self._jobs = jobs
+        jobs.followers |= {BIND: self._bound, UNBIND: self._let_go_of}
+        jobs.hopeful[BIND] = self._is_given_back
+
+    # ---------------------------------------------------------------------------------------- reading
+
+    def index(self, caller: Caller, instance_uuid: str | None, *, resolved: bool = False) -> list[RequestRecord]:
+        """Those that `caller` may see. With `resolved`, raises `Locked` while one of them is on its way.
+
+        A service that asks for a user has reason to name an instance; of whose the others are, it is told no more
+        than the user.
+        """
+        vouched = caller.by_service and instance_uuid is not None
+        project_id = None if caller.is_admin or caller.is_service or vouched else caller.project_id
+        with self._database.read() as connection:
+            found = accelerator_store.requests(connection, instance_uuid=instance_uuid, project_id=project_id)
+        rows = [row for row in found if not is_hidden(row)]
+        if instance_uuid is not None:  # as Nova asks
+            now = self._clock.now()
+            rows = [replace(row, state=state_shown_to_compute(row, now)) for row in rows]
+        open_ones = [row.uuid for row in rows if row.state not in (RequestState.BOUND, RequestState.BIND_FAILED)]
+        if resolved and open_ones:
+            raise Locked(f"Accelerator requests {', '.join(open_ones)} are not resolved yet.")
+        return rows
+
+    def page(self, caller: Caller, after: str | None, limit: int) -> list[RequestRecord]:
+        """Those that `caller` may see, the newest first, from behind request `after` on. Raises `Invalid`."""
+        project_id = None if caller.is_admin or caller.is_service else caller.project_id
+        with self._database.read() as connection:
+            last = accelerator_store.requests_named(connection, [after]) if after else []
+            if after and not any(project_id in (None, row.project_id) for row in last):
+                raise Invalid(f"after={after!r} is no accelerator request (any more); begin with the first page.")
+            before = last[0].id if last else None
+            return accelerator_store.page_of_requests(connection, project_id, before, limit)
+
+    def show(self, caller: Caller, uuid: str) -> RequestRecord:
+        with self._database.read() as connection:
+            return _visible(connection, caller, [uuid])[0]
+
+    # --------------------------------------------------------------------------------- making, binding
+
+    def create(self, caller: Caller, profile_name: str) -> list[RequestRecord]:
+        """One for each unit of each group of the profile. Raises `OverQuota`."""
+
+        def work(connection: Connection) -> list[RequestRecord]:
+            if self._quota != UNLIMITED:
+                accelerator_store.lock_making(connection)
+            profile = accelerator_store.profile(connection, name=profile_name)
+            if profile is None:
+                raise NotFound(f"Device profile {profile_name} could not be found.")
+            self._admit(connection, caller.project_id, sum(map(amount, profile.groups)))
+            uuids = []
+            for number, group in enumerate(profile.groups):
+                for _ in range(amount(group)):
+                    uuids.append(self._ids.uuid())
+                    values = {
+                        "uuid": uuids[-1],
+                        "state": str(RequestState.INITIAL),
+                        "project_id": caller.project_id,
+                        "device_profile_name": profile.name,
+                        "device_profile_group_id": number,
+                        "profile_group": dict(group),
+                    }
+                    accelerator_store.add(connection, t.accelerator_requests, values, self._clock.now())
+            return accelerator_store.requests_named(connection, uuids)
+
+        return self._database.in_transaction(work)
+
+    def _admit(self, connection: Connection, project_id: str, wanted: int) -> None:
+        if self._quota == UNLIMITED:
+            return
+        there = accelerator_store.count_requests(connection, project_id)
+        if there + wanted > self._quota:
+            raise OverQuota(
+                f"Quota exceeded for accelerator requests: project {project_id} has {there} of the {self._quota} that it "
+                f"may have, and asks for {wanted} more; delete some, or have the operator raise [accelerator] "
+                "quota_requests."
+            )
+
+    def patch(self, caller: Caller, wanted: Mapping[str, Binding | None]) -> None:
+        """Begin to bind, or to unbind, all of `wanted`, or none."""
+        _check_service(caller, "Binding accelerator requests")
+        bindings = {uuid: binding for uuid, binding in wanted.items() if binding is not None}
+        if bindings and len(bindings) != len(wanted):
+            raise Invalid("Accelerator requests are either all bound or all unbound in one request.")
+
+        def work(connection: Connection) -> set[str]:
+            rows = _visible(connection, caller, list(wanted))
+            if not bindings:
+                return self._let_go(connection, rows, RequestState.UNBOUND)
+            return self._begin_binding(connection, caller, rows, bindings)
+
+        self._jobs.hint(self._database.in_transaction(work))
+
+    def _begin_binding(
+        self, connection: Connection, caller: Caller, rows: Sequence[RequestRecord], bindings: Mapping[str, Binding]
+    ) -> set[str]:
+        if any(binding.project_id for binding in bindings.values()) and not (caller.is_admin or caller.is_service):
+            raise Forbidden("Only an administrator says whose project an accelerator request is of.")
+        by_place: dict[tuple[str, str], list[RequestRecord]] = {}
+        for row in rows:
+            TRANSITIONS.check(RequestState(row.state), RequestState.BIND_STARTED)
+            binding = bindings[row.uuid]
+            by_place.setdefault((binding.hostname, binding.instance_uuid), []).append(row)
+        for (host, instance), together in by_place.items():
+            held = [
+                one for one in accelerator_store.requests(connection, instance_uuid=instance) if one.state in ON_HOST
+            ]
+            if held:
+                raise Invalid(
+                    f"Instance {instance} already has accelerator requests: {held[0].uuid}; delete them first."
+                )
+            self._check_places(connection, host, [bindings[one.uuid].device_rp_uuid for one in together])
+            project_id = bindings[together[0].uuid].project_id or together[0].project_id
+            order = replace(bind_order(together, bindings, project_id), user_id=caller.user_id)
+            for row in together:
+                values = {
+                    "state": str(RequestState.BIND_STARTED),
+                    "hostname": host,
+                    "device_rp_uuid": bindings[row.uuid].device_rp_uuid,
+                    "instance_uuid": instance,
+                    "project_id": project_id,
+                }
+                accelerator_store.change(connection, t.accelerator_requests, row.id, values, self._clock.now())
+            self._jobs.enqueue(connection, host, BIND, f"{host}/{instance}", asdict(order))
+        return {host for host, _ in by_place}
+
+    def _check_places(self, connection: Connection, host: str, providers: Sequence[str]) -> None:
+        """Raises `NotFound` or `Conflict` for a device that cannot be given out, by what is known here; its host has the last
+        word.
+        """
+        known = {place.rp_uuid: place for place in accelerator_store.places(connection, host, providers, HAVING)}
+        for provider in set(providers):
+            place = known.get(provider)
+            if place is None:
+                raise NotFound(f"Host {host} has no device with the resource provider {provider}.")
+            if place.status != DeviceStatus.ENABLED or place.health in (Health.FAILED, Health.GONE):
+                raise Conflict(f"Device {place.device_uuid} of host {host} is {place.status} and {place.health}.")
+            if providers.count(provider) > place.num_accelerators:
+                raise Conflict(f"{place.name} has {place.num_accelerators} accelerators in all.")
+            quarantined = list(place.handles.values()).count(HandleState.QUARANTINED)
+            free = place.num_accelerators - place.taken - quarantined
+            if providers.count(provider) > free:
+                raise Conflict(
+                    f"{place.name} has {max(free, 0)} free of {place.num_accelerators} accelerators "
+                    f"({place.taken} bound or being bound, {quarantined} quarantined); {providers.count(provider)} are asked for."
+                )
+
+    # ---------------------------------------------------------------------------------------- deleting
+
+    def delete(self, caller: Caller, uuids: Sequence[str]) -> None:
+        """Those that are there are deleted; raises `NotFound` naming the others after that, with the number of those that
+        were there in the field `deleted`.
+        """
+
+        def work(connection: Connection) -> tuple[set[str], list[str], int]:
+            rows = accelerator_store.requests_named(connection, uuids)
+            rows = [row for row in rows if _may_touch(caller, row) and not is_hidden(row)]
+            if any(row.state in ON_HOST for row in rows):
+                _check_service(caller, "Deleting a bound accelerator request")
+            missing = sorted(set(uuids) - {row.uuid for row in rows})
+            return self._let_go(connection, rows, RequestState.DELETING), missing, len(rows)
+
+        hosts, missing, deleted = self._database.in_transaction(work)
+        self._jobs.hint(hosts)
+        if missing:
+            raise NotFound(f"Accelerator requests {', '.join(missing)} could not be found.", deleted=deleted)
+
+    def delete_of(self, caller: Caller, instance_uuid: str) -> None:
+        """All of an instance; none is fine."""
+        _check_service(caller, "Deleting an instance's accelerator requests")
+
+        def work(connection: Connection) -> set[str]:
+            rows = accelerator_store.requests(connection, instance_uuid=instance_uuid)
+            return self._let_go(connection, [row for row in rows if _made_here(row)], RequestState.DELETING)
+
+        self._jobs.hint(self._database.in_transaction(work))
+
+    def _let_go(self, connection: Connection, rows: Sequence[RequestRecord], after: RequestState) -> set[str]:
+        """The hosts to be told. What no host has is gone (or unbound) at once."""
+        places: set[tuple[str, str]] = set()
+        for row in rows:
+            if is_hidden(row) or row.state == after:
+                continue
+            if not _made_here(row):
+                raise Conflict(f"Accelerator request {row.uuid} was made with its server; delete the server.")
+            TRANSITIONS.check(RequestState(row.state), after)
+            if row.state in ON_HOST and row.hostname and row.instance_uuid:
+                places.add((row.hostname, row.instance_uuid))
+                self._set(connection, row, after)
+            elif after is RequestState.DELETING:
+                accelerator_store.remove(connection, t.accelerator_requests, [row.id])
+            else:
+                self._set(connection, row, after)
+        for host, instance in sorted(places):
+            self._jobs.enqueue(connection, host, UNBIND, f"{host}/{instance}", {"instance_uuid": instance})
+        return {host for host, _ in places}
+
+    # ------------------------------------------------------------------------- what follows on the host
+
+    def _let_go_of(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
+        rows = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"])
+        accelerator_store.remove(connection, t.accelerator_requests, [row.id for row in rows if is_hidden(row)])
+        self._note_handles(connection, job.queue, report)
+        return ()
+
+    def _note_handles(self, connection: Connection, host: str, report: Report) -> None:
+        for deployable, states in handle_states(report.result).items():
+            accelerator_store.set_handles(connection, provider_name(host, deployable), states, self._clock.now())
+
+    def _is_given_back(self, connection: Connection, job: Job, report: Report) -> bool:
+        """Nova places the next server as soon as it has deleted the last one, whose device may still be being cleaned."""
+        places = set(job.payload["providers"].values())
+        leaving = (row for row in accelerator_store.requests(connection, hostname=job.queue) if is_hidden(row))
+        return report.result.get("code") == NoCapacity.code and any(row.device_rp_uuid in places for row in leaving)
+
+    def _bound(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
+        uuids: Sequence[str] = sorted(job.payload["requests"])
+        rows = [
+            row for row in accelerator_store.requests_named(connection, uuids) if row.state == RequestState.BIND_STARTED
+        ]
+        if not rows:
+            return ()  # deleted meanwhile; the host is told next
+        handles: Mapping[str, str] = report.result.get("handles") or {}
+        reported = accelerator_store.requests(
+            connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"]
+        )
+        accelerator_store.remove(
+            connection, t.accelerator_requests, [row.id for row in reported if not _made_here(row)]
+        )
+        for row in rows:
+            if report.error is None and row.uuid in handles:
+                mdev = mdev_of(handles[row.uuid])
+                handle = {"pci_id": handles[row.uuid], "attach_handle_uuid": mdev.uuid if mdev else self._ids.uuid()}
+                self._set(connection, row, RequestState.BOUND, **handle)
+            else:
+                self._set(connection, row, RequestState.BIND_FAILED)
+        if report.error is not None:
+            why = {"instance": job.payload["instance_uuid"], "host": job.queue, "why": report.result.get("error", "")}
+            log.warning("accelerator requests could not be bound", extra=why)
+        self._note_handles(connection, job.queue, report)
+        payload = {"instance_uuid": job.payload["instance_uuid"], "requests": [row.uuid for row in rows]}
+        self._jobs.enqueue(connection, EVENTS_QUEUE, "bound", job.payload["instance_uuid"], payload)
+        return [EVENTS_QUEUE]
+
+    def _set(self, connection: Connection, row: RequestRecord, after: RequestState, **values: Any) -> None:
+        if after is RequestState.UNBOUND:
+            values |= dict.fromkeys(("hostname", "device_rp_uuid", "instance_uuid", "pci_id", "attach_handle_uuid"))
+        TRANSITIONS.check(RequestState(row.state), after)
+        accelerator_store.change(
+            connection, t.accelerator_requests, row.id, {"state": str(after), **values}, self._clock.now()
+        )
+
+
+def _visible(connection: Connection, caller: Caller, uuids: Sequence[str]) -> list[RequestRecord]:
+    """Raises `NotFound` naming the first that is not there for `caller`."""
+    found = {row.uuid: row for row in accelerator_store.requests_named(connection, uuids)}
+    for uuid in uuids:
+        if uuid not in found or not _may_touch(caller, found[uuid]) or is_hidden(found[uuid]):
+            raise NotFound(f"AcceleratorRequest {uuid} could not be found.")
+    return list(found.values())
+
+
+def _may_touch(caller: Caller, row: RequestRecord) -> bool:
+    return caller.by_service or caller.may_see(row.project_id)
+
+
+def _made_here(row: RequestRecord) -> bool:
+    """By this API, and not reported by a host for what was plugged there."""
+    return row.device_profile_name is not None
+
+
+def _check_service(caller: Caller, what: str) -> None:
+    if not (caller.is_service or caller.by_service or caller.is_admin):
+        raise Forbidden(f"{what} is for services: it needs a service token beside the user's.")

@@ -1,0 +1,266 @@
+"""Use cases of the Accelerator API: what hosts have told, and device profiles.
+
+A host's agent is the truth about its devices and attachments; its reports are whole pictures, so a repeated or late
+one only brings the database back to what the agent said last.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.exc import IntegrityError
+
+from moorage.accelerator.model.binding import RequestState
+from moorage.accelerator.model.device_profile import NewProfile, check
+from moorage.accelerator.model.devices import check_handle, mdev_of
+from moorage.accelerator.model.errors import UNCHECKED
+from moorage.accelerator.model.inventory import provider_name
+from moorage.accelerator.model.naming import CLASS_PREFIX
+from moorage.accelerator.model.reports import AttachmentReport, DeployableReport, DeviceReport
+from moorage.accelerator.model.rows import (
+    FUNCTION,
+    REGION_TYPE,
+    DeployableRecord,
+    DeviceRecord,
+    DeviceStatus,
+    ProfileRecord,
+    RequestRecord,
+)
+from moorage.accelerator.service.bitstream_service import BitstreamService
+from moorage.accelerator.service.history_service import HistoryService
+from moorage.accelerator.service.host_jobs import HostJobs
+from moorage.accelerator.service.operator_service import OperatorService
+from moorage.accelerator.service.request_service import UNLIMITED, RequestService
+from moorage.accelerator.store import accelerator_store
+from moorage.accelerator.store import tables as t
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.core.ids import Ids, is_uuid
+from moorage.db.prepared_transactions import Database
+from moorage.images.base import ImageSource
+from moorage.images.for_hosts import HostImages
+from moorage.jobs.wakeups import Hints
+
+R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
+
+
+class AcceleratorService:
+    """`requests` is what may be done with accelerator requests, `operator` with devices, `jobs` are for hosts.
+
+    `history` is what was done with devices, `bitstreams` what could be loaded, where it can ask for `images`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        hints: Hints,
+        images: ImageSource | None = None,
+        *,
+        quota_requests: int = UNLIMITED,
+    ) -> None:
+        self._database = Database(engine)
+        self.jobs = HostJobs(self._database, clock, ids, hints)
+        self.requests = RequestService(self._database, clock, ids, self.jobs, quota=quota_requests)
+        self.operator = OperatorService(self._database, clock, ids, self.jobs)
+        self.history = HistoryService(self._database)
+        self.bitstreams = BitstreamService(self._database, images)
+        self.images_for_hosts = HostImages(images, self._named_images)
+        self._clock = clock
+        self._ids = ids
+
+    def _named_images(self, host: str, project_id: str) -> frozenset[str] | None:
+        """See `moorage.images.for_hosts.NamedImages`: bitstreams are named by nobody, they are searched for."""
+        with self._database.read() as connection:
+            rows = accelerator_store.requests(connection, hostname=host, project_id=project_id)
+        # What a host reports by itself may name any project.
+        has_work = any(row.device_profile_name is not None for row in rows)
+        return frozenset() if has_work or self.jobs.has_work_of(host, project_id) else None
+
+    # ----------------------------------------------------------------------------- devices, deployables
+
+    def devices(self, hostname: str | None, kind: str | None, vendor: str | None) -> list[DeviceRecord]:
+        with self._database.read() as connection:
+            return accelerator_store.devices(connection, hostname=hostname, type=kind, vendor=vendor)
+
+    def device(self, uuid: str) -> DeviceRecord:
+        with self._database.read() as connection:
+            return _one(accelerator_store.devices(connection, uuid=uuid), "Device", uuid)
+
+    def deployables(self) -> list[DeployableRecord]:
+        with self._database.read() as connection:
+            return accelerator_store.deployables(connection)
+
+    def deployable(self, uuid: str) -> DeployableRecord:
+        with self._database.read() as connection:
+            return _one(accelerator_store.deployables(connection, uuid=uuid), "Deployable", uuid)
+
+    # ------------------------------------------------------------------------------------ device profiles
+
+    def profiles(self, names: Sequence[str]) -> list[ProfileRecord]:
+        with self._database.read() as connection:
+            return accelerator_store.profiles(connection, names)
+
+    def profile(self, name_or_uuid: str) -> ProfileRecord:
+        with self._database.read() as connection:
+            return _profile(connection, name_or_uuid)
+
+    def create_profile(self, new: NewProfile) -> ProfileRecord:
+        check(new)
+        if new.uuid is not None and not is_uuid(new.uuid):
+            raise Invalid(f"Device profile uuid {new.uuid!r} is no UUID.")
+        uuid, now = new.uuid or self._ids.uuid(), self._clock.now()
+        values = {"uuid": uuid, "name": new.name, "description": new.description, "groups": new.groups}
+
+        def work(connection: Connection) -> ProfileRecord:
+            accelerator_store.add(connection, t.device_profiles, values, now)
+            return _profile(connection, uuid)
+
+        try:
+            return self._database.in_transaction(work)
+        except IntegrityError as error:
+            code = UNCHECKED if self._has_profile(uuid) else None
+            raise Conflict(
+                f"A device_profile with name {new.name} or uuid {uuid} already exists.", code=code
+            ) from error
+
+    def _has_profile(self, uuid: str) -> bool:
+        with self._database.read() as connection:
+            return accelerator_store.profile(connection, uuid=uuid) is not None
+
+    def delete_profiles(self, names_or_uuids: Sequence[str]) -> None:
+        """All of them or none."""
+
+        def work(connection: Connection) -> None:
+            profiles = [_profile(connection, wanted) for wanted in names_or_uuids]
+            for profile in profiles:
+                if request := accelerator_store.a_request_of_profile(connection, profile.name):
+                    raise Conflict(
+                        f"Device profile {profile.name} has accelerator requests, {request} among them; delete them first."
+                    )
+            accelerator_store.remove(connection, t.device_profiles, [profile.id for profile in profiles])
+
+        self._database.in_transaction(work)
+
+    # ------------------------------------------------------------------------------------- agents' reports
+
+    def report_devices(self, host: str, reports: Sequence[DeviceReport]) -> None:
+        def work(connection: Connection) -> None:
+            wanted = {report.address: _device_values(host, report) for report in reports}
+            known_devices = accelerator_store.devices(connection, hostname=host)
+            enabled = {"status": str(DeviceStatus.ENABLED)}
+            self._sync(connection, t.devices, known_devices, lambda one: one.address, wanted, also_new=lambda: enabled)
+            ids = {device.address: device.id for device in accelerator_store.devices(connection, hostname=host)}
+            parts = {
+                provider_name(host, part.name): _deployable_values(host, ids[report.address], report, part)
+                for report in reports
+                for part in report.deployables
+            }
+            known = accelerator_store.deployables_of(connection, host)
+            self._sync(connection, t.deployables, known, lambda part: part.name, parts)
+
+        self._database.in_transaction(work)
+
+    def report_attachments(self, host: str, reports: Sequence[AttachmentReport]) -> None:
+        def work(connection: Connection) -> None:
+            rows = accelerator_store.requests(connection, hostname=host)
+            # What the API bound is told by the job that did it: a report may be older than that.
+            bound = {row.instance_uuid for row in rows if row.device_profile_name is not None}
+            known = [row for row in rows if row.device_profile_name is None]
+            # Another holder of the same handle is another request, not a change of the old one.
+            wanted = {
+                (report.pci_id, report.instance_uuid): _request_values(host, report)
+                for report in reports
+                if report.instance_uuid not in bound
+            }
+            gone = [one for one in known if (one.pci_id, one.instance_uuid) not in wanted]
+            accelerator_store.remove(connection, t.accelerator_requests, [one.id for one in gone])
+            kept = [one for one in known if one not in gone]
+            self._sync(
+                connection,
+                t.accelerator_requests,
+                kept,
+                lambda one: (one.pci_id, one.instance_uuid),
+                wanted,
+                also_new=lambda: {"attach_handle_uuid": self._ids.uuid(), "state": str(RequestState.BOUND)},
+            )
+
+        self._database.in_transaction(work)
+
+    def _sync(
+        self,
+        connection: Connection,
+        table: Table,
+        known: Sequence[R],
+        key: Callable[[R], Any],
+        wanted: Mapping[Any, Mapping[str, Any]],
+        also_new: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        """Make the rows `known` say what is `wanted`: ids stay, and a row that says it already is not written."""
+        rows = {key(row): row for row in known}
+        now = self._clock.now()
+        accelerator_store.remove(connection, table, [row.id for name, row in rows.items() if name not in wanted])
+        for name, values in wanted.items():
+            row = rows.get(name)
+            if row is None:
+                accelerator_store.add(connection, table, {"uuid": self._ids.uuid(), **also_new(), **values}, now)
+            elif any(getattr(row, column) != value for column, value in values.items()):
+                accelerator_store.change(connection, table, row.id, values, now)
+
+
+def _profile(connection: Connection, name_or_uuid: str) -> ProfileRecord:
+    by = {"uuid": name_or_uuid.lower()} if is_uuid(name_or_uuid) else {"name": name_or_uuid}
+    found = accelerator_store.profile(connection, **by)
+    if found is None:
+        raise NotFound(f"Device profile {name_or_uuid} could not be found.")
+    return found
+
+
+def _one(found: Sequence[R], kind: str, uuid: str) -> R:
+    if not found:
+        raise NotFound(f"{kind} {uuid} could not be found.")
+    return found[0]
+
+
+def _device_values(host: str, report: DeviceReport) -> dict[str, Any]:
+    return {
+        "hostname": host,
+        "address": report.address,
+        "type": report.type,
+        "vendor": report.vendor,
+        "model": report.model,
+        "health": report.health,
+        "std_board_info": {"device_id": report.product_id, "class": report.type, "address": report.address},
+        "vendor_board_info": {"board": report.board, "shell_id": report.shell_id, "numa_node": str(report.numa_node)}
+        | dict(report.details),
+    }
+
+
+def _deployable_values(host: str, device_id: int, report: DeviceReport, part: DeployableReport) -> dict[str, Any]:
+    functions = [[FUNCTION, function.id or function.name] for function in part.functions]
+    region = [[REGION_TYPE, part.region_type], ["region_state", part.region_state]] if part.region_type else []
+    return {
+        "device_id": device_id,
+        "name": provider_name(host, part.name),
+        "num_accelerators": len(part.handles),
+        "rp_uuid": part.rp_uuid,
+        "driver_name": report.driver,
+        "bitstream_id": part.bitstream_id,
+        "attributes": [["rc", report.resource_class or f"{CLASS_PREFIX}{report.type}"], *region, *functions],
+        "handles": {handle.pci_id: handle.state for handle in part.handles},
+    }
+
+
+def _request_values(host: str, report: AttachmentReport) -> dict[str, Any]:
+    check_handle(report.pci_id)
+    return {
+        "hostname": host,
+        "device_rp_uuid": report.device_rp_uuid,
+        "instance_uuid": report.instance_uuid,
+        "project_id": report.project_id,
+        "device_profile_group_id": report.group,
+        "pci_id": report.pci_id,
+        # Nova makes a mediated device by this uuid; of a PCI function it is a name only, drawn when the row is made.
+        **({"attach_handle_uuid": mdev.uuid} if (mdev := mdev_of(report.pci_id)) else {}),
+    }

@@ -1,0 +1,1 @@
+"""SQL of the accelerator database."""

@@ -1,0 +1,203 @@
+"""SQL of the accelerator service, statements only: transactions are the service's."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Select, Table, bindparam, delete, func, insert, select, update
+
+from moorage.accelerator.model.binding import RequestState
+from moorage.accelerator.model.rows import (
+    AttributeRecord,
+    DeployableRecord,
+    DeviceRecord,
+    PlaceRecord,
+    ProfileRecord,
+    RequestRecord,
+)
+from moorage.accelerator.store import tables as t
+
+R = TypeVar("R", AttributeRecord, DeviceRecord, DeployableRecord, PlaceRecord, ProfileRecord, RequestRecord)
+
+#: What is read of each table: all its columns, oldest first.
+_ALL = {
+    table: select(table).order_by(table.c.id)
+    for table in (t.devices, t.deployables, t.device_profiles, t.accelerator_requests, t.attributes)
+}
+#: Whatever columns are given.
+_OLDEST_PROFILE = select(t.device_profiles.c.id).order_by(t.device_profiles.c.id).limit(1).with_for_update()
+_COUNT_REQUESTS = (
+    select(func.count())
+    .select_from(t.accelerator_requests)
+    .where(
+        t.accelerator_requests.c.project_id == bindparam("of_project"),
+        t.accelerator_requests.c.device_profile_name.is_not(None),
+    )
+)
+_INSERT = {table: insert(table) for table in _ALL}
+_UPDATE = {table: update(table).where(table.c.id == bindparam("of_id")) for table in _ALL}
+_DELETE = {table: delete(table).where(table.c.id.in_(bindparam("of_ids", expanding=True))) for table in _ALL}
+_DEPLOYABLES_OF_HOST = (
+    select(t.deployables)
+    .join(t.devices, t.devices.c.id == t.deployables.c.device_id)
+    .where(t.devices.c.hostname == bindparam("host"))
+    .order_by(t.deployables.c.id)
+)
+_TAKEN = (
+    select(func.count())
+    .select_from(t.accelerator_requests)
+    .where(
+        t.accelerator_requests.c.hostname == t.devices.c.hostname,
+        t.accelerator_requests.c.device_rp_uuid == t.deployables.c.rp_uuid,
+        t.accelerator_requests.c.state.in_(bindparam("having", expanding=True)),
+    )
+    .scalar_subquery()
+)
+_PLACES = (
+    select(
+        t.deployables.c.rp_uuid, t.deployables.c.name, t.deployables.c.num_accelerators, t.deployables.c.handles,
+        _TAKEN.label("taken"),
+        t.devices.c.uuid.label("device_uuid"), t.devices.c.status, t.devices.c.health,
+    )
+    .join(t.devices, t.devices.c.id == t.deployables.c.device_id)
+    .where(t.devices.c.hostname == bindparam("host"), t.deployables.c.rp_uuid.in_(bindparam("rp_uuids", expanding=True)))
+)  # fmt: skip
+_SET_HANDLES = update(t.deployables).where(t.deployables.c.name == bindparam("of_name"))
+_REQUESTS_BY_UUID = _ALL[t.accelerator_requests].where(
+    t.accelerator_requests.c.uuid.in_(bindparam("uuids", expanding=True))
+)
+_VISIBLE_REQUESTS = (
+    select(t.accelerator_requests)
+    .where(t.accelerator_requests.c.state != RequestState.DELETING)
+    .order_by(t.accelerator_requests.c.id.desc())
+    .limit(bindparam("at_most"))
+)
+_PROFILES_BY_NAME = _ALL[t.device_profiles].where(t.device_profiles.c.name.in_(bindparam("names", expanding=True)))
+_A_REQUEST_OF_PROFILE = (
+    select(t.accelerator_requests.c.uuid)
+    .where(t.accelerator_requests.c.device_profile_name == bindparam("profile"))
+    .limit(1)
+)
+
+
+def devices(connection: Connection, **equal: str | None) -> list[DeviceRecord]:
+    """All whose columns have the given values; None does not filter. So do those below that take `equal`."""
+    return _equal(connection, DeviceRecord, t.devices, equal)
+
+
+def deployables(connection: Connection, **equal: str | None) -> list[DeployableRecord]:
+    return _equal(connection, DeployableRecord, t.deployables, equal)
+
+
+def deployables_of(connection: Connection, host: str) -> list[DeployableRecord]:
+    return _rows(connection, DeployableRecord, _DEPLOYABLES_OF_HOST, {"host": host})
+
+
+def places(connection: Connection, host: str, providers: Iterable[str], having: Iterable[str]) -> list[PlaceRecord]:
+    """Those of `providers` that are on `host`; whoever is in one of the states `having` has taken one."""
+    values = {"host": host, "rp_uuids": sorted(set(providers)), "having": sorted(having)}
+    return _rows(connection, PlaceRecord, _PLACES, values)
+
+
+def set_handles(connection: Connection, name: str, handles: Mapping[str, str], now: datetime) -> None:
+    """How the handles of the deployable are, if it is known."""
+    connection.execute(_SET_HANDLES, {"of_name": name, "handles": dict(handles), "updated_at": now})
+
+
+def requests(connection: Connection, **equal: str | None) -> list[RequestRecord]:
+    return _equal(connection, RequestRecord, t.accelerator_requests, equal)
+
+
+def page_of_requests(
+    connection: Connection, project_id: str | None, before: int | None, limit: int
+) -> list[RequestRecord]:
+    """The newest first, without those that are being deleted: of a project or of all, with a smaller id than `before`."""
+    values = {"of_project": project_id, "of_before": before}
+    given = {name: value for name, value in values.items() if value is not None}
+    return _rows(connection, RequestRecord, _page_of_requests(tuple(given)), {**given, "at_most": limit})
+
+
+@cache
+def _page_of_requests(names: tuple[str, ...]) -> Select[Any]:
+    query, columns = _VISIBLE_REQUESTS, t.accelerator_requests.c
+    if "of_project" in names:
+        query = query.where(columns.project_id == bindparam("of_project"))
+    if "of_before" in names:
+        query = query.where(columns.id < bindparam("of_before"))
+    return query
+
+
+def requests_named(connection: Connection, uuids: Sequence[str]) -> list[RequestRecord]:
+    """Those that are there, in the order of `uuids`."""
+    found = {row.uuid: row for row in _rows(connection, RequestRecord, _REQUESTS_BY_UUID, {"uuids": list(uuids)})}
+    return [found[uuid] for uuid in dict.fromkeys(uuids) if uuid in found]
+
+
+def a_request_of_profile(connection: Connection, profile: str) -> str | None:
+    """The uuid of one that was made from it, if there is any."""
+    uuid: str | None = connection.execute(_A_REQUEST_OF_PROFILE, {"profile": profile}).scalar()
+    return uuid
+
+
+def attributes(connection: Connection, **equal: str | None) -> list[AttributeRecord]:
+    return _equal(connection, AttributeRecord, t.attributes, equal)
+
+
+def profiles(connection: Connection, names: Sequence[str] = ()) -> list[ProfileRecord]:
+    if not names:
+        return _rows(connection, ProfileRecord, _ALL[t.device_profiles])
+    return _rows(connection, ProfileRecord, _PROFILES_BY_NAME, {"names": list(names)})
+
+
+def profile(connection: Connection, **equal: str) -> ProfileRecord | None:
+    found = _equal(connection, ProfileRecord, t.device_profiles, equal)
+    return found[0] if found else None
+
+
+def lock_making(connection: Connection) -> None:
+    """Until this transaction ends nobody else who calls this makes requests: those of a project are counted first.
+
+    It locks the oldest profile: without one no request can be made. MariaDB reads what was committed by then only if this
+    is the first statement of the transaction.
+    """
+    connection.execute(_OLDEST_PROFILE)
+
+
+def count_requests(connection: Connection, project_id: str) -> int:
+    """Of the project; without those that a host told of, which nobody asked for."""
+    return int(connection.execute(_COUNT_REQUESTS, {"of_project": project_id}).scalar() or 0)
+
+
+def add(connection: Connection, table: Table, values: Mapping[str, Any], now: datetime) -> None:
+    connection.execute(_INSERT[table], {"created_at": now, **values})
+
+
+def change(connection: Connection, table: Table, row_id: int, values: Mapping[str, Any], now: datetime) -> None:
+    connection.execute(_UPDATE[table], {"of_id": row_id, "updated_at": now, **values})
+
+
+def remove(connection: Connection, table: Table, row_ids: Iterable[int]) -> None:
+    wanted = list(row_ids)
+    if wanted:
+        connection.execute(_DELETE[table], {"of_ids": wanted})
+
+
+def _equal(connection: Connection, kind: type[R], table: Table, equal: Mapping[str, str | None]) -> list[R]:
+    values = {name: value for name, value in equal.items() if value is not None}
+    return _rows(connection, kind, _where(table, tuple(values)), {f"of_{name}": values[name] for name in values})
+
+
+@cache
+def _where(table: Table, names: tuple[str, ...]) -> Select[Any]:
+    """Made once: SQLAlchemy takes longer to make a statement than to send it."""
+    query = _ALL[table]
+    for name in names:
+        query = query.where(table.c[name] == bindparam(f"of_{name}"))
+    return query
+
+
+def _rows(
+    connection: Connection, kind: type[R], query: Select[Any], values: Mapping[str, Any] | None = None
+) -> list[R]:
+    return [kind(**row) for row in connection.execute(query, dict(values or {})).mappings()]

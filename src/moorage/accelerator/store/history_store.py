@@ -1,0 +1,108 @@
+"""SQL of the history of devices, statements only: transactions are `history_service`'s."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, delete, insert, or_, select
+
+from moorage.accelerator.model.device_history import Event, Happening, Record, Who
+from moorage.accelerator.model.rows import Entry, HistoryFilter, Place
+from moorage.accelerator.store.tables import history as h
+
+_KNOWN = select(h.c.sequence).where(
+    h.c.hostname == bindparam("host"), h.c.sequence.in_(bindparam("sequences", expanding=True))
+)
+_INSERT = insert(h)
+_OLD = select(h.c.id).where(h.c.at < bindparam("moment")).order_by(h.c.at).limit(bindparam("at_most"))
+_DELETE = delete(h).where(h.c.id.in_(bindparam("of_ids", expanding=True)))
+
+
+def known(connection: Connection, host: str, sequences: Sequence[int]) -> set[int]:
+    """Those of `sequences` that are there."""
+    return {row.sequence for row in connection.execute(_KNOWN, {"host": host, "sequences": sequences})}
+
+
+def add(connection: Connection, host: str, records: Sequence[Record]) -> None:
+    if records:
+        connection.execute(_INSERT, [_row(host, record) for record in records])
+
+
+def entries(
+    connection: Connection, wanted: HistoryFilter, after: Place | None, limit: int, *, newest_first: bool = False
+) -> list[Entry]:
+    """In the order of their numbers: on one host as it happened, between hosts by their clocks. Or in the reverse."""
+    values = {f"of_{name}": value for name, value in asdict(wanted).items() if value is not None}
+    if after is not None:
+        values |= {"after_sequence": after.sequence, "after_id": after.id}
+    return [
+        Entry(
+            Place(row.sequence, row.id),
+            row.hostname,
+            Record(
+                row.sequence,
+                row.at,
+                Happening(
+                    Event(row.event),
+                    row.deployable,
+                    row.handle,
+                    Who(row.instance_uuid or "", row.project_id, row.user_id),
+                    row.image_id,
+                    row.digest,
+                    done=row.done,
+                    reason=row.reason,
+                ),
+            ),
+        )
+        for row in connection.execute(_entries(tuple(values), newest_first), {**values, "at_most": limit})
+    ]
+
+
+@cache
+def _entries(names: tuple[str, ...], newest_first: bool) -> Select[Any]:
+    order = (h.c.sequence.desc(), h.c.id.desc()) if newest_first else (h.c.sequence, h.c.id)
+    query = select(h).order_by(*order).limit(bindparam("at_most"))
+    for name in names:
+        if name == "of_since":
+            query = query.where(h.c.at >= bindparam(name))
+        elif name == "of_until":
+            query = query.where(h.c.at < bindparam(name))
+        elif name == "after_sequence":
+            later, at_once = h.c.sequence > bindparam(name), h.c.id > bindparam("after_id")
+            if newest_first:
+                later, at_once = h.c.sequence < bindparam(name), h.c.id < bindparam("after_id")
+            query = query.where(or_(later, (h.c.sequence == bindparam(name)) & at_once))
+        elif name != "after_id":
+            query = query.where(h.c[name.removeprefix("of_")] == bindparam(name))
+    return query
+
+
+def remove_before(connection: Connection, moment: datetime, limit: int) -> int:
+    """How many of the oldest were removed, at most `limit`."""
+    old = connection.execute(_OLD, {"moment": moment, "at_most": limit})
+    ids = [row.id for row in old]  # MariaDB takes no LIMIT in a subquery of IN
+    if ids:
+        connection.execute(_DELETE, {"of_ids": ids})
+    return len(ids)
+
+
+def _row(host: str, record: Record) -> dict[str, object]:
+    what = record.what
+    return {
+        "hostname": host,
+        "sequence": record.sequence,
+        "at": record.at,
+        "event": str(what.event),
+        "device": record.device,
+        "deployable": what.deployable,
+        "handle": what.handle,
+        "instance_uuid": what.who.instance_uuid or None,
+        "project_id": what.who.project_id,
+        "user_id": what.who.user_id,
+        "image_id": what.image_id,
+        "digest": what.digest,
+        "done": what.done,
+        "reason": what.reason,
+    }

@@ -1,0 +1,48 @@
+"""What Prometheus is told of accelerators: devices by health, attach handles by state, requests, jobs for hosts.
+
+The page for operators is `docs/guides/metrics.md`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Connection, Engine, func, select
+
+from moorage.accelerator.model.devices import HandleState, Health
+from moorage.accelerator.store.tables import accelerator_requests, deployables, devices, jobs
+from moorage.core.clock import Clock
+from moorage.jobs import meters as job_meters
+from moorage.telemetry.gauges import DatabaseGauges, Family, Sample
+
+_DEVICES, _HANDLES = "moorage_accelerator_devices", "moorage_accelerator_handles"
+_REQUESTS = "moorage_accelerator_requests"
+
+_FAMILIES = (
+    Family(_DEVICES, "Devices, by the health that their host reported.", ("health",)),
+    Family(_HANDLES, "Attach handles: what a server gets one of, by its state.", ("state",)),
+    Family(_REQUESTS, "Accelerator requests, by their state.", ("state",)),
+    *job_meters.families("accelerator"),
+)
+
+
+def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock) -> None:
+    def samples(connection: Connection) -> Iterator[Sample]:
+        of_health = select(devices.c.health, func.count().label("number")).group_by(devices.c.health)
+        yield from _counted(_DEVICES, Health, {row.health: row.number for row in connection.execute(of_health)})
+        handles = Counter(
+            state for row in connection.execute(select(deployables.c.handles)) for state in row.handles.values()
+        )
+        yield from _counted(_HANDLES, HandleState, handles)
+        asked = select(accelerator_requests.c.state, func.count()).group_by(accelerator_requests.c.state)
+        for state, number in connection.execute(asked):
+            yield _REQUESTS, (state,), number
+        yield from job_meters.samples("accelerator", connection, jobs, clock.now())
+
+    DatabaseGauges(registry, engine, _FAMILIES, samples)
+
+
+def _counted(family: str, known: Iterable[str], found: Mapping[str, int]) -> Iterator[Sample]:
+    """0 for a value that nothing has: an alert on what is absent would be silent."""
+    for value in dict.fromkeys([*known, *sorted(found)]):
+        yield family, (value,), found.get(value, 0)

@@ -1,0 +1,165 @@
+"""The small HTTP API of a host's agent, which the commands of this machine speak.
+
+::
+
+    GET  /v1/provider-config           STATE
+    POST /v1/provider-config/plan      {"files": {NAME: TEXT}} -> OUTCOME: what these files would change
+    POST /v1/provider-config/apply     {"is_held": false} -> OUTCOME: what the files of the directory changed
+
+    STATE    {"host", "directory", "in_force": SET, "before": SET or null, "refused"}
+    SET      {"taken_at", "files": {NAME: TEXT}}
+    OUTCOME  {"host", "providers": [PROVIDER], "warnings": [TEXT]}
+    PROVIDER {"uuid", "name", "is_created", "is_removed", "classes": [CLASS], "traits_added", "traits_removed"}
+    CLASS    {"name", "how", "before", "after", "used": 4, "users": [{"consumer", "server", "amount"}]}
+
+Faults of files, and what contradicts the driver, are 409. Who may ask, and what an error is: `moorage.wire.unix_socket_api`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from moorage.agent.control.provider_config_reload import ProviderConfigKeeper
+from moorage.agent.provider_config.current_set import KeptFiles
+from moorage.agent.tracker.resource_tracker import ResourceTracker, Round
+from moorage.agent.tree.update_description import ClassChange, ProviderChange, described
+from moorage.core.errors import Conflict, MoorageError, StartError
+from moorage.core.ids import Ids
+from moorage.telemetry.trail import Trail
+from moorage.wire.app import ServiceApi, WsgiApp
+from moorage.wire.body import Schema
+from moorage.wire.http import Call, Reply, Route
+from moorage.wire.unix_socket_api import build_local, local_api
+
+Document = dict[str, object]
+
+#: Of one class of a provider so many users are named.
+MAX_USERS = 100
+
+
+@dataclass(frozen=True)
+class HostControl:
+    """What the API is about. `server_name` answers None for what is no server, and may raise `MoorageError`."""
+
+    host: str
+    tracker: ResourceTracker
+    keeper: ProviderConfigKeeper
+    server_name: Callable[[str], str | None]
+
+
+def show(call: Call[HostControl]) -> Reply:
+    return Reply(body=shown(call.service))
+
+
+def shown(control: HostControl) -> Document:
+    """STATE: what is in force, what was before it, and why the files as they are now do not count."""
+    keeper = control.keeper
+    return {
+        "host": control.host,
+        "directory": str(keeper.files.directory),
+        "in_force": _kept(keeper.kept.in_force),
+        "before": _kept(keeper.kept.before),
+        "refused": keeper.refused,
+    }
+
+
+def plan(call: Call[HostControl]) -> Reply:
+    contents = {name: text.encode() for name, text in call.json["files"].items()}
+    with _refusals():
+        return Reply(body=outcome(call.service, call.service.keeper.preview(contents)))
+
+
+def apply(call: Call[HostControl]) -> Reply:
+    with _refusals():
+        return Reply(body=outcome(call.service, call.service.keeper.take(is_held=call.json.get("is_held", False))))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except StartError as error:
+        raise Conflict(error.message, code=error.error_code) from error
+
+
+def _kept(files: KeptFiles | None) -> Document | None:
+    return None if files is None else {"taken_at": files.taken_at.isoformat(), "files": files.files}
+
+
+def outcome(control: HostControl, done: Round) -> Document:
+    """OUTCOME: what a round has changed, or would."""
+    rows = [_provider(control, row) for row in described(done.changes, done.seen)]
+    return {"host": control.host, "providers": rows, "warnings": list(done.warnings)}
+
+
+def _provider(control: HostControl, row: ProviderChange) -> Document:
+    # Only what gets less can be in somebody's way, and only then it is asked who that is.
+    asked = any(change.may_be_in_the_way for change in row.classes) and not row.is_created
+    holders = control.tracker.holders(row.uuid) if asked else {}
+
+    def users(change: ClassChange) -> list[Document]:
+        held = sorted(
+            (consumer, amounts[change.name]) for consumer, amounts in holders.items() if change.name in amounts
+        )
+        rows: list[Document] = [{"consumer": consumer, "amount": amount} for consumer, amount in held[:MAX_USERS]]
+        return [row | {"server": _named(control, str(row["consumer"]))} for row in rows]
+
+    def used(change: ClassChange) -> int:
+        return sum(amounts.get(change.name, 0) for amounts in holders.values())
+
+    return {
+        "uuid": row.uuid,
+        "name": row.name,
+        "is_created": row.is_created,
+        "is_removed": row.is_removed,
+        "classes": [
+            {
+                "name": change.name,
+                "how": change.how.value,
+                "before": None if change.before is None else asdict(change.before),
+                "after": None if change.after is None else asdict(change.after),
+                "used": used(change) if change.may_be_in_the_way else None,
+                "users": users(change) if change.may_be_in_the_way else [],
+            }
+            for change in row.classes
+        ],
+        "traits_added": row.traits_added,
+        "traits_removed": row.traits_removed,
+    }
+
+
+def _named(control: HostControl, consumer: str) -> str | None:
+    """Without compute, or for what is no server, the consumer's uuid must do."""
+    try:
+        return control.server_name(consumer)
+    except MoorageError:
+        return None
+
+
+_FILES = {"type": "object", "additionalProperties": {"type": "string"}}
+
+API: ServiceApi[HostControl] = local_api(
+    "host-agent",
+    (
+        Route("GET", "/v1/provider-config", show, rule=None),
+        Route(
+            "POST",
+            "/v1/provider-config/plan",
+            plan,
+            rule=None,
+            schema=Schema({"type": "object", "required": ["files"], "properties": {"files": _FILES}}),
+            effect="none",
+        ),
+        Route(
+            "POST",
+            "/v1/provider-config/apply",
+            apply,
+            rule=None,
+            schema=Schema({"type": "object", "properties": {"is_held": {"type": "boolean"}}}),
+        ),
+    ),
+)
+
+
+def wsgi_app(control: HostControl, ids: Ids, trail: Trail | None = None) -> WsgiApp:
+    return build_local(API, control, ids, trail)

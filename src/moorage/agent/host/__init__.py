@@ -1,0 +1,1 @@
+"""The agent of one host: start-up and background tasks."""

@@ -1,0 +1,107 @@
+"""Tells the compute service how the domains of this host are, where they change by themselves.
+
+Guests shut themselves down, and write on their consoles; domains vanish. The service is asked only when something
+changed here, and once in a while.
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from moorage.agent.host.host_boot import HostBoot
+from moorage.agent.jobs.job_runner import MAX_CONSOLE_CHARACTERS
+from moorage.agent.virt.driver import Domain, NoSuchDomain, VirtDriver
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError
+
+log = logging.getLogger(__name__)
+
+GONE = "gone"
+#: So many fit into one body whatever is in them; the others are told the next time.
+CONSOLES_AT_ONCE = 4
+#: Without a change the service is asked so seldom: its servers may have changed while this agent was away.
+ASK_ANYWAY = timedelta(seconds=60)
+
+
+class DomainsDuty:
+    """`boot` None: after a boot of the host its guests stay off, and so the service is told."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        driver: VirtDriver,
+        compute: ComputeClient,
+        clock: Clock,
+        period_s: float,
+        boot: HostBoot | None = None,
+    ) -> None:
+        self.name = f"domains of {host}"
+        self._host = host
+        self._driver = driver
+        self._compute = compute
+        self._clock = clock
+        self._period = timedelta(seconds=period_s)
+        self._boot = boot
+        self._told: dict[str, str] = {}  # uuid -> power
+        self._consoles: dict[str, str] = {}  # uuid -> what was sent
+        self._leftovers: frozenset[str] = frozenset()
+        self._asked: datetime | None = None
+
+    def tick(self) -> datetime:
+        try:
+            self._look()
+        except MoorageError as error:
+            self._asked = None
+            log.warning("the domains of this host could not be told", extra={"why": error.message})
+        return self._clock.now() + self._period
+
+    def _look(self) -> None:
+        now = self._clock.now()
+        domains = self._driver.domains()
+        consoles = self._written(domains)
+        is_time = self._asked is None or now - self._asked >= ASK_ANYWAY
+        if not (consoles or is_time or _powers(domains) != self._told):
+            return
+        expected = self._compute.expected_servers(self._host)
+        # Again, and now: a look that is older than the answer could take a domain for gone that was made since.
+        domains = self._driver.domains()
+        resumed = self._boot.resume(expected, domains) if self._boot else frozenset()
+        looks = {
+            server: (mark, domains[server].power.value if server in domains else GONE)
+            for server, mark in expected.items()
+            if mark is not None and server not in resumed
+        }
+        self._compute.report_domains(self._host, looks, consoles)
+        self._told, self._asked = _powers(domains), now
+        self._consoles = {uuid: text for uuid, text in {**self._consoles, **consoles}.items() if uuid in domains}
+        self._say_what_is_left(frozenset(domains) - expected.keys())
+
+    def _written(self, domains: Mapping[str, Domain]) -> dict[str, str]:
+        """By uuid: the end of the console, where it is not what was sent."""
+        written: dict[str, str] = {}
+        for uuid in domains:
+            if len(written) == CONSOLES_AT_ONCE:
+                break
+            try:
+                text = self._driver.console(uuid)[-MAX_CONSOLE_CHARACTERS:]
+            except NoSuchDomain:  # destroyed in between
+                continue
+            if text != self._consoles.get(uuid, ""):
+                written[uuid] = text
+        return written
+
+    def _say_what_is_left(self, leftovers: frozenset[str]) -> None:
+        """Never destroyed: who does not know a server may be wrong, and its disk would be gone."""
+        if leftovers - self._leftovers:
+            log.warning(
+                "domains of servers that the compute service does not have on this host: left over, or kept for a move "
+                "that is not confirmed; they are left alone",
+                extra={"domains": sorted(leftovers)},
+            )
+        self._leftovers = leftovers
+
+
+def _powers(domains: Mapping[str, Domain]) -> dict[str, str]:
+    return {uuid: domain.power.value for uuid, domain in domains.items()}

@@ -1,0 +1,175 @@
+"""The agent of one host: what it does at its start, and its duties from then on.
+
+start:  files read and checked -> tree published -> os_acc.initialize() -> registered with compute
+duties: heartbeat, provider tree, one `JobsDuty` per worker
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+from moorage.agent.host.heartbeat import HeartbeatDuty
+from moorage.agent.jobs.job_runner import JobRunner, Payload, Result
+from moorage.agent.jobs.job_task import Ended, JobsDuty
+from moorage.agent.jobs.jobs_while_ready import JobsWhileReady
+from moorage.agent.jobs.server_build import Acceleration, Builder, KeepAlive, RefersToAccelerators
+from moorage.agent.jobs.snapshots import Snapshots
+from moorage.agent.tracker.resource_tracker import ResourcesDuty, ResourceTracker, resources_topic
+from moorage.agent.virt.driver import VirtDriver
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, StartError, Unavailable
+from moorage.jobs.background_tasks import Duty, Wakeups
+from moorage.jobs.poller_election import Turns
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """The section [agent] of the configuration, as far as it is about rhythm."""
+
+    workers: int = 4
+    heartbeat_period_s: float = 10.0
+    update_period_s: float = 60.0
+    poll_period_s: float = 2.0
+    #: How often a job that takes long is reported as running; well under the lease of a job.
+    keep_alive_period_s: float = 10.0
+    #: How long the start waits for Placement and the compute service.
+    start_patience_s: float = 60.0
+    #: Whether a server that is stopped gives its accelerators back (see `JobRunner`).
+    releases_on_stop: bool = False
+
+
+class HostAgent:
+    """`start` once, then run `duties`. Everything that must survive is on disk, in Placement or in compute."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        driver: VirtDriver,
+        tracker: ResourceTracker,
+        acceleration: Acceleration,
+        refers_to_accelerators: RefersToAccelerators,
+        compute: ComputeClient,
+        clock: Clock,
+        wakeups: Wakeups,
+        settings: AgentSettings,
+        snapshots: Snapshots | None = None,
+        job_ended: Ended = lambda _kind, _outcome, _seconds: None,
+        others: Mapping[str, Callable[[Payload, KeepAlive], Result]] = MappingProxyType({}),
+    ) -> None:
+        """`others`: see `JobRunner`."""
+        self._host = host
+        self._driver = driver
+        self._tracker = tracker
+        self._acceleration = acceleration
+        self._compute = compute
+        self._clock = clock
+        self._settings = settings
+        builder = Builder(
+            driver,
+            acceleration,
+            refers_to_accelerators,
+            tracker.above,
+            keep_alive_period_s=settings.keep_alive_period_s,
+        )
+        runner = JobRunner(
+            driver,
+            builder,
+            lambda: wakeups.wake(resources_topic(host)),
+            snapshots=snapshots,
+            releases_on_stop=settings.releases_on_stop,
+            others=others,
+        )
+        turns = Turns(lambda: wakeups.wake(host))
+        self.duties: list[Duty] = [
+            HeartbeatDuty(host, self._facts, compute, turns, clock, settings.heartbeat_period_s),
+            ResourcesDuty(tracker, host=host, clock=clock, period_s=settings.update_period_s),
+            *(
+                JobsDuty(
+                    host=host,
+                    number=number,
+                    service=JobsWhileReady(compute, driver.facts),
+                    runner=runner,
+                    clock=clock,
+                    poll_period_s=settings.poll_period_s,
+                    turns=turns,
+                    ended=job_ended,
+                )
+                for number in range(1, settings.workers + 1)
+            ),
+        ]
+
+    def start(self) -> None:
+        """Raises `StartError` when the host must not run servers like this; nothing was claimed then."""
+        self._patiently(self._check_name)
+        self._patiently(self._tracker.start)
+        self._initialize_acceleration()
+        self._patiently(self._register)
+        domains = self._driver.domains().values()
+        log.info(
+            "agent started",
+            extra={
+                "host": self._host,
+                "providers": len(self._tracker.tree),
+                "domains": len(domains),
+                "running": sum(domain.power == "running" for domain in domains),
+            },
+        )
+
+    def _check_name(self) -> None:
+        if (name := self._driver.facts().name) != self._host:
+            raise StartError(f"host {self._host} is described as {name}; give both the same name")
+
+    def _initialize_acceleration(self) -> None:
+        try:
+            self._acceleration.initialize()
+        except Exception as error:  # os_acc brings errors of its own tree
+            raise StartError(
+                f"host {self._host} cannot start: os_acc.initialize(): {error}; see to the accelerator agent of this "
+                "host, then start this one"
+            ) from error
+
+    def _register(self) -> None:
+        self._compute.register_host(self._host, **self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        """What compute shows of the host."""
+        facts = self._driver.facts()
+        return {
+            "provider_uuid": self._tracker.provider_uuid(facts.name),
+            "hypervisor_type": facts.hypervisor_type,
+            "hypervisor_version": facts.hypervisor_version,
+            "host_ip": facts.host_ip,
+            "vcpus": facts.vcpus,
+            "memory_mb": facts.memory_mb,
+            "local_gb": facts.local_gb,
+            "devices": self._tracker.devices,
+            "capabilities": sorted(facts.capabilities),
+        }
+
+    def _patiently(self, step: Callable[[], object]) -> None:
+        """Services of a plane start in any order."""
+        until = self._clock.now() + timedelta(seconds=self._settings.start_patience_s)
+        pause_s = 0.5
+        while True:
+            try:
+                step()
+                return
+            except Unavailable as error:
+                if self._clock.now() >= until:
+                    raise StartError(
+                        f"host {self._host} cannot start: {error.message}; start that service, then this agent"
+                    ) from error
+                log.info("waiting for a service", extra={"why": error.message})
+            except StartError:
+                raise
+            except MoorageError as error:
+                raise StartError(f"host {self._host} cannot start: {error.message}") from error
+            self._clock.sleep(pause_s)
+            pause_s = min(pause_s * 2, 5.0)

@@ -1,0 +1,1 @@
+"""Jobs of this host: claimed from the services, executed, reported."""

@@ -1,0 +1,144 @@
+"""Jobs of this host: claimed from the service that has them one at a time, done, reported with their epoch."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from moorage.agent.jobs.job_runner import Result
+from moorage.agent.jobs.server_build import BuildFailed, JobLost, told
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
+from moorage.jobs.job_api import AgentJob, HostJobsClient
+from moorage.jobs.poller_election import Turns
+from moorage.telemetry import tracing
+from moorage.telemetry.logs import request_context
+
+log = logging.getLogger(__name__)
+
+#: Between attempts while the service does not answer, doubled from the first to the last.
+FIRST_PAUSE = timedelta(seconds=1)
+LONGEST_PAUSE = timedelta(seconds=30)
+
+
+#: Told of each job that was worked on: its kind, ``done``, ``failed`` or ``lost``, and how many seconds it took.
+Ended = Callable[[str, str, float], object]
+
+
+class Runner(Protocol):
+    def run(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> Result:
+        """Raises `MoorageError` with the sentence for the report, `JobLost` where there is nobody to report to."""
+        ...
+
+
+class JobsDuty:
+    """One worker. Several of them share the queue; `number` tells them apart, the same after a restart.
+
+    `turns` is shared by those of one queue, so that one of them polls. `what` tells its jobs from those that another
+    service has for this host.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        number: int,
+        service: HostJobsClient,
+        runner: Runner,
+        clock: Clock,
+        poll_period_s: float,
+        turns: Turns | None = None,
+        what: str = "jobs",
+        topic: str | None = None,
+        ended: Ended = lambda _kind, _outcome, _seconds: None,
+    ) -> None:
+        self.name = f"{what} of {host}, worker {number}"
+        #: Where the hint that there is a job goes to: the queue's name, where a service says no other.
+        self.listens_to = (topic or host,)
+        self._host = host
+        self._number = number
+        self._turns = turns or Turns(lambda: None)
+        self._worker = f"{host}/{number}"
+        self._service = service
+        self._runner = runner
+        self._clock = clock
+        self._poll_period = timedelta(seconds=poll_period_s)
+        self._failures = 0
+        self._ended = ended
+
+    def tick(self) -> datetime | None:
+        if not self._turns.may_ask(self._number):
+            return None
+        try:
+            jobs = self._service.claim_jobs(self._host, self._worker, limit=1)
+            self._turns.answered_at = self._clock.now()
+            if jobs:
+                self._turns.works(self._number)
+            has_more = [self._work(job) for job in jobs]
+        except MoorageError as error:
+            pause = self._pause()
+            self._failures += 1
+            log.warning("no job to be had; asking again", extra={"why": str(error), "pause_s": pause.total_seconds()})
+            return self._clock.now() + pause
+        self._failures = 0
+        if any(has_more):
+            return self._clock.now()
+        return self._clock.now() + self._poll_period if self._turns.found_nothing(self._number) else None
+
+    def _pause(self) -> timedelta:
+        """After a failure: a hint that could not be followed must not cost a whole period, however long that is."""
+        return min(FIRST_PAUSE * (1 << min(self._failures, 16)), max(self._poll_period, FIRST_PAUSE), LONGEST_PAUSE)
+
+    def _work(self, job: AgentJob) -> bool:
+        """Whether there may be another one."""
+        # The request that caused the job: its id goes through all logs and into our calls.
+        context = request_context.set((f"agent {self._host}", str(job.payload.get("request_id", ""))))
+        log.info("job claimed", extra={"job": job.id, "kind": job.kind, "key": job.key, "attempt": job.attempt})
+        began, outcome = time.perf_counter(), "lost"
+        try:
+            with tracing.job(job.kind, job.payload, host=self._host):
+                outcome, result = self._outcome(job)
+                return self._report(job, outcome, result)
+        except JobLost as lost:
+            outcome = "lost"
+            log.warning("job lost to another worker; left as it is", extra={"why": str(lost)})
+            return True
+        finally:
+            self._ended(job.kind, outcome, time.perf_counter() - began)
+            request_context.reset(context)
+
+    def _outcome(self, job: AgentJob) -> tuple[str, Result]:
+        try:
+            return "done", self._runner.run(job.kind, job.payload, lambda: self._keep_alive(job))
+        except JobLost:
+            raise
+        except Unavailable as error:
+            if "url" in error.fields and error.fields.get("peer") == "compute":
+                # Nobody would hear how it ended either. The job stays claimed, and is given to this worker again: from its
+                # beginning, as after a death of the agent.
+                raise
+            return self._failed(job, error)
+        except BuildFailed as failed:
+            log.warning("job failed", extra={"kind": job.kind, "why": failed.message})
+            return "failed", {"error": failed.message, "code": failed.error_code, "is_left": failed.is_left}
+        except Exception as error:  # noqa: BLE001 - `told` logs it; the top of a job: its server must not hang
+            return self._failed(job, error)
+
+    def _failed(self, job: AgentJob, error: Exception) -> tuple[str, Result]:
+        sentence, code = told(error)
+        log.warning("job failed", extra={"kind": job.kind, "why": sentence})
+        return "failed", {"error": sentence, "code": code}
+
+    def _keep_alive(self, job: AgentJob) -> None:
+        """Raises `JobLost`. A service that is away for a moment is no reason to undo the work."""
+        try:
+            self._report(job, "running", {})
+        except Unavailable as error:
+            log.warning("a job could not be kept alive", extra={"job": job.id, "why": error.message})
+
+    def _report(self, job: AgentJob, state: str, result: Result) -> bool:
+        try:
+            return self._service.report_job(job.id, job.epoch, state, result)
+        except (Conflict, NotFound) as error:
+            raise JobLost(f"job {job.id} is not ours any more: {error}") from error

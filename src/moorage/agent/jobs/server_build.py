@@ -1,0 +1,276 @@
+"""Servers made and unmade on this host: devices plugged, then the domain started; and the way back.
+
+    build:   plug -> spawn          a failure: destroy, unplug, and the reason goes into the report
+    rebuild: plug -> rebuild        what it had is plugged already; a failure leaves what is there
+    attach:  plug -> spawn          only where the domain has other devices than the server, or none any more
+    destroy: destroy -> unplug      in this order: a device must not go to the next tenant while a guest holds it
+
+All may be run again after a crash at any line: `plug` answers the same devices for the same server, `spawn` finds
+the domain, `destroy` and `unplug` find nothing left to do.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as StillRunning
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from moorage.agent.model import config_drive
+from moorage.agent.model.config_drive import Guest
+from moorage.agent.model.job_payloads import BuildOrder, RebuildOrder, ServerOrder, ServerRef
+from moorage.agent.virt.driver import DomainSpec, VirtDriver
+from moorage.core.errors import MoorageError, for_tenants
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Acceleration(Protocol):
+    """The library `os_acc`, as its specification has it, and its own word on which flavors are for it."""
+
+    def initialize(self) -> None:
+        """Returns when all devices are found and their traits are published."""
+        ...
+
+    def plug(
+        self, instance_info: Mapping[str, Any], selected_rp: Mapping[str, Any], flavor_extra_specs: Mapping[str, str]
+    ) -> Sequence[Mapping[str, str]]:
+        """``[{"pci_id": "<bdf>"}]``, one for each accelerator asked for; a mediated device is ``{"mdev": "<uuid>"}``."""
+        ...
+
+    def unplug(self, instance_info: Mapping[str, Any]) -> int:
+        """How many accelerators were released."""
+        ...
+
+
+class NoAcceleration:
+    """A host without an accelerator agent."""
+
+    def initialize(self) -> None:
+        return
+
+    def plug(
+        self, instance_info: Mapping[str, Any], selected_rp: Mapping[str, Any], flavor_extra_specs: Mapping[str, str]
+    ) -> Sequence[Mapping[str, str]]:
+        raise BuildFailed("this host runs no accelerator agent, so it has no accelerators to attach")
+
+    def unplug(self, instance_info: Mapping[str, Any]) -> int:
+        return 0
+
+
+#: Does a flavor with these extra specs ask for accelerators?
+RefersToAccelerators = Callable[[Mapping[str, str]], bool]
+
+#: Says that the job is still worked on; raises when it was given to somebody else (`JobLost`).
+KeepAlive = Callable[[], None]
+
+
+class JobLost(MoorageError):
+    """The job's lease ran out and another worker has it: what it concerns must not be touched any more."""
+
+    code = "agent.job_lost"
+
+
+class BuildFailed(MoorageError):
+    """The server could not be made; what was made of it is gone again, or the message says what is left."""
+
+    code = "agent.build_failed"
+    is_left = False  #: whether anything is
+
+
+@dataclass(frozen=True)
+class Built:
+    devices: tuple[Mapping[str, str], ...]  #: as `os_acc.plug` told them
+
+
+class Builder:
+    """`above` tells the providers that those with the given uuids hang below: a device's NUMA node."""
+
+    def __init__(
+        self,
+        driver: VirtDriver,
+        acceleration: Acceleration,
+        refers_to_accelerators: RefersToAccelerators,
+        above: Callable[[Iterable[str]], frozenset[str]],
+        *,
+        keep_alive_period_s: float = 10.0,
+    ) -> None:
+        self._driver = driver
+        self._acceleration = acceleration
+        self._refers_to_accelerators = refers_to_accelerators
+        self._above = above
+        self._keep_alive_period_s = keep_alive_period_s
+
+    def build(self, order: BuildOrder, keep_alive: KeepAlive, *, start: bool = True) -> Built:
+        """Raises `BuildFailed`, which says whether anything is left behind, `JobLost` with everything as it is."""
+        try:
+            devices = self._plugged(order, keep_alive)
+            keep_alive()
+            spec = self._spec(order, devices)
+            self.meanwhile(lambda: self._driver.spawn(spec, start=start), keep_alive)
+        except JobLost:
+            raise
+        except Exception as error:  # os_acc brings errors of its own tree; whatever it is, it must be undone
+            sentence, code = told(error)
+            log.warning("build failed", extra={"server": order.server.id, "why": sentence})
+            leftovers = self._undo(order, keep_alive)
+            failed = BuildFailed("; ".join([sentence, *leftovers]), code=code)
+            failed.is_left = bool(leftovers)
+            raise failed from error
+        return Built(devices)
+
+    def rebuild(self, order: RebuildOrder, keep_alive: KeepAlive) -> Built:
+        """The devices stay attached; the guest is quiet, for the driver turns it off before its disk goes."""
+        devices = self._plugged(order, keep_alive)
+        spec = self._spec(order, devices)
+        self.meanwhile(lambda: self._driver.rebuild(spec, key=order.key, start=order.start), keep_alive)
+        return Built(devices)
+
+    def attach(self, order: BuildOrder, keep_alive: KeepAlive) -> Built:
+        """Before a domain that is off is started: it has the devices that its server is to have."""
+        if not self._refers_to_accelerators(order.server.flavor.extra_specs):
+            return Built(())
+        devices = self._plugged(order, keep_alive)
+        present = self._driver.domains().get(order.server.id)
+        pci, mdevs = _by_kind(devices)
+        if present is not None and (present.spec.pci_addresses, present.spec.mdev_uuids) != (pci, mdevs):
+            spec = replace(present.spec, pci_addresses=pci, mdev_uuids=mdevs)
+            self.meanwhile(lambda: self._driver.spawn(spec, start=False), keep_alive)
+        return Built(devices)
+
+    def detach(self, server: ServerRef, keep_alive: KeepAlive) -> int:
+        """How many devices of a domain that is off were released."""
+        return self.meanwhile(lambda: self._acceleration.unplug(_named(server.id, server.name)), keep_alive)
+
+    def destroy(self, server: ServerRef, keep_alive: KeepAlive) -> int:
+        """How many devices were released. A server that is not here is no error."""
+        self.meanwhile(lambda: self._driver.destroy(server.id), keep_alive)
+        return self.detach(server, keep_alive)
+
+    def _plugged(self, order: BuildOrder, keep_alive: KeepAlive) -> tuple[Mapping[str, str], ...]:
+        server = order.server
+        if not self._refers_to_accelerators(server.flavor.extra_specs):
+            return ()
+        instance_info = _named(server.id, server.name) | {
+            "project_id": server.project_id,
+            "user_id": server.user_id,
+            "image_id": server.image_id,
+        }
+        selected_rp = {suffix: list(uuids) for suffix, uuids in order.selected_rp.items()}
+        plugged = self.meanwhile(
+            lambda: self._acceleration.plug(instance_info, selected_rp, dict(server.flavor.extra_specs)), keep_alive
+        )
+        return tuple(plugged)
+
+    def spec_of(self, order: BuildOrder) -> DomainSpec:
+        """Of a server without devices."""
+        return self._spec(order, ())
+
+    def _spec(self, order: BuildOrder, devices: tuple[Mapping[str, str], ...]) -> DomainSpec:
+        server = order.server
+        pci, mdevs = _by_kind(devices)
+        selected = [uuid for uuids in order.selected_rp.values() for uuid in uuids]
+        return DomainSpec(
+            uuid=server.id,
+            name=server.name,
+            vcpus=server.flavor.vcpus,
+            memory_mb=server.flavor.ram_mb,
+            disk_gb=server.flavor.disk_gb,
+            image_id=server.image_id,
+            pci_addresses=pci,
+            mdev_uuids=mdevs,
+            near=self._above(selected),
+            ephemeral_gb=server.flavor.ephemeral_gb,
+            swap_mb=server.flavor.swap_mb,
+            project_id=server.project_id,
+            flavor=server.flavor.name,
+            config_drive=_config_drive(server),
+        )
+
+    def _undo(self, order: BuildOrder, keep_alive: KeepAlive) -> list[str]:
+        """What could not be undone, as sentences. The devices stay the server's while its domain may hold them; whoever
+        gave the order has what is left cleaned up later, when a full disk, say, was seen to.
+        """
+        server = order.server
+        try:
+            self.meanwhile(lambda: self._driver.destroy(server.id), keep_alive)
+            if self._refers_to_accelerators(server.flavor.extra_specs):
+                self.meanwhile(lambda: self._acceleration.unplug(_named(server.id, server.name)), keep_alive)
+        except JobLost:
+            raise
+        except Exception as error:  # the first reason must reach the report, whatever this one is
+            log.exception("a failed build could not be undone", extra={"server": server.id})
+            return [f"and it could not be undone: {told(error)[0]}"]
+        return []
+
+    def meanwhile(self, call: Callable[[], T], keep_alive: KeepAlive) -> T:
+        return meanwhile(call, keep_alive, self._keep_alive_period_s)
+
+
+def meanwhile(call: Callable[[], T], keep_alive: KeepAlive, period_s: float) -> T:
+    """`call` in a thread, as the library's specification suggests, while this one keeps the job ours.
+
+    When the job is lost meanwhile, that is raised once the call has ended: nothing goes on behind our back.
+    The periods are real time on purpose: under a virtual clock the call sleeps virtually and returns at once.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="os_acc") as executor:
+        future = executor.submit(copy_context().run, call)  # the request's id goes along
+        while True:
+            try:
+                return future.result(period_s)
+            except StillRunning:
+                if future.done():  # the call's own TimeoutError
+                    raise
+                keep_alive()
+
+
+def _by_kind(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """PCI addresses, and uuids of mediated devices, as a guest's definition has them."""
+    pci = tuple(device["pci_id"] for device in devices if "pci_id" in device)
+    return pci, tuple(device["mdev"] for device in devices if "mdev" in device)
+
+
+def _named(uuid: str, name: str) -> dict[str, Any]:
+    return {"uuid": uuid, "name": name}
+
+
+def told(error: Exception) -> tuple[str, str]:
+    """(sentence, code) for a report, which the server's owner reads.
+
+    The errors of os_acc are not of our tree, but have both as well. What nobody foresaw may have anything in its words: a
+    path, a URL, a secret. The owner has a number of it, and the log of this host has what happened under the same number.
+    """
+    if isinstance(error, MoorageError):
+        if (said := for_tenants(error)) != error.message:
+            log.warning("another service failed", extra={"why": error.message})
+        return said, error.error_code
+    message, code = getattr(error, "message", None), getattr(error, "code", None)
+    if isinstance(message, str) and isinstance(code, str):
+        return message, code
+    reference = f"err-{secrets.token_hex(5)}"
+    log.error("unforeseen error", extra={"reference": reference, "why": repr(error)}, exc_info=error)
+    return (
+        f"Unexpected error on the host; its operator finds what happened under {reference} in its log",
+        "agent.failed",
+    )
+
+
+def _config_drive(server: ServerOrder) -> dict[str, bytes] | None:
+    if server.guest is None:
+        return None
+    return config_drive.files(
+        Guest(
+            uuid=server.id,
+            name=server.name,
+            project_id=server.project_id,
+            instance_name=server.instance_name,
+            flavor=server.flavor.name,
+            **msgspec.structs.asdict(server.guest),
+        )
+    )

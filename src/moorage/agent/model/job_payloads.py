@@ -1,0 +1,114 @@
+"""[pure] What a job asks of a host, decoded from its payload.
+
+Every payload has ``server`` and, for a server that was placed, ``selected_rp``; what else the kinds have, the orders
+below say. Fields that are not named here are passed over: whoever wrote the job may be newer than this agent.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from moorage.core.errors import Invalid
+
+
+class FlavorOrder(msgspec.Struct, frozen=True):
+    name: str
+    vcpus: int
+    ram_mb: int
+    disk_gb: int = 0
+    extra_specs: Mapping[str, str] = {}
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+
+
+class ServerRef(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+
+
+class GuestOrder(msgspec.Struct, frozen=True):
+    """What the guest is told by its config drive: see `moorage.agent.model.config_drive.Guest`."""
+
+    hostname: str
+    zone: str | None = None
+    launch_index: int = 0
+    reservation_id: str = ""
+    metadata: Mapping[str, str] = {}
+    public_keys: Mapping[str, str] = {}
+    user_data: str | None = None
+
+
+class ServerOrder(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    project_id: str
+    flavor: FlavorOrder
+    image_id: str | None = None
+    user_id: str | None = None
+    instance_name: str = ""
+    guest: GuestOrder | None = None  #: with a config drive only
+
+
+class BuildOrder(msgspec.Struct, frozen=True):
+    server: ServerOrder
+    #: Suffix of the request group ("" for the one without) -> the providers that were selected for it.
+    selected_rp: Mapping[str, tuple[str, ...]] = {}
+
+    @property
+    def server_ref(self) -> ServerRef:
+        return ServerRef(self.server.id, self.server.name)
+
+
+class StartOrder(BuildOrder, frozen=True, kw_only=True):
+    start: bool = True  #: False: defined, and off
+
+
+class RebuildOrder(BuildOrder, frozen=True, kw_only=True):
+    key: str  #: of this rebuild, the same when it is asked for again
+    start: bool = True
+
+
+class RescueOrder(BuildOrder, frozen=True, kw_only=True):
+    image_id: str  #: of the rescue system
+    password: str
+
+
+class ImageOrder(msgspec.Struct, frozen=True):
+    """The image to be made of a disk."""
+
+    id: str
+    name: str
+    properties: Mapping[str, str] = {}
+
+
+class SnapshotOrder(BuildOrder, frozen=True, kw_only=True):
+    image: ImageOrder
+    #: Of a backup: so many of its kind are kept.
+    rotation: int | None = None
+    start: bool = False  #: where the server is turned off for it: whether a failure turns it on again
+
+
+class PasswordOrder(msgspec.Struct, frozen=True):
+    server: ServerRef
+    password: str
+
+
+class HandOverOrder(msgspec.Struct, frozen=True):
+    server: ServerRef
+    target: Mapping[str, str]
+
+
+class ServerJob(msgspec.Struct, frozen=True):
+    server: ServerRef
+
+
+T = TypeVar("T")
+
+
+def decode(payload: Mapping[str, object], kind: type[T]) -> T:
+    """Raises `Invalid` naming the place in the payload."""
+    try:
+        return msgspec.convert(payload, kind)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"the job's payload cannot be read: {error}", code="agent.payload") from error

@@ -1,0 +1,1 @@
+"""Provider configuration files checked and merged into a provider tree. Pure."""

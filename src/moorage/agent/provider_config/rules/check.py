@@ -1,0 +1,259 @@
+"""[pure] A document against the formal schema and the rules beyond it; every fault, not just the first.
+
+Spec: docs/specs/provider-config.md, "Format". The schema is package data (`agent/schemas`), passed in.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from moorage.agent.provider_config.rules.model import (
+    COMPUTE_NODE,
+    AdditionalInventory,
+    Fault,
+    Place,
+    ProviderConfig,
+    Source,
+)
+from moorage.agent.provider_config.rules.yaml_text import Document, Path
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+MAJOR = 1
+#: The newest minor of which all fields are known here.
+MINOR = 0
+
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\Z")
+_VERSION_PATH: Path = ("meta", "schema_version")
+_SHORT = 60
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`configs` is empty where there are `faults`. `unknown` are paths of fields that were ignored, with hints."""
+
+    configs: tuple[ProviderConfig, ...]
+    faults: tuple[Fault, ...]
+    unknown: tuple[str, ...]
+
+
+def check(document: Document, file: str, schema: Mapping[str, Any]) -> Checked:
+    value = _with_version_as_text(document)
+    if fault := _version_fault(document, file):
+        return Checked((), (fault,), ())
+    from jsonschema import Draft202012Validator  # takes longer than all that is read here, if there is a file at all
+
+    validator = Draft202012Validator(schema)
+    faults = [_fault(error, document, file) for error in validator.iter_errors(value) if not _follows(error)]
+    records = _Records(document, file)
+    if not faults:
+        faults = list(records.faults())
+    faults.sort(key=lambda fault: (fault.place or Place(0, 0), fault.path))
+    unknown = tuple(_unknown(value, schema, schema, ()))
+    return Checked(() if faults else tuple(records.configs()), tuple(faults), unknown)
+
+
+def duplicates(configs: Iterable[ProviderConfig]) -> Iterator[Fault]:
+    """The same value used more than once for uuid or name, over all files; UUIDs compare without their case."""
+    first: dict[str, Source] = {}
+    for config in configs:
+        key = config.who.lower() if config.uuid else config.who
+        if key in first:
+            yield Fault(
+                config.source.file,
+                f"{config.who} is configured twice, first at {first[key]}",
+                "keep one entry per provider",
+                config.source.place,
+            )
+        else:
+            first[key] = config.source
+
+
+def path_text(path: Sequence[str | int]) -> str:
+    """A path as an author would write it.
+
+    >>> path_text(("providers", 0, "traits"))
+    'providers[0].traits'
+    """
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def _with_version_as_text(document: Document) -> Any:
+    """The values, with the version as its author wrote it: ``1.10`` and not the number 1.1."""
+    value = document.value
+    if _VERSION_PATH in document.texts and isinstance(value, dict):
+        return {**value, "meta": {**value["meta"], "schema_version": document.texts[_VERSION_PATH]}}
+    return value
+
+
+def _version_fault(document: Document, file: str) -> Fault | None:
+    """Of another major nothing more can be said, so it is looked at first; other faults are the schema's."""
+    text = document.texts.get(_VERSION_PATH, "")
+    match = _VERSION.match(text)
+    if match is None or int(match[1]) == MAJOR:
+        return None
+    return Fault(
+        file,
+        f"schema version {text} is not known",
+        f"this agent reads {MAJOR}.x, at best {MAJOR}.{MINOR}: rewrite the file for it, or upgrade the agent",
+        document.places[_VERSION_PATH],
+        path_text(_VERSION_PATH),
+    )
+
+
+def _follows(error: "ValidationError") -> bool:
+    """What is not a map at all is said once."""
+    return error.validator == "oneOf" and not isinstance(error.instance, dict)
+
+
+def _fault(error: "ValidationError", document: Document, file: str) -> Fault:
+    path: Path = tuple(error.absolute_path)
+    if "propertyNames" in error.absolute_schema_path:
+        path = (*path, str(error.instance))
+    schema = error.schema if isinstance(error.schema, Mapping) else {}
+    remedy = schema.get("says", {}).get(error.validator, "see `moorage provider-config sample`")
+    return Fault(file, _problem(error), remedy, document.places.get(path), path_text(path))
+
+
+def _problem(error: "ValidationError") -> str:
+    given = error.instance
+    if error.validator == "required":
+        return error.message
+    if error.validator == "oneOf":
+        both = isinstance(given, dict) and {"uuid", "name"} <= given.keys()
+        return "has both `uuid` and `name`" if both else "has neither `uuid` nor `name`"
+    if error.validator == "type":
+        return f"{_shown(given)} is not {_KINDS[str(error.validator_value)]}"
+    return f"{_shown(given)} {_REFUSED.get(str(error.validator), 'is out of range')}"
+
+
+_REFUSED = {
+    "pattern": "is not allowed",
+    "minLength": "is empty",
+    "minProperties": "is empty",
+    "maxLength": "is too long",
+}
+_KINDS = {
+    "object": "a map",
+    "array": "a list",
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+}
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "nothing"
+    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    return text if len(text) <= _SHORT else text[: _SHORT - 3] + "..."
+
+
+class _Records:
+    """Reads a document that the schema accepted."""
+
+    def __init__(self, document: Document, file: str) -> None:
+        self._document = document
+        self._file = file
+
+    def faults(self) -> Iterator[Fault]:
+        """What the schema language cannot say: relations between fields, a class in two items of a list."""
+        for path, name, record, earlier in self._inventories():
+            where = self._document.places[path]
+            if earlier is not None:
+                problem = f"{name} is there twice, first at {earlier}"
+                yield Fault(self._file, problem, "keep one of them", where, path_text(path))
+            if record.get("reserved", 0) > record["total"]:
+                problem = f"reserved {record['reserved']} is more than total {record['total']}"
+                yield Fault(self._file, problem, "reserve at most the total", where, path_text(path))
+            if "max_unit" in record and record.get("min_unit", 1) > record["max_unit"]:
+                problem = f"min_unit {record.get('min_unit', 1)} is more than max_unit {record['max_unit']}"
+                yield Fault(self._file, problem, "nothing could ever be allocated: change one", where, path_text(path))
+
+    def configs(self) -> Iterator[ProviderConfig]:
+        value: Any = self._document.value
+        for index, entry in enumerate(value.get("providers", ())):
+            identification = entry["identification"]
+            uuid, name = identification.get("uuid"), identification.get("name")
+            yield ProviderConfig(
+                source=self._source(("providers", index)),
+                uuid=None if uuid in (None, COMPUTE_NODE) else uuid.lower(),
+                name=None if name == COMPUTE_NODE else name,
+                inventories={
+                    name: AdditionalInventory(source=self._source(path), **_known_fields(record))
+                    for path, name, record, _ in self._inventories_of(index, entry)
+                },
+                traits=frozenset(entry.get("traits", {}).get("additional", ())),
+            )
+
+    def _inventories(self) -> Iterator[tuple[Path, str, Mapping[str, Any], str | None]]:
+        value: Any = self._document.value
+        for index, entry in enumerate(value.get("providers", ())):
+            yield from self._inventories_of(index, entry)
+
+    def _inventories_of(
+        self, index: int, entry: Mapping[str, Any]
+    ) -> Iterator[tuple[Path, str, Mapping[str, Any], str | None]]:
+        """(path, class, record, source of an earlier record of that class); both spellings of `additional`."""
+        additional = entry.get("inventories", {}).get("additional", {})
+        base: Path = ("providers", index, "inventories", "additional")
+        maps: list[tuple[Path, Mapping[str, Any]]] = (
+            [((*base, at), item) for at, item in enumerate(additional)]
+            if isinstance(additional, list)
+            else [(base, additional)]
+        )
+        seen: dict[str, str] = {}
+        for prefix, records in maps:
+            for name, record in records.items():
+                path = (*prefix, name)
+                yield path, name, record, seen.get(name)
+                seen.setdefault(name, str(self._source(path)))
+
+    def _source(self, path: Path) -> Source:
+        return Source(self._file, self._document.places[path])
+
+
+def _known_fields(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers as Placement wants them: ``22.0`` is the whole number 22, and a ratio of 1 is 1.0."""
+    fields: dict[str, Any] = {
+        name: int(record[name]) for name in ("total", "reserved", "min_unit", "max_unit", "step_size") if name in record
+    }
+    if "allocation_ratio" in record:
+        fields["allocation_ratio"] = float(record["allocation_ratio"])
+    return fields
+
+
+def _unknown(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], path: Path) -> Iterator[str]:
+    """Paths of fields that `schema` has no word for, down to the deepest level that it describes."""
+    schema = _resolved(schema, root)
+    if "if" in schema:
+        schema = _resolved(schema["then" if isinstance(value, list) else "else"], root)
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        others = schema.get("additionalProperties")
+        for name, child in value.items():
+            if name in properties:
+                yield from _unknown(child, properties[name], root, (*path, name))
+            elif isinstance(others, Mapping):
+                yield from _unknown(child, others, root, (*path, name))
+            else:
+                yield path_text((*path, name)) + _near(name, properties)
+    elif isinstance(value, list) and "items" in schema:
+        for index, child in enumerate(value):
+            yield from _unknown(child, schema["items"], root, (*path, index))
+
+
+def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "$ref" not in schema:
+        return schema
+    found: Mapping[str, Any] = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
+    return found
+
+
+def _near(name: str, properties: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, properties, n=1) if len(name) <= _SHORT else []
+    return f" (is `{close[0]}` meant?)" if close else ""

@@ -1,0 +1,77 @@
+"""[pure] Provider configuration merged into the provider tree, whatever driver made it.
+
+Spec: docs/specs/provider-config.md, "Merging". A class belongs to the driver where the driver (or the accelerator
+agent) reports it *in this pass*. Upstream asks Placement instead, finds there what it wrote itself in the pass
+before, and blocks every later update of the host; so that is not asked here.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from moorage.agent.provider_config.rules.model import ProviderConfig
+from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
+from moorage.core.errors import StartError
+
+
+@dataclass(frozen=True)
+class Merged:
+    tree: ProviderTree
+    #: Sentences, each naming file and place. At the start they stop the agent; later they are warnings, and what
+    #: they are about was left out of `provider_tree`.
+    conflicts: tuple[str, ...]
+    absent: tuple[ProviderConfig, ...]  #: entries whose provider is not in the tree: no fault, nodes come and go
+
+
+def merge(tree: ProviderTree, configs: Sequence[ProviderConfig]) -> Merged:
+    """`provider_tree` with what `configs` add to it. Entries of `configs` name different values, as `load` makes sure.
+
+    An entry for a provider by uuid or name keeps ``$COMPUTE_NODE`` off it altogether, even if it adds nothing.
+    """
+    by_uuid = {node.uuid.lower(): node.name for node in tree if node.uuid}
+    chosen: dict[str, ProviderConfig] = {}
+    conflicts: list[str] = []
+    absent: list[ProviderConfig] = []
+    for config in configs:
+        if config.compute_node:
+            continue
+        name = by_uuid.get(config.uuid) if config.uuid else config.name
+        if name is None or name not in tree:
+            absent.append(config)
+        elif name in chosen:
+            conflicts.append(
+                f"{config.source}: {config.who} is the provider that {chosen[name].source} names {chosen[name].who}; "
+                "keep one of them"
+            )
+        else:
+            chosen[name] = config
+    for config in configs:
+        if config.compute_node:
+            for root in tree.roots:
+                if root.ours:
+                    chosen.setdefault(root.name, config)
+    for name, config in chosen.items():
+        node, refused = _applied(tree[name], config)
+        tree = tree.with_node(node)
+        conflicts += refused
+    return Merged(tree, tuple(conflicts), tuple(absent))
+
+
+def start_error(conflicts: Iterable[str]) -> StartError:
+    """What is raised when `merge` finds conflicts as the agent starts."""
+    lines = "\n".join(f"  {conflict}" for conflict in conflicts)
+    return StartError(
+        f"the provider configuration contradicts what this host reports:\n{lines}", code="agent.provider_config"
+    )
+
+
+def _applied(node: ProviderNode, config: ProviderConfig) -> tuple[ProviderNode, list[str]]:
+    refused = [
+        f"{config.inventories[name].source}: {name} of provider {node.name} is managed by the virt driver or an "
+        "accelerator of this host; remove it from the file"
+        for name in sorted(config.inventories.keys() & node.native)
+    ]
+    additional = {name: record.inventory() for name, record in config.inventories.items() if name not in node.native}
+    return (
+        replace(node, inventories={**node.inventories, **additional}, traits=node.traits | config.traits),
+        refused,
+    )

@@ -1,0 +1,266 @@
+"""[pure] A YAML document as plain values, with the place of each; in bounded time and memory.
+
+Read on the level of events instead of by `yaml.safe_load`, because a configuration needs what that gives up: where
+each value stands, the source text of a scalar (1.10 is not 1.1), keys that are there twice, and bounds on depth,
+aliases and size before anything is expanded.
+
+Scalars are those of YAML 1.2: ``yes`` is a text and ``010`` is not a number, so that nobody's 10 becomes an 8.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from yaml.reader import ReaderError
+
+from moorage.agent.provider_config.rules.model import Place
+
+MAX_DEPTH = 40
+MAX_ALIASES = 1_000
+#: Values after aliases are followed: a real file of 1 MiB has some 50,000.
+MAX_VALUES = 100_000
+
+MAX_KEY_CHARACTERS = 1_000
+
+Value = bool | int | float | str | list[Any] | dict[str, Any] | None
+Path = tuple[str | int, ...]
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})\Z")
+_FLOAT = re.compile(r"[-+]?([0-9]{1,40}\.[0-9]{0,40}|\.[0-9]{1,40}|[0-9]{1,40}(?=[eE]))([eE][-+]?[0-9]{1,3})?\Z")
+_WORDS: Mapping[str, bool | None] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+_TAG = "tag:yaml.org,2002:"
+_MERGE = "<<"
+
+
+class YamlFault(Exception):
+    """The text cannot be read as one YAML document, or only beyond a bound."""
+
+    def __init__(self, problem: str, remedy: str, place: Place | None = None) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+        self.place = place
+
+
+@dataclass(frozen=True)
+class Document:
+    value: Value
+    places: Mapping[Path, Place]  #: of values; of an entry of a map, that of its key
+    texts: Mapping[Path, str]  #: the source text of each scalar
+
+
+@dataclass(slots=True)
+class _Node:
+    place: Place
+    text: str | None = None  #: of a scalar
+    value: Value = None  #: of a scalar
+    items: "list[_Node] | None" = None
+    entries: "dict[str, tuple[Place, _Node]] | None" = None
+    complete: bool = True
+
+
+def read(data: bytes) -> Document:
+    """The one document in `data`. Raises `YamlFault`."""
+    text = _decoded(data)
+    try:
+        root = _Composer(yaml.parse(text, Loader=_LOADER)).document()
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_fault(error, text) from error
+    except ReaderError as error:
+        raise _character_fault(error, text) from error
+    return _Expansion().document(root)
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        place = Place(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        raise YamlFault("is not UTF-8 text", "save the file in the encoding UTF-8", place) from error
+
+
+def _syntax_fault(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
+    mark = error.problem_mark or error.context_mark
+    place = Place(mark.line + 1, mark.column + 1) if mark else None
+    problem = " ".join(part for part in (error.context, error.problem) if part)
+    lines = text.splitlines()
+    line = lines[mark.line] if mark and mark.line < len(lines) else ""
+    indent = line[: len(line) - len(line.lstrip())]
+    remedy = "indent with spaces, not with tabs" if "\t" in indent else "mend the YAML there"
+    return YamlFault(f"is not YAML: {problem}", remedy, place)
+
+
+def _character_fault(error: ReaderError, text: str) -> YamlFault:
+    bad = next((at for at, char in enumerate(text) if not char.isprintable() and char not in "\t\n\r\x85"), None)
+    place = None
+    if bad is not None:
+        place = Place(text.count("\n", 0, bad) + 1, bad - (text.rfind("\n", 0, bad) + 1) + 1)
+    return YamlFault(f"is not YAML: {error.reason}", "remove the character that cannot be seen there", place)
+
+
+class _Composer:
+    """Events into nodes: aliases point to the node they mean, nothing is copied."""
+
+    def __init__(self, events: Iterator[yaml.Event]) -> None:
+        self._events = events
+        self._anchors: dict[str, _Node] = {}
+        self._aliases = 0
+        self._nodes = 0
+
+    def document(self) -> _Node:
+        root: _Node | None = None
+        for event in self._events:
+            if isinstance(event, yaml.StreamStartEvent | yaml.StreamEndEvent | yaml.DocumentEndEvent):
+                continue
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    raise YamlFault("holds more than one document", "put each into a file of its own", _place(event))
+                continue
+            root = self._node(event, depth=0)
+        if root is None:
+            raise YamlFault("is empty", "write `meta` and `providers`, or remove the file", Place(1, 1))
+        return root
+
+    def _node(self, event: yaml.Event, depth: int) -> _Node:
+        place = _place(event)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, place)
+        self._count(1, place)
+        if depth > MAX_DEPTH:
+            raise YamlFault(f"has more than {MAX_DEPTH} levels", "split or simplify the file", place)
+        node = _Node(place)
+        if anchor := getattr(event, "anchor", None):
+            self._anchors[anchor] = node
+        if isinstance(event, yaml.ScalarEvent):
+            node.text = event.value
+            node.value = _scalar(event, place)
+            return node
+        node.complete = False
+        if isinstance(event, yaml.SequenceStartEvent):
+            _only_tag(event.tag, "seq", place)
+            node.items = list(self._items(depth))
+        elif isinstance(event, yaml.MappingStartEvent):
+            _only_tag(event.tag, "map", place)
+            self._fill(node, depth)
+        node.complete = True
+        return node
+
+    def _alias(self, event: yaml.AliasEvent, place: Place) -> _Node:
+        self._aliases += 1
+        if self._aliases > MAX_ALIASES:
+            raise YamlFault(f"has more than {MAX_ALIASES} aliases", "write the values out", place)
+        target = self._anchors.get(event.anchor or "")
+        if target is None:
+            raise YamlFault(f"the alias *{event.anchor} has no anchor before it", "write the value out", place)
+        if not target.complete:
+            raise YamlFault(f"the alias *{event.anchor} lies inside what it means", "write the value out", place)
+        return target
+
+    def _items(self, depth: int) -> Iterator[_Node]:
+        for event in self._events:
+            if isinstance(event, yaml.SequenceEndEvent):
+                return
+            yield self._node(event, depth + 1)
+
+    def _fill(self, node: _Node, depth: int) -> None:
+        """The entries of a map. What ``<<`` brings in is added at its end: own keys win, then the earlier map."""
+        entries: dict[str, tuple[Place, _Node]] = {}
+        sources: list[_Node] = []
+        for event in self._events:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            place = _place(event)
+            if not isinstance(event, yaml.ScalarEvent):
+                raise YamlFault("a key of a map is not a plain text", "write the key out as a word", place)
+            if len(event.value) > MAX_KEY_CHARACTERS:
+                raise YamlFault(f"a key has more than {MAX_KEY_CHARACTERS} characters", "use a shorter one", place)
+            value = self._node(next(self._events), depth + 1)
+            if event.value == _MERGE and event.implicit[0]:
+                sources += _merged(value, place)
+            elif event.value in entries:
+                first = entries[event.value][0].line
+                problem = f"the key {event.value!r} is there twice, first in line {first}"
+                raise YamlFault(problem, "keep one of them", place)
+            else:
+                entries[event.value] = (place, value)
+        for source in sources:
+            self._count(len(source.entries or ()), node.place)
+            for key, entry in (source.entries or {}).items():
+                entries.setdefault(key, entry)
+        node.entries = entries
+
+    def _count(self, more: int, place: Place) -> None:
+        self._nodes += more
+        if self._nodes > MAX_VALUES:
+            raise YamlFault(f"has more than {MAX_VALUES} values", "split or simplify the file", place)
+
+
+def _merged(value: _Node, place: Place) -> list[_Node]:
+    sources = value.items if value.items is not None else [value]
+    if any(source.entries is None for source in sources):
+        raise YamlFault("`<<` takes a map, or a list of maps", "name a map with an alias", place)
+    return sources
+
+
+def _place(event: yaml.Event) -> Place:
+    mark = event.start_mark
+    return Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+
+
+def _only_tag(tag: str | None, kind: str, place: Place) -> None:
+    if tag not in (None, "!", _TAG + kind):
+        raise YamlFault(f"the tag {tag} is not known here", "remove the tag", place)
+
+
+def _scalar(event: yaml.ScalarEvent, place: Place) -> Value:
+    if event.tag in ("!", _TAG + "str") or (event.tag is None and not event.implicit[0]):
+        return str(event.value)
+    if event.tag not in (None, _TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"):
+        raise YamlFault(f"the tag {event.tag} is not known here", "remove the tag", place)
+    return plain(event.value)
+
+
+def plain(text: str) -> Value:
+    """What a scalar without quotes stands for."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.match(text):
+        return int(text)
+    if _FLOAT.match(text) and math.isfinite(number := float(text)):
+        return number
+    return text
+
+
+class _Expansion:
+    """Nodes into values, aliases written out; counts what comes out, since a few aliases can mean very much."""
+
+    def __init__(self) -> None:
+        self._places: dict[Path, Place] = {}
+        self._texts: dict[Path, str] = {}
+
+    def document(self, root: _Node) -> Document:
+        value = self._value(root, (), root.place)
+        return Document(value, self._places, self._texts)
+
+    def _value(self, node: _Node, path: Path, place: Place) -> Value:
+        if len(self._places) >= MAX_VALUES or len(path) > MAX_DEPTH:
+            raise YamlFault(
+                f"has more than {MAX_VALUES} values or {MAX_DEPTH} levels once its aliases are followed",
+                "write it without aliases",
+                node.place,
+            )
+        self._places[path] = place
+        if node.items is not None:
+            return [self._value(item, (*path, index), item.place) for index, item in enumerate(node.items)]
+        if node.entries is not None:
+            return {key: self._value(child, (*path, key), where) for key, (where, child) in node.entries.items()}
+        self._texts[path] = node.text or ""
+        return node.value

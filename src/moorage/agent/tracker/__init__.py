@@ -1,0 +1,1 @@
+"""Keeps Placement's tree of this host equal to the wanted tree: read, merge, diff, write."""

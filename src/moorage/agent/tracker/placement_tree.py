@@ -1,0 +1,90 @@
+"""Placement's picture of this host: read by generation, written step by step.
+
+Not here: what is wanted (`moorage.agent.tracker.resource_tracker`) and what differs (`moorage.agent.tree.provider_tree_diff`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from moorage.agent.tree.provider_tree import SeenProvider
+from moorage.agent.tree.provider_tree_diff import CreateProvider, DropProvider, PutInventories, PutTraits, Step
+from moorage.placement.client.placement_client import PlacementClient, Provider
+
+
+class Reader:
+    """Placement's tree of the compute nodes; remembers what it read by generation."""
+
+    def __init__(self, placement: PlacementClient) -> None:
+        self._placement = placement
+        self._roots: dict[str, str] = {}  #: compute node -> provider uuid
+        self._known: dict[str, SeenProvider] = {}
+
+    def read(self, nodes: Iterable[str]) -> list[SeenProvider]:
+        listed = [provider for node in nodes for provider in self._tree(node)]
+        self._known = {provider.uuid: self._provider(provider) for provider in listed}
+        return list(self._known.values())
+
+    def usages(self, uuid: str) -> Mapping[str, int]:
+        return self._placement.usages(uuid)
+
+    def holders(self, uuid: str) -> Mapping[str, Mapping[str, int]]:
+        """{consumer: {class: units}}"""
+        return self._placement.provider_allocations(uuid)
+
+    def forget(self) -> None:
+        self._known = {}
+
+    def _tree(self, node: str) -> list[Provider]:
+        if node in self._roots and (listed := self._placement.tree(self._roots[node])):
+            return listed
+        root = self._placement.provider_by_name(node)
+        if root is None:
+            self._roots.pop(node, None)
+            return []
+        self._roots[node] = root.uuid
+        return self._placement.tree(root.uuid)
+
+    def _provider(self, listed: Provider) -> SeenProvider:
+        known = self._known.get(listed.uuid)
+        if known is not None and known.generation == listed.generation:
+            return replace(known, name=listed.name, parent_uuid=listed.parent_uuid)
+        generation, inventories = self._placement.inventories(listed.uuid)
+        later, traits = self._placement.traits(listed.uuid)
+        return SeenProvider(
+            uuid=listed.uuid,
+            name=listed.name,
+            # Written between the two readings: with the older number a write is refused, and the round repeated.
+            generation=min(generation, later),
+            parent_uuid=listed.parent_uuid,
+            inventories=inventories,
+            traits=traits,
+        )
+
+
+class Writer:
+    def __init__(self, placement: PlacementClient) -> None:
+        self._placement = placement
+
+    def write(self, steps: Sequence[Step], seen: Iterable[SeenProvider]) -> None:
+        """Raises `Conflict` when a provider changed since it was seen, or a class came into use."""
+        generations = {provider.uuid: provider.generation for provider in seen}
+        for step in steps:
+            match step:
+                case CreateProvider(uuid, name, parent_uuid):
+                    created = self._placement.create_provider(name, uuid=uuid, parent_uuid=parent_uuid)
+                    generations[uuid] = created.generation
+                case PutInventories(uuid, inventories, ensure):
+                    self._ensure(ensure, traits=False)
+                    generations[uuid] = self._placement.set_inventories(uuid, generations[uuid], inventories)
+                case PutTraits(uuid, traits, ensure):
+                    self._ensure(ensure, traits=True)
+                    generations[uuid] = self._placement.set_traits(uuid, generations[uuid], traits)
+                case DropProvider(uuid, _):
+                    self._placement.delete_provider(uuid)
+
+    def _ensure(self, names: Iterable[str], *, traits: bool) -> None:
+        for name in names:
+            if traits:
+                self._placement.ensure_trait(name)
+            else:
+                self._placement.ensure_class(name)

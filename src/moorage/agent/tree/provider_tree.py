@@ -1,0 +1,137 @@
+"""[pure] The resource providers of a host: what is wanted, by name, and what Placement has.
+
+A wanted provider is *native* where the virt driver or the accelerator agent reports it; provider configuration
+files and other services only ever add to it. Not here: how the two are brought together (`moorage.agent.tree.provider_tree_diff`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from moorage.core.inventories import Inventory
+
+_NO_INVENTORIES: Mapping[str, Inventory] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class ProviderNode:
+    """A provider that this host wants in Placement.
+
+    `native` and `native_traits` are what the virt driver or the accelerators report for it in this pass; provider
+    configuration files may not name those classes.
+    """
+
+    name: str
+    parent: str | None = None  #: name of the parent; None: a compute node
+    inventories: Mapping[str, Inventory] = field(default_factory=lambda: _NO_INVENTORIES)
+    traits: frozenset[str] = frozenset()
+    uuid: str | None = None  #: where the host insists on one; else Placement's, or a fresh one
+    native: frozenset[str] = frozenset()
+    native_traits: frozenset[str] = frozenset()
+    #: False: somebody else's (a reservation provider, say), here only because something may be added to it.
+    ours: bool = True
+
+    @property
+    def known_uuid(self) -> str:
+        """Raises `ValueError` before `moorage.agent.tree.provider_tree_diff.identified` has given it one."""
+        if self.uuid is None:
+            raise ValueError(f"provider {self.name} has no uuid yet")
+        return self.uuid
+
+
+class ProviderTree:
+    """Immutable; `with_*` return another tree. Parents come before their children in iteration."""
+
+    def __init__(self, nodes: Iterable[ProviderNode] = ()) -> None:
+        self._nodes: dict[str, ProviderNode] = {}
+        for node in nodes:
+            if node.parent is not None and node.parent not in self._nodes:
+                raise ValueError(f"provider {node.name} comes before, or without, its parent {node.parent}")
+            if node.name in self._nodes:
+                raise ValueError(f"provider {node.name} is in the tree twice")
+            self._nodes[node.name] = node
+
+    def __iter__(self) -> Iterator[ProviderNode]:
+        return iter(self._nodes.values())
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._nodes
+
+    def __getitem__(self, name: str) -> ProviderNode:
+        return self._nodes[name]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProviderTree) and self._nodes == other._nodes
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, which is of dicts: Python says unhashable so, typeshed not
+
+    def get(self, name: str) -> ProviderNode | None:
+        return self._nodes.get(name)
+
+    @property
+    def roots(self) -> list[ProviderNode]:
+        """The compute nodes: what ``$COMPUTE_NODE`` stands for."""
+        return [node for node in self if node.parent is None]
+
+    def with_node(self, node: ProviderNode) -> "ProviderTree":
+        """`node` added, or put in the place of the one of its name."""
+        if node.name in self._nodes:
+            return ProviderTree(node if old.name == node.name else old for old in self)
+        return ProviderTree([*self, node])
+
+    def with_traits(self, name: str, traits: Iterable[str]) -> "ProviderTree":
+        return self.with_node(replace(self[name], traits=frozenset(traits)))
+
+    def ancestors(self, name: str) -> list[str]:
+        """Names from the parent up to the root."""
+        names: list[str] = []
+        parent = self[name].parent
+        while parent is not None:
+            names.append(parent)
+            parent = self[parent].parent
+        return names
+
+    def marked_native(self) -> "ProviderTree":
+        """All that is in the tree now comes from the driver and the accelerators."""
+        return ProviderTree(
+            replace(node, native=frozenset(node.inventories), native_traits=node.traits) for node in self
+        )
+
+
+@dataclass(frozen=True)
+class SeenProvider:
+    """A provider as Placement has it."""
+
+    uuid: str
+    name: str
+    generation: int
+    parent_uuid: str | None = None
+    inventories: Mapping[str, Inventory] = field(default_factory=lambda: _NO_INVENTORIES)
+    traits: frozenset[str] = frozenset()
+
+
+def tree_of(seen: Iterable[SeenProvider]) -> ProviderTree:
+    """What Placement has as a tree by name; a provider whose parent was not seen counts as a root."""
+    by_uuid = {provider.uuid: provider for provider in seen}
+    ordered: dict[str, ProviderNode] = {}
+
+    def add(provider: SeenProvider) -> None:
+        if provider.name in ordered:
+            return
+        parent = by_uuid.get(provider.parent_uuid or "")
+        if parent is not None:
+            add(parent)
+        ordered[provider.name] = ProviderNode(
+            name=provider.name,
+            parent=parent.name if parent else None,
+            inventories=dict(provider.inventories),
+            traits=provider.traits,
+            uuid=provider.uuid,
+        )
+
+    for provider in by_uuid.values():
+        add(provider)
+    return ProviderTree(ordered.values())

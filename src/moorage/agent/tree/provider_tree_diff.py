@@ -1,0 +1,260 @@
+"""[pure] What has to be written so that Placement shows what this host wants, and nothing else is touched.
+
+Others write to the same providers: reservations, operators, auditors. So the agent remembers what it published
+(`Published`) and takes away only that. A class or trait that is in Placement, is not wanted, and was not published
+by this agent, stays.
+
+    seen {VCPU, CUSTOM_A, CUSTOM_RESERVATION_1}, published {VCPU, CUSTOM_A}, wanted {VCPU}
+    ->  PutInventories {VCPU, CUSTOM_RESERVATION_1}
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider
+from moorage.core.ids import Ids
+from moorage.core.inventories import Inventory
+from moorage.core.names import CUSTOM_PREFIX
+
+#: Provider uuid -> class -> units in use.
+Usages = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class PublishedProvider:
+    """What this agent put into Placement and may take out again."""
+
+    name: str
+    created: bool  #: the provider itself
+    classes: frozenset[str] = frozenset()
+    traits: frozenset[str] = frozenset()
+
+
+#: By provider uuid.
+Published = Mapping[str, PublishedProvider]
+
+
+@dataclass(frozen=True)
+class CreateProvider:
+    uuid: str
+    name: str
+    parent_uuid: str | None
+
+
+@dataclass(frozen=True)
+class PutInventories:
+    uuid: str
+    inventories: Mapping[str, Inventory]  #: all that the provider has afterwards
+    ensure: tuple[str, ...]  #: custom classes that may not exist yet
+
+
+@dataclass(frozen=True)
+class PutTraits:
+    uuid: str
+    traits: frozenset[str]  #: all that the provider has afterwards
+    ensure: tuple[str, ...]  #: custom traits that may not exist yet
+
+
+@dataclass(frozen=True)
+class DropProvider:
+    uuid: str
+    name: str
+
+
+Step = CreateProvider | PutInventories | PutTraits | DropProvider
+
+
+@dataclass(frozen=True)
+class Changes:
+    """`steps` in an order that Placement accepts; `published_state` is what is remembered once they are done."""
+
+    steps: tuple[Step, ...]
+    published: Published
+    warnings: tuple[str, ...]
+    #: (provider uuid, class) that is not wanted any more and stays until it is free, closed to everybody.
+    closed: frozenset[tuple[str, str]] = frozenset()
+
+
+def identified(tree: ProviderTree, seen: Iterable[SeenProvider], ids: Ids) -> ProviderTree:
+    """`provider_tree` with a uuid on every node: Placement's for a name that it knows, else the host's own, else a fresh one."""
+    uuids = {provider.name: provider.uuid for provider in seen}
+    return ProviderTree(replace(node, uuid=uuids.get(node.name) or node.uuid or ids.uuid()) for node in tree)
+
+
+def with_foreign(tree: ProviderTree, seen: Sequence[SeenProvider], published: Published) -> ProviderTree:
+    """`provider_tree` and, with nothing wanted on them, the providers below it that others made: files may add to those."""
+    names = {provider.uuid: provider.name for provider in seen}
+    for provider in by_depth(seen):
+        before = published.get(provider.uuid)
+        if provider.name in tree or (before is not None and before.created):
+            continue
+        parent = names.get(provider.parent_uuid or "")
+        tree = tree.with_node(
+            ProviderNode(provider.name, parent if parent in tree else None, uuid=provider.uuid, ours=False)
+        )
+    return tree
+
+
+def unwanted(tree: ProviderTree, seen: Iterable[SeenProvider], published: Published) -> list[str]:
+    """Uuids of providers from which a class is to go: `diff` needs to know their usages."""
+    nodes = {node.uuid: node for node in tree}
+    return [
+        provider.uuid
+        for provider in seen
+        if (before := published.get(provider.uuid)) is not None
+        and (
+            (node := nodes.get(provider.uuid)) is None
+            or before.classes.intersection(provider.inventories) - node.inventories.keys()
+        )
+    ]
+
+
+def diff(
+    tree: ProviderTree,
+    seen: Sequence[SeenProvider],
+    published: Published,
+    used: Usages,
+    contested: Collection[tuple[str, str]] = (),
+) -> Changes:
+    """From what is seen to what is wanted. Every node of `provider_tree` has a uuid (`identified`).
+
+    `contested`: (provider uuid, class or trait) that is left as somebody else keeps making it (`drift_backoff`).
+    """
+    plan = _Plan(seen, published, used, contested)
+    for node in tree:
+        plan.wanted(node, plan.uuid_of(node.parent))
+    wanted = {node.uuid for node in tree}
+    for provider in reversed(by_depth(seen)):
+        if provider.uuid not in wanted:
+            plan.vanished(provider)
+    return plan.changes()
+
+
+def by_depth(seen: Sequence[SeenProvider]) -> list[SeenProvider]:
+    """Parents before children."""
+    by_uuid = {provider.uuid: provider for provider in seen}
+
+    def depth(provider: SeenProvider) -> int:
+        parent = by_uuid.get(provider.parent_uuid or "")
+        return 0 if parent is None else depth(parent) + 1
+
+    return sorted(seen, key=depth)
+
+
+@dataclass
+class _Plan:
+    """Collects steps; lives for one `diff`."""
+
+    seen_list: Sequence[SeenProvider]
+    published: Published
+    used: Usages
+    contested: Collection[tuple[str, str]]
+    closed: set[tuple[str, str]] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+    after: dict[str, PublishedProvider] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    uuids: dict[str, str] = field(default_factory=dict)  #: name -> uuid of wanted nodes
+    kept_parents: set[str] = field(default_factory=set)  #: uuids that still have a child
+
+    def __post_init__(self) -> None:
+        self.seen = {provider.uuid: provider for provider in self.seen_list}
+
+    def uuid_of(self, name: str | None) -> str | None:
+        return None if name is None else self.uuids[name]
+
+    def wanted(self, node: ProviderNode, parent_uuid: str | None) -> None:
+        uuid = self.uuids[node.name] = node.known_uuid
+        seen = self.seen.get(uuid)
+        if seen is None:
+            self.steps.append(CreateProvider(uuid, node.name, parent_uuid))
+            seen = SeenProvider(uuid, node.name, generation=0, parent_uuid=parent_uuid)
+        elif node.ours and seen.parent_uuid != parent_uuid:
+            self.warnings.append(
+                f"provider {node.name} hangs below {seen.parent_uuid} in Placement and not below {parent_uuid}; "
+                "it is left there, move it by `openstack resource provider set --parent-provider`"
+            )
+        if seen.parent_uuid:
+            self.kept_parents.add(seen.parent_uuid)
+        before = self.published.get(uuid, PublishedProvider(node.name, created=False))
+        kept = self._in_use(seen, before.classes - node.inventories.keys())
+        self._put_inventories(seen, before.classes, {**kept, **node.inventories})
+        self._put_traits(seen, before.traits, node.traits)
+        after = PublishedProvider(
+            name=node.name,
+            created=node.ours,
+            classes=frozenset(node.inventories) | kept.keys(),
+            # A trait of a file that was there before is not ours to take away again: traits have no value by which
+            # the last writer could be told. What the driver reports is the host's in any case.
+            traits=(before.traits & node.traits) | (node.traits - seen.traits) | node.native_traits,
+        )
+        if after.created or after.classes or after.traits:
+            self.after[uuid] = after
+
+    def vanished(self, seen: SeenProvider) -> None:
+        """A provider that nobody wants any more. Children come before their parents here."""
+        before = self.published.get(seen.uuid)
+        if before is None or not before.created or seen.parent_uuid is None:
+            # Not ours; or a compute node, which another agent may have taken over: its provider is never deleted.
+            self._keep(seen)
+            return
+        kept = self._in_use(seen, before.classes)
+        in_use = bool(kept) or any(self.used.get(seen.uuid, {}).values())
+        foreign = seen.inventories.keys() - before.classes
+        if not in_use and not foreign and seen.uuid not in self.kept_parents:
+            self.steps.append(DropProvider(seen.uuid, seen.name))
+            return
+        self._keep(seen)
+        self._put_inventories(seen, before.classes, kept)
+        if in_use:
+            self.after[seen.uuid] = replace(before, classes=frozenset(kept))
+            return
+        self._put_traits(seen, before.traits, frozenset())
+        self.after[seen.uuid] = replace(before, classes=frozenset(), traits=frozenset())
+
+    def changes(self) -> Changes:
+        return Changes(tuple(self.steps), self.after, tuple(self.warnings), frozenset(self.closed))
+
+    def _keep(self, seen: SeenProvider) -> None:
+        if seen.parent_uuid:
+            self.kept_parents.add(seen.parent_uuid)
+
+    def _in_use(self, seen: SeenProvider, leaving: frozenset[str]) -> dict[str, Inventory]:
+        """Of the classes to be taken away those that somebody uses, closed to everybody else."""
+        usage = self.used.get(seen.uuid, {})
+        kept = {
+            name: seen.inventories[name].closed()
+            for name in sorted(leaving & seen.inventories.keys())
+            if usage.get(name, 0) > 0
+        }
+        self.warnings += [
+            f"{name} of provider {seen.name} is not wanted any more but {usage[name]} are in use; it takes nothing "
+            "new (reserved = total) and goes when they are released"
+            for name in kept
+        ]
+        self.closed |= {(seen.uuid, name) for name in kept}
+        return kept
+
+    def _put_inventories(self, seen: SeenProvider, before: frozenset[str], wanted: Mapping[str, Inventory]) -> None:
+        foreign = {name: inventory for name, inventory in seen.inventories.items() if name not in before}
+        target = {**foreign, **wanted}
+        for name in self._contested(seen, target):
+            if name in seen.inventories:
+                target[name] = seen.inventories[name]
+            else:
+                del target[name]
+        if target != seen.inventories:
+            new = target.keys() - seen.inventories.keys()
+            self.steps.append(PutInventories(seen.uuid, target, _custom(new)))
+
+    def _put_traits(self, seen: SeenProvider, before: frozenset[str], wanted: frozenset[str]) -> None:
+        target = (seen.traits - before) | wanted
+        target = target - self._contested(seen, target) | (seen.traits & target)
+        if target != seen.traits:
+            self.steps.append(PutTraits(seen.uuid, target, _custom(target - seen.traits)))
+
+    def _contested(self, seen: SeenProvider, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(name for name in names if (seen.uuid, name) in self.contested)
+
+
+def _custom(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(name for name in names if name.startswith(CUSTOM_PREFIX)))

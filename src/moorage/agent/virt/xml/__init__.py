@@ -1,0 +1,1 @@
+"""XML of libvirt and of simulated domains, written and read. Pure."""

@@ -1,0 +1,337 @@
+"""A picture of what Placement has written down and of what the other services know, through their clients.
+
+Placement is read first: what appears later is not judged, and whatever made a consumer or an inventory that was seen
+had written it down in its own service before that, so it is there when that service is asked.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from moorage.accelerator.client import AcceleratorClient
+from moorage.audit.lease_collector import aggregate_of, read_reservations, reservation_flavors
+from moorage.audit.model import (
+    INCOMPLETE,
+    AcceleratorRequest,
+    Accelerators,
+    Busy,
+    Compute,
+    Consumer,
+    Deployable,
+    Names,
+    Owner,
+    Picture,
+    Provider,
+    Server,
+)
+from moorage.audit.rules import findings, leases, servers
+from moorage.compute.client.compute_client import ComputeClient, ServerState
+from moorage.core.clock import Clock
+from moorage.core.errors import ConcurrentUpdate, Invalid, NotFound
+from moorage.core.names import reservation_class, reservation_provider
+from moorage.placement.client.placement_client import Holder, PlacementClient, ProviderState
+from moorage.placement.client.placement_client import Provider as PlacementProvider
+from moorage.reservation.client import ReservationClient
+from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields, request_for
+
+#: Whatever a server's age, it is looked at again: how old is old enough is decided later.
+NO_TIME = timedelta(0)
+
+SHARING_TRAIT, DEVICE_TRAIT = "MISC_SHARES_VIA_AGGREGATE", "OWNER_CYBORG"
+
+#: Statuses of servers that hold, with nothing done to them, what they are to hold. Not those that are being made, are
+#: waiting for somebody's word after a move, or of which the cell says nothing.
+_AT_REST = frozenset({"ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "RESCUE", "SHELVED"})
+_RUNNING = frozenset({"ACTIVE", "PAUSED"})
+#: And those that hold nothing, if they are on no host.
+_WITHOUT_HOST = frozenset({"ERROR", "SHELVED_OFFLOADED"})
+#: After one of these Nova's host has nothing of the servers that were evacuated from it.
+_EVACUATED_AND_CLEAN = frozenset({"completed", "error", "failed", "cancelled"})
+
+#: The state of an accelerator request while its host binds it.
+_BEING_BOUND = "BindStarted"
+
+#: A custom class or trait in ``trait:CUSTOM_A``, ``in:CUSTOM_A,CUSTOM_B`` or ``resources1:CUSTOM_C``.
+_WORD = re.compile(r"CUSTOM_[A-Z0-9_]+")
+
+#: A handle's state while a server has it.
+_ATTACHED = "attached"
+
+#: How often a provider is read again that changed between two of its readings.
+ATTEMPTS = 5
+
+#: Called with what is being read, how much of it is done and how much there is.
+Progress = Callable[[str, int, int], object]
+
+
+@dataclass(frozen=True)
+class Services:
+    """Those that are None are not there, and nothing is said about what only they could know."""
+
+    placement: PlacementClient
+    compute: ComputeClient | None = None
+    accelerators: AcceleratorClient | None = None
+    reservations: ReservationClient | None = None
+    pool: str = "freepool"  #: the aggregate of hosts that nobody has reserved: [reservation] freepool
+
+
+def read(
+    services: Services, clock: Clock, progress: Progress, *, by_tree: bool = False, names: bool = False
+) -> Picture:
+    """Raises `Unavailable` or `RemoteError` where a service that is there cannot be read: half a picture is none.
+
+    `by_tree`: one request for each tree instead of two or three for each provider, where Placement is ours.
+    `names`: also classes and traits that nobody uses.
+    """
+    named = (services.placement.classes(), services.placement.unused_traits()) if names else None
+    providers = _by_tree(services.placement, progress) if by_tree else None
+    if providers is None:
+        providers = _providers(services.placement, progress)
+    may_be_incomplete = services.placement.consumers_of(INCOMPLETE) > 0
+    picture = Picture(
+        now=clock.now(),
+        providers=providers,
+        consumers={},
+        compute=None if services.compute is None else _compute(services.compute),
+        accelerators=None if services.accelerators is None else _accelerators(services.accelerators),
+        reservations=None
+        if services.reservations is None
+        else read_reservations(services.reservations, services.placement, services.compute, services.pool),
+        names=None if named is None else Names(*named, names_asked_for(services)),
+    )
+    providers |= _looked_at_again(services.placement, picture)
+    picture = replace(picture, providers=providers)
+    wanted = findings.suspects(picture) | servers.doubtful(picture, NO_TIME)
+    if may_be_incomplete:
+        wanted = frozenset(consumer for provider in providers.values() for consumer in provider.held)
+    consumers: dict[str, Consumer] = {}
+    for done, uuid in enumerate(sorted(wanted), 1):
+        holder = services.placement.holder(uuid)
+        if holder is not None:
+            consumers[uuid] = consumer_of(holder)
+        progress("consumers", done, len(wanted))
+    return replace(
+        picture,
+        consumers=consumers,
+        compute=_with_owners(picture, services.compute, consumers),
+    )
+
+
+def consumer_of(holder: Holder) -> Consumer:
+    return Consumer(
+        holder.uuid,
+        holder.generation,
+        holder.project_id,
+        holder.user_id,
+        holder.type,
+        holder.allocations,
+        holder.written_at,
+    )
+
+
+# --- placement --------------------------------------------------------------------------------------------------
+
+
+def _providers(placement: PlacementClient, progress: Progress) -> dict[str, Provider]:
+    listed = placement.providers()
+    sharing = {one.uuid for one in placement.providers([("required", SHARING_TRAIT)])}
+    devices = {one.uuid for one in placement.providers([("required", DEVICE_TRAIT)])}
+    found: dict[str, Provider] = {}
+    for done, one in enumerate(listed, 1):
+        provider = _provider(placement, one)
+        if provider is not None:
+            found[one.uuid] = replace(
+                provider,
+                is_sharing=one.uuid in sharing,
+                is_device=one.uuid in devices,
+                aggregates=_aggregates(placement, one) if sharing and _may_share(one, sharing) else frozenset(),
+            )
+        progress("providers", done, len(listed))
+    return found
+
+
+def _by_tree(placement: PlacementClient, progress: Progress) -> dict[str, Provider] | None:
+    """None where Placement is not ours. What a tree could not say of one of its providers is asked of that one."""
+    listed = placement.providers()
+    found: dict[str, Provider] = {}
+    for done, one in enumerate(listed, 1):
+        if one.uuid not in found:  # else it came with its tree
+            states = placement.tree_states(one.uuid)
+            if states is None and placement.provider(one.uuid) is not None:
+                return None
+            for state in states or ():
+                provider = _of_state(state) or _provider(placement, state.provider)
+                if provider is not None:
+                    found[provider.uuid] = replace(
+                        provider,
+                        is_sharing=SHARING_TRAIT in state.traits,
+                        is_device=DEVICE_TRAIT in state.traits,
+                        aggregates=state.aggregates,
+                    )
+        progress("providers", done, len(listed))
+    return found
+
+
+def _of_state(state: ProviderState) -> Provider | None:
+    """None where somebody claimed or gave back while it was read: the two do not belong together then."""
+    one = state.provider
+    read = Provider(one.uuid, one.name, one.parent_uuid, one.root_uuid, state.inventories, state.held)
+    return read if read.used == {name: units for name, units in state.usages.items() if units} else None
+
+
+def _may_share(provider: PlacementProvider, sharing: set[str]) -> bool:
+    return provider.parent_uuid is None or provider.uuid in sharing
+
+
+def _aggregates(placement: PlacementClient, provider: PlacementProvider) -> frozenset[str]:
+    return placement.aggregates(provider.uuid)[1]
+
+
+def _provider(placement: PlacementClient, provider: PlacementProvider) -> Provider | None:
+    """Inventories and allocations of one generation; None where it was deleted meanwhile."""
+    for _ in range(ATTEMPTS):
+        try:
+            generation, held = placement.holders(provider.uuid)
+            its_generation, inventories = placement.inventories(provider.uuid)
+        except NotFound:
+            return None
+        if generation == its_generation:
+            return Provider(provider.uuid, provider.name, provider.parent_uuid, provider.root_uuid, inventories, held)
+    raise ConcurrentUpdate(
+        f"provider {provider.name} ({provider.uuid}) changed {ATTEMPTS} times while it was read; audit again when less "
+        "is written there"
+    )
+
+
+def names_asked_for(services: Services) -> frozenset[str]:
+    """Custom names in flavors and device profiles, wherever they stand there."""
+    groups: list[Mapping[str, str]] = []
+    if services.compute is not None:
+        groups += [flavor.extra_specs for flavor in services.compute.flavors()]
+    if services.accelerators is not None:
+        groups += [group for profile in services.accelerators.profiles() for group in profile["groups"]]
+    words = {word for group in groups for item in group.items() for text in item for word in _WORD.findall(text)}
+    return frozenset(words)
+
+
+# --- the others -------------------------------------------------------------------------------------------------
+
+
+def _compute(compute: ComputeClient) -> Compute:
+    # A server that appears on a host later is too young to be judged; one that is gone with its host is not listed.
+    nodes = compute.nodes()
+    # What was made for a lease was made after it, and leases are asked for later.
+    flavors, aggregates = reservation_flavors(compute), compute.aggregates()
+    # A migration that ends gives its allocations back to the server: asked for first, it is in one of the two.
+    migrations = compute.migrations()
+    found = compute.server_states()
+    evacuated: dict[str, frozenset[str]] = {}
+    for one in migrations:
+        if one.type == "evacuation" and one.status not in _EVACUATED_AND_CLEAN and one.source_node is not None:
+            evacuated[one.server_id] = evacuated.get(one.server_id, frozenset()) | {one.source_node}
+    states = {uuid: server_of(state) for uuid, state in found.items()}
+    return Compute(
+        frozenset(found),
+        frozenset(one.uuid for one in migrations),
+        frozenset(node.uuid for node in nodes.values()),
+        states={uuid: server for uuid, server in states.items() if server is not None},
+        nodes={name: node.uuid for name, node in nodes.items()},
+        down=frozenset(name for name, node in nodes.items() if not node.is_up),
+        busy={
+            uuid: Busy(state.node, state.task, state.updated_at)
+            for uuid, state in found.items()
+            if state is not None and state.task is not None
+        },
+        reservation_flavors=flavors,
+        aggregates=tuple(aggregate_of(one) for one in aggregates),
+        evacuated=evacuated,
+    )
+
+
+def server_of(state: ServerState | None) -> Server | None:
+    """None for one that cannot be judged now."""
+    if state is None or state.task is not None:
+        return None
+    if state.status not in (_WITHOUT_HOST if state.node is None else _AT_REST):
+        return None
+    flavor, runs = state.flavor, state.status in _RUNNING
+    fields = FlavorFields(
+        flavor.vcpus, flavor.ram_mb, flavor.disk_gb, flavor.ephemeral_gb, flavor.swap_mb, flavor.extra_specs
+    )
+    try:
+        request = request_for(fields)
+    except Invalid:
+        return Server(state.node, state.updated_at, None, is_plain=False, runs=runs)
+    wanted: dict[str, int] = {}
+    for group in request.groups.values():
+        for name, units in group.resources.items():
+            wanted[name] = wanted.get(name, 0) + units
+    if not state.has_image:  # its disk may be a volume, which no host holds
+        wanted.pop("DISK_GB", None)
+    is_plain = set(request.groups) == {""} and PROFILE_KEY not in flavor.extra_specs and state.has_image
+    return Server(state.node, state.updated_at, wanted, is_plain, runs)
+
+
+def _with_owners(picture: Picture, compute: ComputeClient | None, consumers: Mapping[str, Consumer]) -> Compute | None:
+    """Asked one by one: a list leaves out some that are there, such as servers that are deleted softly."""
+    known = picture.compute
+    if known is None or compute is None:
+        return known
+    asked = {uuid for uuid, consumer in consumers.items() if consumer.is_incomplete}
+    asked |= consumers.keys() - known.servers - known.migrations
+    if picture.accelerators is not None:
+        asked |= picture.accelerators.instances - known.servers
+    owners = {uuid: Owner(*owner) for uuid in sorted(asked) if (owner := compute.server_owner(uuid)) is not None}
+    return replace(known, servers=known.servers | owners.keys(), owners=owners)
+
+
+def _accelerators(accelerators: AcceleratorClient) -> Accelerators:
+    requests = [one for one in accelerators.requests() if one.instance_uuid]
+    found = accelerators.deployables()
+    attached: dict[str, list[str]] = {}
+    for host in sorted({device.hostname for device in accelerators.devices()}):
+        handles = accelerators.handles(host)
+        if handles is None:
+            break
+        for handle in handles:
+            if handle.state == _ATTACHED and handle.request_uuid is None:
+                attached.setdefault(handle.deployable, []).append(handle.address)
+    return Accelerators(
+        deployables=frozenset(one.rp_uuid for one in found if one.rp_uuid),
+        instances=frozenset(one.instance_uuid for one in requests),
+        parts=tuple(
+            Deployable(one.uuid, one.name, one.rp_uuid, one.changed_at, tuple(attached.get(one.name, ())))
+            for one in found
+        ),
+        requests=tuple(
+            AcceleratorRequest(
+                one.uuid,
+                one.instance_uuid,
+                one.device_rp_uuid,
+                one.hostname,
+                one.changed_at,
+                is_made_here=one.profile is not None,
+                is_waiting=one.state == _BEING_BOUND,
+            )
+            for one in requests
+        ),
+    )
+
+
+def _looked_at_again(placement: PlacementClient, picture: Picture) -> dict[str, Provider]:
+    """{uuid: reservation provider} where inventories seem lost or others: those of a lease that just began or changed are
+    there by now.
+    """
+    again: dict[str, Provider] = {}
+    changed = {host: set[str]() for host, _, _ in findings.lost(picture)}
+    for _, host, reservation, _ in leases.wrong_slots(picture):
+        changed.setdefault(host, set()).add(reservation_class(reservation))
+    for host, names in sorted(changed.items()):
+        listed = placement.provider_by_name(reservation_provider(host))
+        provider = None if listed is None else _provider(placement, listed)
+        if provider is not None:
+            before = picture.providers.get(provider.uuid, replace(provider, held={}))
+            kept = {name: one for name, one in before.inventories.items() if name not in names}
+            again[provider.uuid] = replace(before, inventories={**provider.inventories, **kept})
+    return again

@@ -1,0 +1,81 @@
+"""What an audit reads of leases, and of what was made for them in compute."""
+
+from collections.abc import Mapping
+
+from moorage.audit.model import Aggregate, Reservations, ReservedFlavor
+from moorage.compute.client.compute_client import Aggregate as ComputeAggregate
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.core.ids import is_uuid
+from moorage.core.names import reservation_class, reservation_flavor
+from moorage.placement.client.placement_client import PlacementClient
+from moorage.reservation.client import LeaseView, ReservationClient, ReservationView
+
+#: Types of reservations whose slots are inventories while they run, and that have a private flavor.
+_WITH_SLOTS = ("virtual:instance", "flavor:instance", "resource:any")
+
+
+def read_reservations(
+    reservations: ReservationClient, placement: PlacementClient, compute: ComputeClient | None, pool: str
+) -> Reservations:
+    slots = reservations.slots()  # first: those of a lease that is not being changed afterwards are as they should be
+    leases = reservations.leases()
+    hosts = reservations.hosts()
+    running = {one.id: (lease, one) for lease in leases for one in lease.reservations if _runs(lease, one)}
+    where: dict[str, dict[str, int]] = {}
+    with_slots = {
+        uuid
+        for uuid, (_, one) in running.items()
+        if one.resource_type in _WITH_SLOTS and _has_inventory(one, placement)
+    }
+    for host in hosts:
+        for reservation, number in slots.get(host.id, {}).items():
+            if reservation in with_slots:
+                where.setdefault(reservation, {})[host.hypervisor_hostname] = number
+    aggregates = () if compute is None else compute.aggregates()  # after the hosts: who is known is in one of them
+    return Reservations(
+        leases=frozenset(lease.id for lease in leases),
+        reservations=frozenset(one.id for lease in leases for one in lease.reservations if one.status != "deleted"),
+        hosts=frozenset(host.hypervisor_hostname for host in hosts),
+        slots=where,
+        flavors={
+            uuid: ReservedFlavor(lease.project_id, _projects(compute, uuid))
+            for uuid, (lease, one) in running.items()
+            if compute is not None and one.resource_type in _WITH_SLOTS
+        },
+        services={} if compute is None else {host.hypervisor_hostname: host.service_name for host in hosts},
+        in_aggregates=frozenset(
+            host for one in aggregates if one.name == pool or aggregate_of(one).is_lent for host in one.hosts
+        ),
+        pool=pool,
+    )
+
+
+def reservation_flavors(compute: ComputeClient) -> frozenset[str]:
+    return frozenset(one.id for one in compute.flavors() if one.name == reservation_flavor(one.id))
+
+
+def aggregate_of(aggregate: ComputeAggregate) -> Aggregate:
+    zone = aggregate.metadata.get("availability_zone", "")
+    is_lent = is_uuid(aggregate.name) and zone.endswith(aggregate.name)  # Blazar's prefix can be another than ours
+    return Aggregate(aggregate.name, frozenset(aggregate.hosts), is_lent)
+
+
+def _runs(lease: LeaseView, reservation: ReservationView) -> bool:
+    return lease.status == "ACTIVE" and reservation.status == "active"
+
+
+def _projects(compute: ComputeClient, flavor_id: str) -> frozenset[str] | None:
+    projects = frozenset(compute.flavor_access(flavor_id))
+    return None if not projects and not compute.has_flavor(flavor_id) else projects
+
+
+def _has_inventory(reservation: ReservationView, placement: PlacementClient) -> bool:
+    """Not so those of the oldest systems: they have an aggregate, and no class."""
+    return reservation.aggregate_id is None or placement.has_class(reservation_class(reservation.id))
+
+
+def slots_of(reservations: ReservationClient | None, placement: PlacementClient, reservation: str) -> Mapping[str, int]:
+    """As in `Reservations`, as it is now; empty for one that does not run."""
+    if reservations is None:
+        return {}
+    return read_reservations(reservations, placement, None, "").slots.get(reservation, {})

@@ -1,0 +1,1 @@
+"""Compares what the services say with each other and lists findings. Pure."""

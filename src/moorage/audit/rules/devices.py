@@ -1,0 +1,92 @@
+"""Accelerators: what servers have of them, what they are as providers, and what hosts told. Pure.
+
+Age is that of what the accelerator service wrote last about the thing, and of the server: a host tells its devices and its
+attachments one after the other, and what is between the two is no fault.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from moorage.audit.model import AcceleratorRequest, Accelerators, Action, Compute, Finding, Kind, Picture
+from moorage.audit.rules.roots import listed
+
+
+def device_findings(picture: Picture, grace: timedelta) -> Iterator[Finding]:
+    if picture.accelerators is None:
+        return
+    yield from _parts(picture, picture.accelerators, grace)
+    if picture.compute is not None:
+        yield from _without_server(picture, picture.accelerators, picture.compute, grace)
+        yield from _without_device(picture, picture.accelerators, picture.compute, grace)
+
+
+def _without_server(
+    picture: Picture, accelerators: Accelerators, compute: Compute, grace: timedelta
+) -> Iterator[Finding]:
+    bound: dict[str, list[AcceleratorRequest]] = {}
+    for one in accelerators.requests:
+        if one.server not in compute.servers:
+            bound.setdefault(one.server, []).append(one)
+    for server, requests in sorted(bound.items()):
+        if any(picture.now - one.changed_at < grace for one in requests):
+            continue
+        hosts = listed(sorted({one.host for one in requests}))
+        can_be_freed = all(one.is_made_here for one in requests)
+        yield Finding(
+            Kind.DEVICE_WITHOUT_SERVER,
+            server,
+            hosts,
+            f"compute knows no such server, and {listed(sorted(one.uuid for one in requests))} "
+            f"{'is' if len(requests) == 1 else 'are'} bound for it",
+            "nothing; with --also UUID gives its devices back, which are cleaned then"
+            if can_be_freed
+            else f"nothing: they were plugged with it; is its domain still on {hosts}?",
+            Action.FREE_DEVICES if can_be_freed else None,
+        )
+
+
+def _without_device(
+    picture: Picture, accelerators: Accelerators, compute: Compute, grace: timedelta
+) -> Iterator[Finding]:
+    has = {(one.server, one.provider_uuid) for one in accelerators.requests}
+    for provider in sorted(picture.providers.values(), key=lambda one: (one.name, one.uuid)):
+        if not provider.is_device or provider.uuid not in accelerators.deployables:
+            continue
+        for uuid, units in sorted(provider.held.items()):
+            server = compute.states.get(uuid)
+            if server is None or not server.runs or picture.now - server.updated_at < grace:
+                continue
+            if (uuid, provider.uuid) not in has:
+                amounts = ", ".join(f"{amount} {name}" for name, amount in sorted(units.items()))
+                yield Finding(
+                    Kind.SERVER_WITHOUT_DEVICE,
+                    uuid,
+                    provider.name,
+                    f"it runs and holds {amounts} there, and no accelerator request is bound for it there",
+                    "nothing: migrate it, or shelve and unshelve it, and it is plugged again",
+                )
+
+
+def _parts(picture: Picture, accelerators: Accelerators, grace: timedelta) -> Iterator[Finding]:
+    for part in sorted(accelerators.parts, key=lambda one: (one.name, one.uuid)):
+        if picture.now - part.changed_at < grace:
+            continue
+        if part.attached:
+            yield Finding(
+                Kind.HANDLE_WITHOUT_REQUEST,
+                part.uuid,
+                part.name,
+                f"{listed(list(part.attached))} attached, and no accelerator request has "
+                f"{'it' if len(part.attached) == 1 else 'them'}",
+                "nothing: its host's agent tells what it has attached; see that it runs and is heard",
+            )
+        if part.provider_uuid not in picture.providers:
+            yield Finding(
+                Kind.DEVICE_WITHOUT_PROVIDER,
+                part.uuid,
+                part.name,
+                "it has no resource provider"
+                if part.provider_uuid is None
+                else f"its resource provider {part.provider_uuid} is gone",
+                "nothing: its host's agent makes it again when it publishes next; see that it runs",
+            )

@@ -1,0 +1,173 @@
+"""Servers, the hosts they are on, and what they hold. Pure.
+
+Only servers that nothing is being done to are judged (`model.Server`), and that nothing was done to for a while: what
+moves holds something at both ends. Compute says where a server is; what it holds is to be there, as much as its flavor
+says. Classes that the flavor does not name are not compared: devices, ports and images bring their own.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from functools import cached_property
+
+from moorage.audit.model import Action, Compute, Finding, Kind, Picture, Provider, Resources, Server
+from moorage.audit.rules.roots import names_of, roots
+
+#: An image may ask for dedicated processors where the flavor does not: they are as many.
+_PROCESSORS = ("VCPU", "PCPU")
+_OWN_CLASSES = frozenset({*_PROCESSORS, "MEMORY_MB", "DISK_GB"})
+
+#: {provider: what is held there}
+_Holding = Mapping[str, Resources]
+
+
+def doubtful(picture: Picture, grace: timedelta) -> frozenset[str]:
+    """Servers that seem to hold something else than they should: to be looked at again."""
+    held: dict[str, dict[str, Resources]] = {}
+    for provider in picture.providers.values():
+        for consumer, resources in provider.held.items():
+            held.setdefault(consumer, {})[provider.uuid] = resources
+    return frozenset(finding.subject for finding in _all(picture, grace, held))
+
+
+def disagreements(picture: Picture, grace: timedelta) -> Iterator[Finding]:
+    """Of those that are doubtful, by what they were found to hold when they were looked at again."""
+    suspected = doubtful(picture, grace)
+    held = {uuid: picture.consumers[uuid].allocations for uuid in suspected if uuid in picture.consumers}
+    for finding in _all(picture, grace, held, only=suspected):
+        consumer = picture.consumers.get(finding.subject)
+        if consumer is None or picture.now - consumer.written_at >= grace:
+            yield finding
+
+
+def _all(
+    picture: Picture, grace: timedelta, held: Mapping[str, _Holding], only: frozenset[str] | None = None
+) -> Iterator[Finding]:
+    compute = picture.compute
+    if compute is None:
+        return
+    hosts = _Hosts(picture, compute)
+    for uuid, server in sorted(compute.states.items()):
+        if picture.now - server.updated_at >= grace and (only is None or uuid in only):
+            finding = hosts.finding(uuid, server, held.get(uuid, {}))
+            if finding is not None:
+                yield finding
+
+
+class _Hosts:
+    def __init__(self, picture: Picture, compute: Compute) -> None:
+        self._picture = picture
+        self._compute = compute
+        self._root = roots(picture.providers)
+
+    def finding(self, uuid: str, server: Server, held: _Holding) -> Finding | None:
+        """What is wrong about what the server holds, the worst of it."""
+        if server.node is None:
+            return self._on_none(uuid, held) if held else None
+        if server.node not in self._compute.nodes:
+            return Finding(
+                Kind.SERVER_WITHOUT_HOST,
+                uuid,
+                server.node,
+                "compute says it is there, and knows no such hypervisor",
+                "nothing: start its compute service again, or evacuate or delete the server",
+            )
+        left_behind = {self._compute.nodes.get(node) for node in self._compute.evacuated.get(uuid, ())}
+        counted = {place: units for place, units in held.items() if self._root.get(place) not in left_behind}
+        wrong = self._wrong(server, self._compute.nodes[server.node], counted)
+        return None if wrong is None else self._about(wrong[0], uuid, server, held, wrong[1])
+
+    def _on_none(self, uuid: str, held: _Holding) -> Finding:
+        has_device = self._has_device(uuid)
+        return Finding(
+            Kind.ALLOCATION_ELSEWHERE,
+            uuid,
+            names_of(self._picture, held),
+            "it is on no host, and holds something",
+            "nothing: free the device first" if has_device else "nothing; with --also UUID releases it",
+            None if has_device else Action.SET_HOLDING,
+            holding={},
+        )
+
+    def _wrong(self, server: Server, root: str, held: _Holding) -> tuple[Kind, str] | None:
+        if not held:
+            return Kind.SERVER_WITHOUT_ALLOCATION, "it is there, and holds nothing"
+        hypervisors = self._compute.hypervisors
+        if other := [place for place in held if (its := self._root.get(place)) != root and its in hypervisors]:
+            return (
+                Kind.ALLOCATION_ELSEWHERE,
+                f"it is on {server.node}, and holds something on {names_of(self._picture, other)}",
+            )
+        if server.wanted is not None and (text := _differences(server.wanted, _total(held), server.is_plain)):
+            return Kind.WRONG_AMOUNTS, text
+        return None
+
+    def _about(self, kind: Kind, uuid: str, server: Server, held: _Holding, why: str) -> Finding:
+        """A server that holds nothing gets what is its own; what others may rest on is changed only by name."""
+        holding = self._right_holding(uuid, server, held)
+        is_safe = kind is Kind.SERVER_WITHOUT_ALLOCATION
+        if holding is None:
+            advice = "nothing: where its parts belong is not known here; migrate it, or shelve and unshelve it"
+        else:
+            units = ", ".join(f"{amount} {name}" for name, amount in sorted(_total(holding).items()))
+            advice = f"{'' if is_safe else 'nothing; with --also UUID '}lets it hold {units} there"
+        return Finding(
+            kind,
+            uuid,
+            server.node or "",
+            why,
+            advice,
+            None if holding is None else Action.SET_HOLDING,
+            is_safe=is_safe and holding is not None,
+            holding=holding,
+        )
+
+    def _right_holding(self, uuid: str, server: Server, held: _Holding) -> _Holding | None:
+        """What the flavor says, where its host offers it; None where that is not the whole, or not the only way."""
+        if server.wanted is None or not server.is_plain or self._has_device(uuid) or server.node is None:
+            return None
+        if _total(held).keys() - server.wanted.keys() - _OWN_CLASSES:
+            return None
+        tree = self._trees.get(self._compute.nodes[server.node], [])
+        holding: dict[str, dict[str, int]] = {}
+        for name, amount in server.wanted.items():
+            offering = [provider.uuid for provider in tree if name in provider.inventories]
+            if len(offering) != 1:
+                return None
+            holding.setdefault(offering[0], {})[name] = amount
+        return holding
+
+    @cached_property
+    def _trees(self) -> dict[str, list[Provider]]:
+        trees: dict[str, list[Provider]] = {}
+        for provider in self._picture.providers.values():
+            trees.setdefault(self._root[provider.uuid], []).append(provider)
+        return trees
+
+    def _has_device(self, uuid: str) -> bool:
+        return self._picture.accelerators is not None and uuid in self._picture.accelerators.instances
+
+
+def _total(held: _Holding) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for units in held.values():
+        for name, amount in units.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _differences(wanted: Resources, held: Resources, is_whole: bool) -> str:
+    wanted, held = _with_one_kind_of_processors(wanted), _with_one_kind_of_processors(held)
+    names = wanted.keys() | (held.keys() & _OWN_CLASSES if is_whole else set())
+    parts = [
+        f"{held.get(name, 0)} {name} in place of {wanted.get(name, 0)}"
+        for name in sorted(names)
+        if held.get(name, 0) != wanted.get(name, 0)
+    ]
+    return f"it holds {', '.join(parts)}" if parts else ""
+
+
+def _with_one_kind_of_processors(units: Resources) -> dict[str, int]:
+    both = sum(units.get(name, 0) for name in _PROCESSORS)
+    return {name: amount for name, amount in units.items() if name not in _PROCESSORS} | (
+        {"VCPU": both} if both else {}
+    )

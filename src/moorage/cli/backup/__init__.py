@@ -1,0 +1,1 @@
+"""`moorage backup` and `moorage restore`."""

@@ -1,0 +1,143 @@
+"""The files of a backup: what of a state directory is copied, and how each kind of database is dumped and put back.
+
+Not here: the commands, and what is written down about a backup (`moorage.cli.backup.command`).
+"""
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+
+from moorage.core.errors import StartError
+from moorage.durable import sync_directory
+
+#: In this order: Placement last. What was claimed meanwhile is then there without an owner, which `moorage audit --fix`
+#: gives back; the other way round servers would be there that hold nothing, and their room would be given to others.
+ORDER = ("reservation", "compute", "accelerator", "placement")
+
+#: Of the state directory: what no process needs that starts anew, and caches.
+#: The audit trail is only appended to: an older one must not be put in its place.
+_LEFT_OUT = (
+    "lock", "running.conf", "failed", "moorage.log", "trail.jsonl", "trail.jsonl.*", "*.sock", "*.lock", ".lock", "*.db",
+    "*.db-*", "*.new",
+)  # fmt: skip
+_CACHES = ("accelerators/bitstreams", "host/instances")
+
+#: What belongs to the machine: an older state of it is put back only where it is asked for.
+HOST = ("host", "hosts", "accelerators")
+
+#: Begins the names of directories in the state directory that dumps pass through.
+DRAFTS = ".backup-"
+
+#: Pages of a SQLite file that are copied at a time; writers go on in between.
+_PAGES = 1000
+
+Tell = Callable[[int, int], None]
+
+
+def dump(url_text: str, path: Path, tell: Tell) -> None:
+    """The database as of one moment, while others write. Raises `StartError` where the server's own tool is missing."""
+    url = make_url(url_text)
+    match _kind(url):
+        case "sqlite":
+            if not Path(url.database or "").is_file():
+                raise StartError(f"there is no SQLite file {url.database}; start the plane once, or correct [database]")
+            with (
+                closing(sqlite3.connect(url.database or "")) as source,
+                closing(sqlite3.connect(path)) as target,
+            ):
+                source.backup(target, pages=_PAGES, progress=lambda _, left, total: tell(total - left, total))
+                target.execute("PRAGMA journal_mode=DELETE")
+        case "postgresql":
+            _run(["pg_dump", "--format=custom", f"--file={path}", "--no-owner", *_to_postgresql(url)], _secret(url))
+        case _:
+            tool = _tool("mariadb-dump", "mysqldump")
+            options = ["--single-transaction", "--routines", "--skip-lock-tables", f"--result-file={path}"]
+            _run([tool, *_to_mariadb(url), *options, url.database or ""], _secret(url))
+    path.chmod(0o600)
+
+
+def put_back(url_text: str, path: Path) -> None:
+    """The database is that of `path` afterwards. Nobody else may use it meanwhile."""
+    url = make_url(url_text)
+    match _kind(url):
+        case "sqlite":
+            target = Path(url.database or "")
+            draft = target.with_name(f"{target.name}.restored")
+            shutil.copyfile(path, draft)
+            draft.chmod(0o600)
+            for journal in (f"{target}-wal", f"{target}-shm"):
+                Path(journal).unlink(missing_ok=True)
+            draft.rename(target)
+            sync_directory(target.parent)
+        case "postgresql":
+            options = ["--clean", "--if-exists", "--no-owner", "--single-transaction"]
+            _run(["pg_restore", *options, *_to_postgresql(url), str(path)], _secret(url))
+        case _:
+            _run([_tool("mariadb", "mysql"), *_to_mariadb(url), url.database or ""], _secret(url), stdin=path)
+
+
+def state_files(state: Path) -> Iterator[Path]:
+    """Relative to `state`, in a settled order."""
+    for path in sorted(state.rglob("*")):
+        inner = path.relative_to(state)
+        if path.is_symlink() or not path.is_file() or any(inner.match(pattern) for pattern in _LEFT_OUT):
+            continue
+        if not (inner.parts[0].startswith(DRAFTS) or any(inner.is_relative_to(cache) for cache in _CACHES)):
+            yield inner
+
+
+def copy(source: Path, target: Path) -> None:
+    """With its rights; for its owner alone at first. A file that ends meanwhile is no fault."""
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        shutil.copy2(source, target)
+    except FileNotFoundError:
+        return
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _kind(url: URL) -> str:
+    name = url.get_backend_name()
+    return {"postgres": "postgresql", "mysql": "mariadb"}.get(name, name)
+
+
+def _to_postgresql(url: URL) -> Sequence[str]:
+    parts = {"--host": url.host, "--port": url.port, "--username": url.username, "--dbname": url.database}
+    return [f"{option}={value}" for option, value in parts.items() if value]
+
+
+def _to_mariadb(url: URL) -> Sequence[str]:
+    """By TCP also on this machine, as the plane does."""
+    parts = {"--host": url.host, "--port": url.port, "--user": url.username}
+    return [*(f"{option}={value}" for option, value in parts.items() if value), "--protocol=tcp"]
+
+
+def _secret(url: URL) -> Mapping[str, str]:
+    """Not among the arguments, which everybody of the machine can read."""
+    return {"PGPASSWORD": str(url.password), "MYSQL_PWD": str(url.password)} if url.password else {}
+
+
+def _tool(*names: str) -> str:
+    return next((name for name in names if shutil.which(name)), names[0])
+
+
+def _run(command: Sequence[str], secret: Mapping[str, str], *, stdin: Path | None = None) -> None:
+    if not shutil.which(command[0]):
+        raise StartError(f"{command[0]} is not on this machine's PATH; install the database server's client programs")
+    with (stdin or Path(os.devnull)).open("rb") as given:
+        done = subprocess.run(  # noqa: S603 - a fixed program; the arguments are the operator's own configuration
+            command, env={**os.environ, **secret}, stdin=given, capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        raise StartError(f"{command[0]} failed: {' '.join(done.stderr.split())[-500:] or done.returncode}")

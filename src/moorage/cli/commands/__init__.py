@@ -1,0 +1,1 @@
+"""The subcommands of `moorage`, one module each."""

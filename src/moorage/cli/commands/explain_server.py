@@ -1,0 +1,93 @@
+"""`moorage explain server`: what the scheduler would say of a server, without making one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from moorage.cli.output import console, table
+from moorage.cli.services import Endpoints, endpoints
+from moorage.cli.state import config_option
+from moorage.compute.client.explain import ExplainClient
+from moorage.core.errors import NotFound
+
+
+@click.command()
+@click.argument("server_id", required=False)
+@config_option
+@click.option("--flavor", metavar="NAME", help="Instead of a server that is there: one of this flavor; its name or id.")
+@click.option("--image", metavar="ID", help="With --flavor: the image, which may ask for something too.")
+@click.option("--zone", metavar="ZONE[:HOST]", help="With --flavor: its availability zone, and the host.")
+@click.option("--group", metavar="ID", help="With --flavor: its server group.")
+@click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
+def server(
+    server_id: str | None,
+    config_path: Path | None,
+    flavor: str | None,
+    image: str | None,
+    zone: str | None,
+    group: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Tell which hosts would take the server SERVER_ID, or one of a flavor, and why the others would not.
+
+    Nothing is made and nothing is held. Only administrators see hosts by name.
+    """
+    if (server_id is None) == (flavor is None):
+        raise click.UsageError("give either the id of a server, or --flavor NAME")
+    if server_id is not None and (image or zone or group):
+        raise click.UsageError("--image, --zone and --group are for --flavor; a server has its own")
+    there = endpoints(config_path)
+    http = there.client("compute")
+    if http is None:
+        raise NotFound("there is no compute service: neither in the catalogue nor in the configuration")
+    client = ExplainClient(http)
+    if server_id is not None:
+        found = client.server(server_id)
+    else:
+        wanted = {"flavorRef": _flavor_id(there, flavor or ""), "imageRef": image, "availability_zone": zone}
+        hints = {} if group is None else {"group": group}
+        found = client.new_server({key: value for key, value in wanted.items() if value is not None}, hints)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        show(console(), found)
+
+
+def _flavor_id(there: Endpoints, name: str) -> str:
+    flavor = None if there.compute is None else there.compute.flavor(name)
+    if flavor is None:
+        raise NotFound(f"compute knows no flavor {name!r}; `openstack flavor list --all` shows those it knows")
+    return flavor.id
+
+
+def show(out: Console, found: dict[str, Any]) -> None:
+    """`found`: see `moorage.compute.api.handlers.explanations`."""
+    out.print(found["text"], style="bold")
+    if found.get("fault"):
+        out.print(f"When it was made: {found['fault']}")
+    steps = [(one["constraint"], one["before"], one["after"]) for one in found["constraints"]]
+    steps += [(one["filter"].replace("_", " "), one["before"], one["after"]) for one in found["filters"]]
+    if steps:
+        out.print()
+        rows = table("condition", "hosts", "left", right=("hosts", "left"))
+        for condition, before, after in steps:
+            rows.add_row(condition, f"{before:,}", f"{after:,}")
+        out.print(rows)
+    if names := found.get("host_names"):
+        out.print("\nBest first", style="bold")
+        out.print(f"  {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}")
+    _lines(out, "Not", [f"{host}: {why}" for host, why in found.get("rejected_hosts", {}).items()])
+    _lines(out, "Closest", found.get("closest", ()))
+    if change := found.get("change"):
+        out.print(f"\nIt would fit: {change}")
+
+
+def _lines(out: Console, heading: str, lines: Any) -> None:
+    if lines:
+        out.print(f"\n{heading}", style="bold")
+        for line in lines:
+            out.print(f"  {line}")

@@ -1,0 +1,61 @@
+"""`moorage history`: what a provider or consumer was at some time, and what changed since."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from moorage.cli.commands.events import PAGE, line, placement_client, said
+from moorage.cli.output import printable
+from moorage.cli.state import config_option
+from moorage.wire.client import ServiceClient
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["provider", "consumer"]))
+@click.argument("uuid")
+@config_option
+@click.option("--at", metavar="TIME", help="Show the state as of this time: 2026-03-01T09:30:00Z. [default: now]")
+@click.option("--changes", "lists", is_flag=True, help="List the changes instead, those of --since to --until.")
+@click.option("--since", metavar="TIME", help="With --changes: from this time on.")
+@click.option("--until", metavar="TIME", help="With --changes: before this time.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def history(
+    kind: str,
+    uuid: str,
+    config_path: Path | None,
+    at: str | None,
+    since: str | None,
+    until: str | None,
+    *,
+    lists: bool,
+    as_json: bool,
+) -> None:
+    """Show what the provider or consumer UUID was at a time that is kept, or list what changed about it.
+
+    The services are those of OS_AUTH_URL, or of the plane that --config names.
+    """
+    if (lists and at) or (not lists and (since or until)):
+        raise click.UsageError("--at shows a state, --since and --until choose from --changes: give one or the other")
+    client = placement_client(config_path)
+    path = f"/moorage/v1/history/{kind}s/{uuid}"
+    if lists:
+        _list(client, f"{path}/changes", {"since": since, "until": until, "limit": PAGE}, as_json=as_json)
+        return
+    answer = client.get(path, params={"at": at})
+    if as_json:
+        click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
+    else:
+        click.echo(f"as of {answer['at']}, unchanged since {answer['changed_at']} ({answer['id']}):")
+        click.echo(printable(f"  {said(kind, answer['state'])}"))
+
+
+def _list(client: ServiceClient, path: str, query: dict[str, Any], *, as_json: bool) -> None:
+    while True:
+        page = client.get(path, params=query)
+        for entry in page["changes"]:
+            click.echo(orjson.dumps(entry) if as_json else printable(line(entry)))
+        if page["next"] is None:
+            return
+        query["after"] = page["next"]

@@ -1,0 +1,294 @@
+"""`moorage provider-config`: files of provider configuration checked, previewed, taken, and taken back.
+
+Exit status of all: 0 fine, 1 the files are refused, 2 it could not be found out or done.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import click
+
+from moorage.agent.provider_config.installation import replaced
+from moorage.agent.provider_config.load import ProviderFiles, Report, check_all, check_contents, refusal
+from moorage.agent.provider_config.load import sample as shipped_sample
+from moorage.agent.provider_config.load import schema as formal_schema
+from moorage.cli.output import console, printable, table
+from moorage.cli.state import config_option, default_config_path, open_config
+from moorage.config import Config
+from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
+from moorage.wire.client import ServiceClient, decode
+from moorage.wire.transports import SocketTransport
+
+_FINE, _REFUSED, _CANNOT = 0, 1, 2
+
+P = ParamSpec("P")
+
+_FAULTS = "agent.provider_config"
+#: Placement may be slow, and the agent waits for the update that is under way.
+_PATIENCE_S = 300.0
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+_directory = click.argument(
+    "directory", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="[DIRECTORY]"
+)
+
+
+@click.group(name="provider-config")
+def provider_config() -> None:
+    """Inventories and traits that files on this host add to its resource providers.
+
+    Without a DIRECTORY, all commands are about the one that the configuration names. Exit status: 0 fine, 1 the files
+    are refused, 2 it could not be found out or done.
+    """
+
+
+def _ends(command: Callable[P, int]) -> Callable[P, None]:
+    """The process ends with what `command` answers; errors are a sentence."""
+
+    @wraps(command)
+    def run(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            status = command(*arguments, **options)
+        except MoorageError as error:
+            click.echo(f"moorage: {printable(error.message)}", err=True)
+            status = _REFUSED if error.error_code == _FAULTS else _CANNOT
+        sys.exit(status)
+
+    return run
+
+
+@provider_config.command()
+@config_option
+@_directory
+@click.option("--strict", is_flag=True, help="Fields that are not known are faults, not warnings.")
+@json_option
+@_ends
+def validate(config_path: Path | None, directory: Path | None, *, strict: bool, as_json: bool) -> int:
+    """Print every fault of the files with its place and remedy. Needs no agent, and with a DIRECTORY no plane."""
+    files = _files(_config(config_path)) if directory is None else ProviderFiles(directory)
+    report = check_all(files, strict=strict)
+    if as_json:
+        click.echo(json.dumps(_report(report), indent=2))
+        return _REFUSED if report.faults else _FINE
+    for warning in report.warnings:
+        click.echo(f"warning: {warning}")
+    for fault in report.faults:
+        click.echo(str(fault))
+    if report.faults:
+        click.echo(f"{len(report.faults)} fault(s) in {files.directory}.", err=True)
+        return _REFUSED
+    click.echo(f"{files.directory}: {len(report.texts)} file(s), {len(report.configs)} entries, no fault.")
+    return _FINE
+
+
+@provider_config.command()
+@config_option
+@_directory
+@json_option
+@_ends
+def plan(config_path: Path | None, directory: Path | None, *, as_json: bool) -> int:
+    """Show what the files would change in Placement; nothing is changed. The agent must run.
+
+    What is in use stays, closed to everybody else, until it is free: with whom it is in use is shown.
+    """
+    config = _config(config_path)
+    found = _checked(config, directory)
+    outcome = _Agent(config).plan(found)
+    _show(outcome, as_json=as_json, heading="would change", nothing="Nothing would change in Placement.")
+    return _FINE
+
+
+@provider_config.command()
+@config_option
+@_directory
+@json_option
+@_ends
+def apply(config_path: Path | None, directory: Path | None, *, as_json: bool) -> int:
+    """Let the running agent take the files, without a restart, and print what changed.
+
+    With a DIRECTORY its files are put in the place of the present ones first; when the agent refuses them, the present
+    ones are put back.
+    """
+    config = _config(config_path)
+    agent = _Agent(config)
+    outcome = agent.apply() if directory is None else _put(config, agent, _checked(config, directory))
+    _show(outcome, as_json=as_json, heading="changed", nothing="Placement had it so already.")
+    return _FINE
+
+
+@provider_config.command()
+@config_option
+@json_option
+@_ends
+def undo(config_path: Path | None, *, as_json: bool) -> int:
+    """Put the files back that the last change replaced, and let the agent take them. Twice is as before."""
+    config = _config(config_path)
+    agent = _Agent(config)
+    before = agent.state()["before"]
+    if before is None:
+        raise NotFound("there is nothing to go back to: the files on this host have not changed since its first start")
+    outcome = _put(config, agent, {name: text.encode() for name, text in before["files"].items()})
+    heading = f"changed; the files are those of {before['taken_at']} again"
+    _show(outcome, as_json=as_json, heading=heading, nothing="Placement had it so already.")
+    return _FINE
+
+
+@provider_config.command()
+def schema() -> None:
+    """Print the formal schema (JSON Schema), for editors that complete and check YAML files by it."""
+    click.echo(json.dumps(formal_schema(), indent=2))
+
+
+@provider_config.command()
+def sample() -> None:
+    """Print a file that shows and explains every field."""
+    click.echo(shipped_sample(), nl=False)
+
+
+def _config(path: Path | None) -> Config:
+    """Of the plane; the built-in defaults where there is none and none was named."""
+    if path is None and not default_config_path().exists():
+        return Config()
+    return open_config(path)
+
+
+def _files(config: Config) -> ProviderFiles:
+    options = config.compute
+    return ProviderFiles(
+        Path(options.provider_config_location),
+        allow_writable_by_others=options.provider_config_writable_by_others,
+    )
+
+
+def _checked(config: Config, directory: Path | None) -> dict[str, bytes]:
+    """The files of `directory`, without a fault; what keeps others from writing to it matters where it counts."""
+    files = _files(config) if directory is None else ProviderFiles(directory, allow_writable_by_others=True)
+    report = check_all(files)
+    if report.faults:
+        raise refusal(files.directory, report.faults)
+    return {name: text.encode() for name, text in report.texts.items()}
+
+
+def _put(config: Config, agent: "_Agent", wanted: Mapping[str, bytes]) -> dict[str, Any]:
+    """`wanted` in the place of the present files, or everything as it was."""
+    directory = _files(config).directory
+    if faults := check_contents(wanted, directory).faults:
+        raise refusal(directory, faults)
+    with replaced(directory, wanted):
+        return agent.apply(is_held=True)
+
+
+class _Agent:
+    """The agent of this host, by its socket."""
+
+    def __init__(self, config: Config) -> None:
+        self._socket = config.agent_socket
+        transport = SocketTransport("http://agent", timeout_s=_PATIENCE_S, unix_socket=str(self._socket))
+        self._http = ServiceClient(transport, service_type="agent")
+
+    def state(self) -> dict[str, Any]:
+        return self._ask("GET", "/v1/provider-config", None)
+
+    def plan(self, files: Mapping[str, bytes]) -> dict[str, Any]:
+        return self._ask("POST", "/v1/provider-config/plan", {"files": {k: v.decode() for k, v in files.items()}})
+
+    def apply(self, *, is_held: bool = False) -> dict[str, Any]:
+        return self._ask("POST", "/v1/provider-config/apply", {"is_held": is_held})
+
+    def _ask(self, method: str, path: str, body: object) -> dict[str, Any]:
+        if not self._socket.exists():
+            raise Unavailable(
+                f"no agent runs here: there is no socket {self._socket}; start it (`moorage up`), or name its "
+                "configuration with --config"
+            )
+        answer = self._http.answer(method, path, json=body, accept=(409,))
+        document: dict[str, Any] = decode(answer)
+        if answer.status == 409:
+            raise Conflict(document["error"]["message"], code=document["error"]["code"])
+        return document
+
+
+def _report(report: Report) -> dict[str, Any]:
+    faults = [
+        {
+            "file": fault.file,
+            "line": fault.place and fault.place.line,
+            "column": fault.place and fault.place.column,
+            "path": fault.path,
+            "problem": fault.problem,
+            "remedy": fault.remedy,
+        }
+        for fault in report.faults
+    ]
+    return {
+        "files": sorted(report.texts),
+        "entries": len(report.configs),
+        "faults": faults,
+        "warnings": list(report.warnings),
+    }
+
+
+def _show(outcome: Mapping[str, Any], *, as_json: bool, heading: str, nothing: str) -> None:
+    if as_json:
+        click.echo(json.dumps(outcome, indent=2))
+        return
+    out = console()
+    rows = table("provider", "what", "before", "after", whole=("provider",))
+    for provider in outcome["providers"]:
+        for what, before, after in _rows(provider):
+            rows.add_row(provider["name"], what, before, after)
+    if rows.row_count:
+        out.print(f"On {outcome['host']}, {heading}:")
+        out.print(rows)
+    else:
+        out.print(nothing)
+    for provider in outcome["providers"]:
+        for line in _in_use(provider):
+            out.print(line)
+    for warning in outcome["warnings"]:
+        out.print(f"warning: {warning}")
+
+
+def _rows(provider: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    rows = []
+    if provider["is_created"]:
+        rows.append(("the provider is made", "", ""))
+    if provider["is_removed"]:
+        rows.append(("the provider is removed", "", ""))
+    rows += [
+        (f"{change['how']} {change['name']}", _amounts(change["before"]), _amounts(change["after"]))
+        for change in provider["classes"]
+    ]
+    rows += [(f"add trait {trait}", "", "") for trait in provider["traits_added"]]
+    rows += [(f"remove trait {trait}", "", "") for trait in provider["traits_removed"]]
+    return rows
+
+
+#: Shown where it is not so.
+_USUAL = {"reserved": 0, "min_unit": 1, "max_unit": 2**31 - 1, "step_size": 1, "allocation_ratio": 1.0}
+
+
+def _amounts(inventory: Mapping[str, Any] | None) -> str:
+    if inventory is None:
+        return "-"
+    others = [f"{name} {inventory[name]}" for name, usual in _USUAL.items() if inventory[name] != usual]
+    return ", ".join([f"total {inventory['total']}", *others])
+
+
+def _in_use(provider: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for change in provider["classes"]:
+        if not change["users"]:
+            continue
+        closed = "it stays, closed, until they release it" if change["how"] == "close" else "they keep it"
+        lines.append(f"{change['used']} {change['name']} of {provider['name']} are in use; {closed}:")
+        lines += [f"  {user['amount']} by {_who(user)}" for user in change["users"]]
+    return lines
+
+
+def _who(user: Mapping[str, Any]) -> str:
+    return f"server {user['server']} ({user['consumer']})" if user["server"] else f"consumer {user['consumer']}"

@@ -1,0 +1,83 @@
+"""`moorage reservation`: what operators do to the reservation service's database by hand."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import click
+
+from moorage.cli import importing
+from moorage.cli.output import console, progress
+from moorage.cli.state import config_option, open_config
+from moorage.core.clock import SystemClock
+from moorage.core.ids import RandomIds
+from moorage.db import migrations
+from moorage.db.engine import open_engine
+from moorage.db.importing import Receipt
+from moorage.reservation.importing.blazar_db import reading
+from moorage.reservation.importing.importer import check_empty, import_into, rehearse
+from moorage.reservation.importing.rules.leases import Kind
+
+#: Takes away what only an older system's reservations need.
+_LAST_REVISION = "0099"
+
+
+@click.group()
+def reservation() -> None:
+    """The reservation service's database."""
+
+
+@reservation.command("finish-upgrade")
+@config_option
+def finish_upgrade(config_path: Path | None) -> None:
+    """Drop the columns that only reservations of an older system need.
+
+    Refuses while one of those is not over. Doing it again changes nothing; it cannot be undone but by a backup.
+    """
+    engine = open_engine(open_config(config_path).database_url("reservation"))
+    try:
+        migrations.upgrade(engine, "reservation", _LAST_REVISION)
+    finally:
+        engine.dispose()
+    console().print("Nothing of an older system is left in the reservation database.")
+
+
+@reservation.command("import")
+@click.argument("url")
+@config_option
+@importing.dry_run_option
+@importing.findings_option
+@importing.json_option
+def import_(url: str, config_path: Path | None, findings_path: Path | None, *, dry_run: bool, as_json: bool) -> None:
+    """Take over the Blazar database at URL into the configured, empty reservation database.
+
+    URL is `connection` in the [database] of blazar.conf: sqlite:////FILE, postgresql://USER@HOST/DB or
+    mysql://USER@HOST/DB. It is only read. All is taken or nothing, with the count per table and everything that was
+    left out, mended, or is odd.
+    """
+    config = open_config(config_path)
+    clock, ids = SystemClock(), RandomIds()
+    cleaning_time_s, has_network = config.reservation.cleaning_time_s, bool(config.endpoints.network)
+    with (
+        importing.findings_file(findings_path) as noted,
+        reading(url, clock.now()) as peer,
+        importing.opened(config, "reservation") as target,
+        progress("reading" if dry_run else "importing") as show,
+    ):
+        importing.check_other(config, "reservation", target.url, peer.url)
+        if dry_run:
+            importing.check_target(target, "reservation", check_empty)
+            work: Callable[..., Receipt] = rehearse
+        else:
+            migrations.upgrade(target, "reservation")
+            work = partial(import_into, target)
+        receipt = work(
+            peer,
+            clock.now(),
+            ids,
+            cleaning_time_s=cleaning_time_s,
+            has_network=has_network,
+            noted=noted,
+            progress=show,
+        )
+    importing.show(receipt, Kind, "reservation", findings_path, dry_run=dry_run, as_json=as_json)

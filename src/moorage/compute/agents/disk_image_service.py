@@ -1,0 +1,109 @@
+"""Images for the agents of hosts: which of them a host works with, and images of the disks of its servers.
+
+The host sends a disk; whose image it becomes, and what it is called, says the job that ordered it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.moves.migration_engine import clean_queue
+from moorage.compute.store import server_store
+from moorage.compute.store.server_store import ServerQuery
+from moorage.core.errors import NotFound
+from moorage.db.transactions import read
+from moorage.images.base import ImageRecord
+from moorage.images.views import OwnerView
+from moorage.jobs.model import Job, JobState
+
+#: By these a backup is told from others of its server.
+_KINDS = ("instance_uuid", "image_type", "backup_type")
+
+
+@dataclass(frozen=True)
+class Disk:
+    disk_format: str
+    properties: Mapping[str, str]
+    size_bytes: int
+
+
+class DiskImageWriter(Protocol):
+    """See `moorage.images.client.ImageWriter`."""
+
+    def upload(
+        self,
+        view: OwnerView,
+        image_id: str,
+        name: str,
+        properties: Mapping[str, str],
+        *,
+        disk_format: str,
+        size_bytes: int,
+        chunks: Iterator[bytes],
+    ) -> None: ...
+
+    def delete(self, view: OwnerView, image_id: str) -> None: ...
+
+    def find(self, view: OwnerView, properties: Mapping[str, str]) -> list[ImageRecord]: ...
+
+
+class DiskImageService:
+    """`images` None: no image service is configured."""
+
+    def __init__(self, engine: Engine, images: DiskImageWriter | None) -> None:
+        self._engine = engine
+        self._writer = images
+
+    def named(self, host: str, project_id: str) -> frozenset[str] | None:
+        """See `moorage.images.for_hosts.NamedImages`."""
+        with read(self._engine) as connection:
+            here = ServerQuery(host=host, project_id=project_id, softly_deleted=True)
+            servers = list(server_store.find_servers(connection, here))
+            payloads = [
+                job.payload for job in _open_jobs(connection, host) if _server_of(job).get("project_id") == project_id
+            ]
+        if not servers and not payloads:
+            return None
+        ids = {image for server in servers for image in (server.image_id, server.parked_image_id)}
+        ids |= {image for payload in payloads for image in (payload["server"].get("image_id"), payload.get("image_id"))}
+        return frozenset(image for image in ids if image)
+
+    def upload(self, host: str, image_id: str, disk: Disk, chunks: Iterator[bytes]) -> None:
+        """Raises `NotFound` where no job that this host works on orders the image."""
+        writer, job = self._ordered(host, image_id)
+        image, view = job.payload["image"], OwnerView(_server_of(job)["project_id"])
+        writer.upload(
+            view, image_id, image["name"], {**disk.properties, **image.get("properties", {})},
+            disk_format=disk.disk_format, size_bytes=disk.size_bytes, chunks=chunks,
+        )  # fmt: skip
+        rotation = job.payload.get("rotation")
+        if rotation is not None:
+            alike = {name: image["properties"][name] for name in _KINDS}
+            found = writer.find(view, alike)
+            for old in found[: max(0, len(found) - rotation)]:
+                writer.delete(view, old.id)
+
+    def withdraw(self, host: str, image_id: str) -> None:
+        """Who waits for an image that was announced waits for good, unless it goes. Raises `NotFound` as `upload`."""
+        writer, job = self._ordered(host, image_id)
+        writer.delete(OwnerView(_server_of(job)["project_id"]), image_id)
+
+    def _ordered(self, host: str, image_id: str) -> tuple[DiskImageWriter, Job]:
+        with read(self._engine) as connection:
+            jobs = [job for job in _open_jobs(connection, host) if job.state is JobState.CLAIMED]
+        for job in jobs:
+            if self._writer is not None and job.payload.get("image", {}).get("id") == image_id:
+                return self._writer, job
+        raise NotFound(f"no job of host {host} orders an image {image_id}")
+
+
+def _open_jobs(connection: Connection, host: str) -> list[Job]:
+    queues = (host, clean_queue(host))
+    return [job for queue in queues for job in server_store.HOST_JOBS.open_in(connection, queue)]
+
+
+def _server_of(job: Job) -> Mapping[str, Any]:
+    server: Mapping[str, Any] = job.payload.get("server", {})
+    return server

@@ -1,0 +1,78 @@
+"""What host agents see of their domains: guests that shut themselves down, domains that vanished, what guests wrote.
+
+An agent asks which servers it should have, looks at its domains after that, and says what it saw. A server that was
+changed in between is left as it is: the look was at another state of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model import power_sync
+from moorage.compute.model.servers import Fault, Server
+from moorage.compute.store import server_store
+from moorage.compute.store.server_store import ServerQuery
+from moorage.core.clock import Clock
+from moorage.core.errors import NotFound
+from moorage.db.transactions import in_transaction, read
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A server of a host. `mark` is another one after each change of the server; None: it is being changed."""
+
+    id: str
+    mark: str | None
+
+
+@dataclass(frozen=True)
+class Look:
+    id: str
+    mark: str
+    power: str  #: see `looks.POWERS`
+
+
+class DomainService:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def expected(self, host: str) -> list[Expected]:
+        with read(self._engine) as connection:
+            servers = list(server_store.find_servers(connection, ServerQuery(host=host, softly_deleted=True)))
+        return [
+            Expected(server.id, server.updated_at.isoformat() if power_sync.is_settled(server) else None)
+            for server in servers
+        ]
+
+    def server(self, host: str, server_id: str) -> Server:
+        """Raises `NotFound` for a server that is not on this host."""
+        with read(self._engine) as connection:
+            server = server_store.server(connection, server_id)
+        if server is None or server.host != host:
+            raise NotFound(f"there is no server {server_id} on host {host}")
+        return server
+
+    def seen(self, host: str, seen: Sequence[Look], consoles: Mapping[str, str]) -> None:
+        """Take note. `consoles`: server -> the end of what its guest wrote, where that changed."""
+        now = self._clock.now()
+
+        def work(connection: Connection) -> None:
+            for look in seen:
+                server = server_store.lock_server(connection, look.id)
+                if server is None or server.host != host or server.updated_at.isoformat() != look.mark:
+                    continue
+                verdict = power_sync.judge(server, look.power)
+                if verdict is None:
+                    continue
+                changes: dict[str, object] = {"vm_state": verdict.vm_state, "power_state": verdict.power}
+                if verdict.error is not None:
+                    changes["fault"] = Fault(500, verdict.error, f"host {host}, a look at its domains", now)
+                server_store.update_server(connection, look.id, now, **changes)
+            for server_id, text in consoles.items():
+                server = server_store.server(connection, server_id)
+                if server is not None and server.host == host:
+                    server_store.save_console(connection, server_id, text, now)
+
+        in_transaction(self._engine, work)

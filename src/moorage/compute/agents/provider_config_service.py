@@ -1,0 +1,64 @@
+"""Provider configuration of a host, from afar: an order for its agent, and what the agent answered.
+
+An order is a job of the host like any other, so it is kept until it is done and told once; but it is about no server. The
+host's files stay the host's: its agent checks them, changes Placement or refuses (`moorage.agent.control.provider_config_orders`).
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model.servers import PROVIDER_CONFIG
+from moorage.compute.store import host_store, server_store
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, NotFound
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.jobs.model import Job, NewJob
+from moorage.jobs.wakeups import Hints
+
+#: An order that no agent has taken by then is not carried out any more: nobody expects it to happen tomorrow.
+ORDER_LASTS = timedelta(minutes=5)
+
+
+class ProviderConfigService:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._hints = hints
+
+    def order(self, host: str, what: str, files: Mapping[str, str], request_id: str) -> Job:
+        """`what`: show, plan or apply. Raises `NotFound`, and `Conflict` for a host that is forced down."""
+        now = self._clock.now()
+        payload = {
+            "do": what,
+            "files": dict(files),
+            "expires_at": (now + ORDER_LASTS).isoformat(),
+            "request_id": request_id,
+        }
+        new = NewJob(self._ids.uuid(), host, PROVIDER_CONFIG, f"provider-config:{host}", payload)
+
+        def work(connection: Connection) -> Job:
+            found = host_store.host(connection, host)
+            if found is None:
+                raise NotFound(f"Compute host {host} could not be found.")
+            if found.forced_down:
+                raise Conflict(f"Compute host {host} is forced down: its agent would answer nobody.")
+            server_store.HOST_JOBS.enqueue(connection, new, now)
+            return self._found(connection, host, new.id)
+
+        job = in_transaction(self._engine, work)
+        self._hints.send(host)
+        return job
+
+    def answer(self, host: str, order_id: str) -> Job:
+        with read(self._engine) as connection:
+            return self._found(connection, host, order_id)
+
+    def _found(self, connection: Connection, host: str, order_id: str) -> Job:
+        job = server_store.HOST_JOBS.get(connection, order_id)
+        if job is None or job.kind != PROVIDER_CONFIG or job.queue != host:
+            raise NotFound(f"There is no order {order_id} for the provider configuration of {host}.")
+        return job

@@ -1,0 +1,52 @@
+"""Why a server finds a host or not: of one that is there, or of one that nobody makes (`explain_service`)."""
+
+from typing import Any
+
+from moorage.compute.api.handlers.servers import new_server
+from moorage.compute.api.handlers.views import ComputeCall
+from moorage.compute.api.policy_rules import EXPLAIN_HOSTS_RULE
+from moorage.compute.servers.explain_service import Explained
+from moorage.scheduler.reasons import NO_VALID_HOST
+from moorage.wire.http import Reply
+
+
+def of_new_server(call: ComputeCall) -> Reply:
+    body = {"name": "explained", **call.json["server"]}
+    explained = call.service.explanations.new_server(
+        call.caller,
+        new_server(call, body),
+        may_force_host=call.allowed("os_compute_api:servers:create:forced_host"),
+    )
+    return _reply(call, explained)
+
+
+def of_server(call: ComputeCall, server_id: str) -> Reply:
+    return _reply(call, call.service.explanations.server(call.caller, server_id))
+
+
+def _reply(call: ComputeCall, explained: Explained) -> Reply:
+    reasons, found = explained.reasons, len(explained.hosts)
+    text = f"{found} {'host' if found == 1 else 'hosts'} would take it."
+    view: dict[str, Any] = {
+        "text": text if found else f"{NO_VALID_HOST} {reasons.for_users()}",
+        "hosts": found,
+        "constraints": [
+            {"constraint": one.condition, "before": one.before, "after": one.after} for one in reasons.counts
+        ],
+        "filters": [
+            {"filter": name, "before": before + found, "after": after + found}
+            for name, before, after in reasons.filter_counts()
+        ],
+        "rejected": reasons.rejected_counts(),
+        "fault": explained.fault,
+    }
+    if call.allowed(EXPLAIN_HOSTS_RULE):
+        view |= {
+            "host_names": list(explained.hosts),
+            "rejected_hosts": {host: reason for host, (_, reason) in sorted(reasons.rejected.items())},
+            "closest": list(reasons.closest),
+            "change": reasons.change,
+            "query": reasons.asked,
+            "examples": [example for one in reasons.counts for example in one.examples],
+        }
+    return Reply(body={"explanation": view})

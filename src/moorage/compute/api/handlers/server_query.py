@@ -1,0 +1,138 @@
+"""The query of ``GET /servers``: which servers, in which order, which page."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.compute.api.handlers.views import ComputeCall, flag, moment, require
+from moorage.compute.model import lifecycle
+from moorage.compute.model.servers import Server, VmState
+from moorage.compute.store.server_store import SORT_COLUMNS, ServerQuery
+from moorage.core.errors import Invalid
+
+#: A pattern with groups, or with more repetitions than this, can keep a regular expression engine busy for
+#: years; it is looked for as plain text instead.
+_MAX_REPETITIONS = 2
+_REPETITIONS = re.compile(r"[*+{]")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    query: ServerQuery
+    passes: Callable[[Server], bool]
+
+
+def wanted_servers(call: ComputeCall, list_rule: str) -> Wanted:
+    """`list_rule`: ``os_compute_api:servers:index`` or ``:detail``; others' servers need its ``:get_all_tenants``."""
+    first = call.query.first
+    sees_all = flag(first("all_tenants") or "") if first("all_tenants") is not None else "all_tenants" in _bare(call)
+    if sees_all:
+        require(call, f"{list_rule}:get_all_tenants")
+    is_admin = call.caller.is_admin or call.caller.is_service
+    project_id = first("project_id") or first("tenant_id")
+    query = ServerQuery(
+        project_id=project_id if sees_all else call.caller.project_id,
+        user_id=first("user_id"),
+        host=first("host") or first("node") if is_admin else None,
+        flavor_id=first("flavor"),
+        image_id=first("image"),
+        uuids=call.query.every("uuid") or None,
+        vm_states=_vm_states(call),
+        deleted=is_admin and flag(first("deleted") or False),
+        softly_deleted="SOFT_DELETED" in _statuses(call) or first("vm_state") == VmState.SOFT_DELETED,
+        changed_since=_moment(call, "changes-since"),
+        changed_before=_moment(call, "changes-before"),
+        sort=_sort(call),
+    )
+    return Wanted(query, _predicate(call))
+
+
+def name_matches(pattern: str) -> Callable[[str], bool]:
+    """As a regular expression, found anywhere; as plain text where it is none, or a dangerous one."""
+    if "(" in pattern or len(_REPETITIONS.findall(pattern)) > _MAX_REPETITIONS:
+        return lambda name: pattern in name
+    try:
+        search = re.compile(pattern).search
+    except re.error:
+        return lambda name: pattern in name
+    return lambda name: pattern == name or search(name) is not None
+
+
+def _bare(call: ComputeCall) -> set[str]:
+    """Parameters that were given without a value: ``?all_tenants``."""
+    return {name for name in call.query.names() if "" in call.query.every(name)}
+
+
+def _vm_states(call: ComputeCall) -> list[VmState] | None:
+    named = call.query.first("vm_state")
+    if named is None:
+        return None
+    return [state for state in VmState if state == named]
+
+
+def _moment(call: ComputeCall, name: str) -> datetime | None:
+    text = call.query.first(name)
+    return None if text is None else moment(text, name)
+
+
+def _sort(call: ComputeCall) -> list[tuple[str, bool]]:
+    keys, directions = call.query.every("sort_key"), call.query.every("sort_dir")
+    for key in keys:
+        if key not in SORT_COLUMNS:
+            raise Invalid(
+                f"Invalid input for query parameters sort_key. Value: {key}; use one of those listed servers have"
+            )
+    for direction in directions:
+        if direction not in ("asc", "desc"):
+            raise Invalid(f"Invalid input for query parameters sort_dir. Value: {direction}")
+    order: dict[str, bool] = {}
+    for at, key in enumerate(keys):  # the second time that it is named a key decides nothing
+        order.setdefault(key, (directions[at] if at < len(directions) else "desc") == "desc")
+    return list(order.items())
+
+
+def _statuses(call: ComputeCall) -> set[str]:
+    return {status.upper() for status in call.query.every("status") if status != "None"}
+
+
+def _predicate(call: ComputeCall) -> Callable[[Server], bool]:
+    """What SQL does not decide."""
+    first = call.query.first
+    tests: list[Callable[[Server], bool]] = []
+    if statuses := _statuses(call):
+        tests.append(lambda server: lifecycle.status(server.vm_state, server.task_state) in statuses)
+    if (pattern := first("name")) is not None:
+        matches = name_matches(pattern)
+        tests.append(lambda server: matches(server.name))
+    if (task := first("task_state")) is not None:
+        tests.append(lambda server: server.task_state == task)
+    if (reservation := first("reservation_id")) is not None:
+        tests.append(lambda server: server.reservation_id == reservation)
+    if (zone := first("availability_zone")) is not None:
+        tests.append(lambda server: server.wanted_zone == zone)
+    if first("ip") is not None or first("ip6") is not None:
+        tests.append(lambda server: False)  # no server has an address: there is no network service
+    if (locked := first("locked")) is not None and call.version >= (2, 73):
+        is_wanted = flag(locked)
+        tests.append(lambda server: (server.locked_by is not None) == is_wanted)
+    if call.version >= (2, 26):
+        tests += _tag_tests(call)
+    return lambda server: all(test(server) for test in tests)
+
+
+def _tag_tests(call: ComputeCall) -> list[Callable[[Server], bool]]:
+    def named(parameter: str) -> frozenset[str] | None:
+        text = call.query.first(parameter)
+        return None if text is None else frozenset(text.split(","))
+
+    tests: list[Callable[[Server], bool]] = []
+    if (every := named("tags")) is not None:
+        tests.append(lambda server: every <= set(server.tags))
+    if (some := named("tags-any")) is not None:
+        tests.append(lambda server: not some.isdisjoint(server.tags))
+    if (not_all := named("not-tags")) is not None:
+        tests.append(lambda server: not not_all <= set(server.tags))
+    if (none := named("not-tags-any")) is not None:
+        tests.append(lambda server: none.isdisjoint(server.tags))
+    return tests

@@ -1,0 +1,185 @@
+"""A server as the Compute API shows it, by microversion."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.compute.api.handlers.views import ComputeCall, links, microseconds, seconds
+from moorage.compute.hosts.host_service import HostDetails
+from moorage.compute.model import lifecycle
+from moorage.compute.model.servers import Fault, Flavor, Server, VmState
+
+_SEES_HOSTS = "os_compute_api:os-extended-server-attributes"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What of other rows a server's view needs: hosts by name."""
+
+    hosts: Mapping[str, HostDetails]
+
+    @staticmethod
+    def of(call: ComputeCall) -> "Shown":
+        return Shown({details.host.name: details for details in call.service.hosts.hosts()})
+
+
+def brief(call: ComputeCall, server: Server) -> dict[str, Any]:
+    return {"id": server.id, "name": server.name, "links": links(call, "servers", server.id)}
+
+
+def full(call: ComputeCall, server: Server, shown: Shown) -> dict[str, Any]:
+    details = None if server.host is None else shown.hosts.get(server.host)
+    view = {
+        **brief(call, server),
+        "status": lifecycle.status(server.vm_state, server.task_state),
+        "tenant_id": server.project_id,
+        "user_id": server.user_id,
+        "metadata": dict(server.metadata),
+        "hostId": host_id(server.project_id, server.host),
+        "image": _image(call, server),
+        "flavor": _flavor(call, server.flavor),
+        "created": seconds(server.created_at),
+        "updated": seconds(server.updated_at),
+        "addresses": {},
+        "accessIPv4": server.access_ipv4 or "",
+        "accessIPv6": server.access_ipv6 or "",
+        "OS-DCF:diskConfig": server.disk_config or "MANUAL",
+        "OS-EXT-AZ:availability_zone": "" if details is None else details.zone,
+        "config_drive": "True" if server.config_drive else "",
+        "key_name": server.key_name,
+        "OS-SRV-USG:launched_at": microseconds(server.launched_at),
+        "OS-SRV-USG:terminated_at": microseconds(server.deleted_at),
+        "OS-EXT-STS:task_state": server.task_state,
+        "OS-EXT-STS:vm_state": server.vm_state,
+        "OS-EXT-STS:power_state": server.power_state,
+        "os-extended-volumes:volumes_attached": [],
+    }
+    if server.vm_state in (VmState.ACTIVE, VmState.BUILDING):
+        view["progress"] = 0
+    if server.vm_state in (VmState.ERROR, VmState.DELETED) and server.fault is not None:
+        view["fault"] = _fault(call, server.fault)
+    if call.allowed(_SEES_HOSTS):
+        view |= _host_attributes(call, server)
+    return view | _added(call, server, details)
+
+
+def whole(call: ComputeCall, server: Server) -> dict[str, Any]:
+    """One server: lists do not name groups."""
+    view = full(call, server, Shown.of(call))
+    if call.version >= (2, 71):
+        view["server_groups"] = call.service.groups.ids_of(server.id)
+    return view
+
+
+def changed(call: ComputeCall, server: Server) -> dict[str, Any]:
+    """In the answer to a change: below 2.75 without what were extensions once."""
+    view = whole(call, server)
+    if call.version < (2, 75):
+        for name in [name for name in view if name in _NOT_IN_CHANGES or name.startswith(_EXTENDED)]:
+            del view[name]
+    return view
+
+
+def rebuilt(call: ComputeCall, server: Server) -> dict[str, Any]:
+    """In the answer to a rebuild: the user data have a name of their own there."""
+    view = changed(call, server)
+    if call.version >= (2, 54):
+        view["key_name"] = server.key_name
+    if call.version >= (2, 57):
+        view.pop("OS-EXT-SRV-ATTR:user_data", None)
+        view["user_data"] = server.user_data
+    return view
+
+
+_EXTENDED = ("OS-EXT-", "OS-SRV-USG:")
+_NOT_IN_CHANGES = frozenset({"config_drive", "key_name", "host_status", "os-extended-volumes:volumes_attached"})
+
+
+def host_id(project_id: str, host: str | None) -> str:
+    """The same for servers of one project on one host, and saying nothing about which."""
+    return "" if host is None else hashlib.sha224(f"{project_id}{host}".encode()).hexdigest()
+
+
+def _added(call: ComputeCall, server: Server, details: HostDetails | None) -> dict[str, Any]:
+    """What later microversions show too."""
+    rows: list[tuple[int, str, Any]] = [
+        (9, "locked", server.locked_by is not None),
+        (19, "description", server.description),
+        (26, "tags", list(server.tags)),
+        (63, "trusted_image_certificates", None),
+        (73, "locked_reason", server.locked_reason),
+        (96, "pinned_availability_zone", server.wanted_zone),
+        (100, "scheduler_hints", dict(server.scheduler_hints)),
+    ]
+    view = {name: value for minor, name, value in rows if call.version >= (2, minor)}
+    if call.version >= (2, 16) and call.allowed("os_compute_api:servers:show:host_status"):
+        view["host_status"] = _host_status(details)
+    return view
+
+
+def _host_attributes(call: ComputeCall, server: Server) -> dict[str, Any]:
+    prefix = "OS-EXT-SRV-ATTR"
+    view: dict[str, Any] = {
+        f"{prefix}:host": server.host,
+        f"{prefix}:hypervisor_hostname": server.host,
+        f"{prefix}:instance_name": server.instance_name,
+    }
+    if call.version >= (2, 3):
+        view |= {
+            f"{prefix}:hostname": server.hostname,
+            f"{prefix}:kernel_id": "",
+            f"{prefix}:launch_index": server.launch_index,
+            f"{prefix}:ramdisk_id": "",
+            f"{prefix}:reservation_id": server.reservation_id,
+            f"{prefix}:root_device_name": None if server.host is None else "/dev/vda",
+            f"{prefix}:user_data": server.user_data,
+        }
+    return view
+
+
+def _host_status(details: HostDetails | None) -> str:
+    if details is None:
+        return ""
+    if not details.host.is_enabled:
+        return "MAINTENANCE"
+    if details.is_up:
+        return "UP"
+    return "DOWN" if details.host.forced_down else "UNKNOWN"
+
+
+def _image(call: ComputeCall, server: Server) -> dict[str, Any] | str:
+    if server.image_id is None:
+        return ""
+    return {
+        "id": server.image_id,
+        "links": [{"rel": "bookmark", "href": f"{call.base_url}/images/{server.image_id}"}],
+        **({"properties": dict(server.image_properties or {})} if call.version >= (2, 98) else {}),
+    }
+
+
+def _flavor(call: ComputeCall, flavor: Flavor) -> dict[str, Any]:
+    if call.version < (2, 47):
+        return {
+            "id": flavor.id,
+            "links": [{"rel": "bookmark", "href": f"{call.base_url}/flavors/{flavor.id}"}],
+        }
+    view: dict[str, Any] = {
+        "vcpus": flavor.vcpus,
+        "ram": flavor.ram_mb,
+        "disk": flavor.disk_gb,
+        "ephemeral": flavor.ephemeral_gb,
+        "swap": flavor.swap_mb,
+        "original_name": flavor.name,
+    }
+    if call.allowed("os_compute_api:os-flavor-extra-specs:index"):
+        view["extra_specs"] = dict(flavor.extra_specs)
+    return view
+
+
+def _fault(call: ComputeCall, fault: Fault) -> dict[str, Any]:
+    """Details name hosts: only administrators get them."""
+    view: dict[str, Any] = {"code": fault.code, "created": seconds(fault.created_at), "message": fault.message}
+    if fault.details and call.caller.is_admin:
+        view["details"] = fault.details
+    return view

@@ -1,0 +1,186 @@
+"""Servers: create, list, show, rename, delete; their metadata. What else hangs on them: `server_parts`."""
+
+from ipaddress import ip_address
+from typing import Any
+
+from moorage.compute.api.handlers.server_query import wanted_servers
+from moorage.compute.api.handlers.server_view import Shown, brief, changed, full, whole
+from moorage.compute.api.handlers.views import ComputeCall, amount, flag, links, next_link, page_size
+from moorage.compute.model.servers import Server
+from moorage.compute.requests.server_request import NewServer
+from moorage.core.errors import Invalid, NotBuilt, NotFound
+from moorage.wire.http import Reply
+
+#: Hints that Nova's filters read; others mean nothing there either.
+_HINTS_NOT_BUILT = frozenset({"query", "target_cell", "different_cell", "build_near_host_ip"})
+#: What a server is described by, and the column behind it.
+_DESCRIBED = {
+    "name": "name",
+    "description": "description",
+    "hostname": "hostname",
+    "accessIPv4": "access_ipv4",
+    "accessIPv6": "access_ipv6",
+    "OS-DCF:diskConfig": "disk_config",
+}
+_HINT_KEYS = ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints")
+
+
+def index(call: ComputeCall) -> Reply:
+    servers, more = _page(call, "os_compute_api:servers:index")
+    return _list(call, [brief(call, server) for server in servers], more=more)
+
+
+def detail(call: ComputeCall) -> Reply:
+    servers, more = _page(call, "os_compute_api:servers:detail")
+    shown = Shown.of(call)
+    return _list(call, [full(call, server, shown) for server in servers], more=more)
+
+
+def show(call: ComputeCall, server_id: str) -> Reply:
+    server = call.service.servers.get(call.caller, server_id)
+    return Reply(body={"server": whole(call, server)})
+
+
+def create(call: ComputeCall) -> Reply:
+    body = call.json["server"]
+    servers = call.service.creation.create(
+        call.caller,
+        call.request_id,
+        new_server(call, body),
+        may_force_host=call.allowed("os_compute_api:servers:create:forced_host"),
+    )
+    if flag(body.get("return_reservation_id", False)):
+        return Reply(202, {"reservation_id": servers[0].reservation_id})
+    first = servers[0]
+    view = {
+        "id": first.id,
+        "links": links(call, "servers", first.id),
+        "OS-DCF:diskConfig": body.get("OS-DCF:diskConfig", "MANUAL"),
+        "security_groups": [{"name": "default"}],
+        "adminPass": body.get("adminPass") or call.service.operations.new_password(),
+    }
+    return Reply(202, {"server": view}, {"location": f"{call.base_url}/v2.1/servers/{first.id}"})
+
+
+def update(call: ComputeCall, server_id: str) -> Reply:
+    body = call.json["server"]
+    values = {column: body[name] for name, column in _DESCRIBED.items() if name in body}
+    if values.get("access_ipv6"):
+        values["access_ipv6"] = ip_address(values["access_ipv6"]).compressed
+    server = call.service.servers.describe(call.caller, server_id, **values)
+    return Reply(body={"server": changed(call, server)})
+
+
+def delete(call: ComputeCall, server_id: str) -> Reply:
+    call.service.deletion.delete(call.caller, call.request_id, server_id)
+    return Reply(204)
+
+
+def index_metadata(call: ComputeCall, server_id: str) -> Reply:
+    return Reply(body={"metadata": dict(call.service.servers.get(call.caller, server_id).metadata)})
+
+
+def add_metadata(call: ComputeCall, server_id: str) -> Reply:
+    after = call.service.servers.set_metadata(call.caller, server_id, call.json["metadata"])
+    return Reply(body={"metadata": after})
+
+
+def replace_metadata(call: ComputeCall, server_id: str) -> Reply:
+    after = call.service.servers.set_metadata(call.caller, server_id, call.json["metadata"], instead=True)
+    return Reply(body={"metadata": after})
+
+
+def show_metadata_item(call: ComputeCall, server_id: str, key: str) -> Reply:
+    metadata = call.service.servers.get(call.caller, server_id).metadata
+    if key not in metadata:
+        raise NotFound("Metadata item was not found")
+    return Reply(body={"meta": {key: metadata[key]}})
+
+
+def set_metadata_item(call: ComputeCall, server_id: str, key: str) -> Reply:
+    if key not in call.json["meta"]:
+        raise Invalid("Request body and URI mismatch")
+    call.service.servers.set_metadata(call.caller, server_id, call.json["meta"])
+    return Reply(body={"meta": call.json["meta"]})
+
+
+def delete_metadata_item(call: ComputeCall, server_id: str, key: str) -> Reply:
+    call.service.servers.remove_metadata(call.caller, server_id, key)
+    return Reply(204)
+
+
+def _page(call: ComputeCall, rule: str) -> tuple[list[Server], bool]:
+    wanted = wanted_servers(call, rule)
+    return call.service.servers.find(
+        wanted.query, wanted.passes, limit=page_size(call), marker=call.query.first("marker")
+    )
+
+
+def _list(call: ComputeCall, rows: list[dict[str, Any]], *, more: bool) -> Reply:
+    body: dict[str, Any] = {"servers": rows}
+    if more and rows:
+        body["servers_links"] = next_link(call, rows[-1]["id"])
+    return Reply(body=body)
+
+
+def new_server(call: ComputeCall, body: dict[str, Any]) -> NewServer:
+    _check_networks(body.get("networks"))
+    _check_host_name(body)
+    least, most = _counts(body)
+    hints: dict[str, Any] = next((call.json[key] for key in _HINT_KEYS if key in call.json), {})
+    if unread := sorted(_HINTS_NOT_BUILT & hints.keys()):
+        raise NotBuilt(f"The scheduler hint {unread[0]} is not offered here.")
+    return NewServer(
+        name=body["name"].strip(),
+        flavor_id=str(body["flavorRef"]).rpartition("/")[2],
+        image_id=_image_id(body),
+        count=most,
+        least=least,
+        zone=body.get("availability_zone"),
+        host=body.get("host") or body.get("hypervisor_hostname"),
+        metadata=body.get("metadata", {}),
+        tags=tuple(body.get("tags", ())),
+        description=body.get("description"),
+        hostname=body.get("hostname"),
+        key_name=body.get("key_name"),
+        user_data=body.get("user_data"),
+        config_drive=flag(body.get("config_drive") or False),
+        scheduler_hints=hints,
+        access_ipv4=body.get("accessIPv4") or None,
+        access_ipv6=ip_address(body["accessIPv6"]).compressed if body.get("accessIPv6") else None,
+        disk_config=body.get("OS-DCF:diskConfig"),
+    )
+
+
+def _counts(body: dict[str, Any]) -> tuple[int, int]:
+    """Servers to make: at least, at most."""
+    least = amount(body.get("min_count", 1), "min_count")
+    most = amount(body.get("max_count", least), "max_count")
+    if least > most:
+        raise Invalid("min_count must be <= max_count")
+    return least, most
+
+
+def _image_id(body: dict[str, Any]) -> str | None:
+    """The image, named by ``imageRef`` and again by the one block device that the CLI sends for it."""
+    image_id = str(body.get("imageRef") or "").rpartition("/")[2] or None
+    for device in body.get("block_device_mapping_v2", ()):
+        kind = (device.get("source_type"), device.get("destination_type", "local"))
+        if kind != ("image", "local") or amount(device.get("boot_index") or 0, "boot_index") != 0:
+            raise NotBuilt("Of block devices only the local disk of the image is offered: there is no volume service.")
+        if image_id not in (None, device.get("uuid")):
+            raise Invalid("Block Device Mapping is Invalid: imageRef and the boot disk name different images.")
+        image_id = device.get("uuid")
+    return image_id
+
+
+def _check_networks(networks: object) -> None:
+    if networks and networks not in ("none", "auto"):
+        raise NotBuilt("Networks and ports are not offered: there is no network service. Use networks: none.")
+
+
+def _check_host_name(body: dict[str, Any]) -> None:
+    """A host and its hypervisor have one name here."""
+    host, hypervisor = body.get("host"), body.get("hypervisor_hostname")
+    if host and hypervisor and host != hypervisor:
+        raise Invalid(f"No compute host {host} has a hypervisor {hypervisor}.")

@@ -1,0 +1,131 @@
+"""Compute services, one for each host; and, below 2.43, hosts themselves.
+
+Below 2.53 a service is changed by what is done to it (``PUT /os-services/disable``), from then on by its id.
+"""
+
+from typing import Any
+
+from moorage.compute.api.handlers.views import ComputeCall, flag, microseconds
+from moorage.compute.hosts.host_service import HostDetails
+from moorage.compute.model.servers import COMPUTE_BINARY
+from moorage.core.errors import Invalid, NotFound
+from moorage.core.ids import is_uuid
+from moorage.wire.http import Reply
+
+_ENABLING = {"enable": True, "disable": False, "disable-log-reason": False}
+
+
+def index(call: ComputeCall) -> Reply:
+    binary, host = call.query.first("binary"), call.query.first("host")
+    found = [
+        details
+        for details in call.service.hosts.hosts()
+        if (binary or COMPUTE_BINARY) == COMPUTE_BINARY and (host or details.host.name) == details.host.name
+    ]
+    return Reply(body={"services": [_view(call, details) for details in found]})
+
+
+def update(call: ComputeCall, service_id: str) -> Reply:
+    _check_uuid(service_id)
+    body = call.json
+    is_enabled = None if "status" not in body else body["status"] == "enabled"
+    if body.get("disabled_reason") and is_enabled is not False:
+        raise Invalid("Specifying disabled_reason is not allowed when status is not disabled.")
+    forced_down = flag(body["forced_down"]) if "forced_down" in body else None
+    if is_enabled is None and forced_down is None:
+        raise Invalid("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
+    details = call.service.hosts.set_service(
+        service_id, is_enabled=is_enabled, disabled_reason=body.get("disabled_reason"), forced_down=forced_down
+    )
+    return Reply(body={"service": _view(call, details)})
+
+
+def update_named(call: ComputeCall, service_id: str) -> Reply:
+    """`service_id` says what to do; host and binary are in the body."""
+    body = call.json
+    if body["binary"] != COMPUTE_BINARY:
+        raise Invalid(
+            f"Updating a {body['binary']} service is not supported. Only {COMPUTE_BINARY} services can be updated."
+        )
+    answer: dict[str, Any] = {"host": body["host"], "binary": body["binary"]}
+    if service_id == "force-down" and call.version >= (2, 11):
+        if "forced_down" not in body:
+            raise Invalid("Missing forced_down field")
+        answer["forced_down"] = flag(body["forced_down"])
+        changes: dict[str, Any] = {"forced_down": answer["forced_down"]}
+    elif service_id in _ENABLING:
+        changes = {"is_enabled": _ENABLING[service_id]}
+        answer["status"] = "enabled" if changes["is_enabled"] else "disabled"
+        if service_id == "disable-log-reason":
+            if "disabled_reason" not in body:
+                raise Invalid("Missing disabled reason field")
+            answer["disabled_reason"] = changes["disabled_reason"] = body["disabled_reason"]
+    else:
+        raise NotFound("Unknown action")
+    call.service.hosts.set_service_of(body["host"], **changes)
+    return Reply(body={"service": answer})
+
+
+def delete(call: ComputeCall, service_id: str) -> Reply:
+    if call.version >= (2, 53):
+        _check_uuid(service_id)
+    elif not (service_id.isascii() and service_id.isdigit()):
+        raise Invalid(f"id must be an integer: {service_id}")
+    for details in call.service.hosts.hosts():
+        if service_id in (details.host.service_uuid, str(details.host.number)):
+            call.service.hosts.delete_service(details.host.name)
+            return Reply(204)
+    raise NotFound(f"Service {service_id} not found.")
+
+
+def _check_uuid(service_id: str) -> None:
+    if not is_uuid(service_id):
+        raise Invalid(f"Invalid uuid {service_id}")
+
+
+def _view(call: ComputeCall, details: HostDetails) -> dict[str, Any]:
+    host = details.host
+    view = {
+        "id": host.service_uuid if call.version >= (2, 53) else host.number,
+        "binary": COMPUTE_BINARY,
+        "host": host.name,
+        "zone": details.zone,
+        "status": "enabled" if host.is_enabled else "disabled",
+        "state": "up" if details.is_up else "down",
+        "updated_at": microseconds(host.heartbeat_at),
+        "disabled_reason": host.disabled_reason,
+    }
+    if call.version >= (2, 11):
+        view["forced_down"] = host.forced_down
+    return view
+
+
+# ------------------------------------------------------------------------------------ hosts, below 2.43
+
+
+def index_hosts(call: ComputeCall) -> Reply:
+    zone = call.query.first("zone") or None
+    rows = [
+        {"host_name": details.host.name, "service": "compute", "zone": details.zone}
+        for details in call.service.hosts.hosts()
+        if zone in (None, details.zone)
+    ]
+    return Reply(body={"hosts": rows})
+
+
+def show_host(call: ComputeCall, host: str) -> Reply:
+    """Capacity, what is used, and the same again per project."""
+    details = next((one for one in call.service.hosts.hosts() if one.host.name == host), None)
+    if details is None:
+        raise NotFound(f"Compute host {host} could not be found.")
+    report = details.host.report
+    rows = [
+        ("(total)", report.vcpus, report.memory_mb, report.local_gb),
+        ("(used_now)", details.vcpus_used, details.memory_mb_used, details.local_gb_used),
+        ("(used_max)", details.vcpus_used, details.memory_mb_used, details.local_gb_used),
+    ]
+    resources = [
+        {"resource": {"host": host, "project": project, "cpu": cpu, "memory_mb": memory, "disk_gb": disk}}
+        for project, cpu, memory, disk in rows
+    ]
+    return Reply(body={"host": resources})

@@ -1,0 +1,118 @@
+"""What the peer has, or had, and this service has not: each with a message, none silently.
+
+410 is what the peer itself took away; 501 what it has and there is no use for here. docs/wire/compute.md lists them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from moorage.compute.api.handlers.views import ComputeCall
+from moorage.core.errors import Gone, NotBuilt
+from moorage.wire.http import Reply
+
+#: Last microversion with the peer's proxies to images, volumes and networks; from the next on they are not found.
+PROXIES_UNTIL = 35
+_IMAGES = "Images are not proxied: ask the image service of the catalogue."
+_VOLUMES = "There is no volume service: volumes, snapshots of volumes and booting from them are not offered."
+_NETWORKS = "There is no network service: addresses, interfaces and security groups are not offered."
+_REMOVED = "The peer removed this API; nothing took its place here."
+
+
+@dataclass(frozen=True)
+class Absent:
+    """One path, with the verbs that the peer has or had."""
+
+    path: str
+    methods: str  #: separated by blanks
+    message: str
+    status: int = 501
+    since: int | None = None  #: minor microversion, as `until`
+    until: int | None = None
+
+    @property
+    def handler(self) -> Callable[..., Reply]:
+        error = Gone if self.status == 410 else NotBuilt
+
+        def refuse(call: ComputeCall, **_path: str) -> Reply:
+            raise error(self.message)
+
+        return refuse
+
+
+def _gone(path: str, methods: str) -> Absent:
+    return Absent(path, methods, _REMOVED, 410)
+
+
+ROWS: tuple[Absent, ...] = (
+    _gone("/os-agents", "GET POST"),
+    _gone("/os-agents/{key}", "PUT DELETE"),
+    _gone("/os-cells", "GET POST"),
+    _gone("/os-cells/{key}", "GET PUT DELETE POST"),
+    _gone("/os-cells/{key}/capacities", "GET"),
+    _gone("/os-certificates", "POST"),
+    _gone("/os-certificates/{key}", "GET"),
+    _gone("/os-cloudpipe", "GET POST"),
+    _gone("/os-cloudpipe/{key}", "PUT"),
+    _gone("/os-fixed-ips/{key}", "GET"),
+    _gone("/os-fixed-ips/{key}/action", "POST"),
+    _gone("/os-floating-ip-dns", "GET"),
+    _gone("/os-floating-ip-dns/{key}", "PUT DELETE"),
+    _gone("/os-floating-ip-dns/{key}/entries/{entry}", "GET PUT DELETE"),
+    _gone("/os-floating-ips-bulk", "GET POST"),
+    _gone("/os-floating-ips-bulk/{key}", "GET PUT"),
+    _gone("/os-fping", "GET"),
+    _gone("/os-fping/{key}", "GET"),
+    _gone("/os-networks", "GET POST"),
+    _gone("/os-networks/{key}", "GET DELETE POST"),
+    _gone("/os-networks/{key}/action", "POST"),
+    _gone("/os-security-group-default-rules", "GET POST"),
+    _gone("/os-security-group-default-rules/{key}", "GET DELETE"),
+    _gone("/os-tenant-networks", "GET POST"),
+    _gone("/os-tenant-networks/{key}", "GET DELETE"),
+    _gone("/servers/{server_id}/consoles", "GET POST"),
+    _gone("/servers/{server_id}/consoles/{key}", "GET DELETE"),
+    _gone("/servers/{server_id}/os-virtual-interfaces", "GET"),
+    Absent("/images", "GET", _IMAGES, until=PROXIES_UNTIL),
+    Absent("/images/{key}", "GET DELETE", _IMAGES, until=PROXIES_UNTIL),
+    Absent("/images/{key}/metadata", "GET POST PUT", _IMAGES, until=38),
+    Absent("/images/{key}/metadata/{item}", "GET PUT DELETE", _IMAGES, until=38),
+    Absent("/os-volumes", "GET POST", _VOLUMES, until=PROXIES_UNTIL),
+    Absent("/os-volumes/{key}", "GET DELETE", _VOLUMES, until=PROXIES_UNTIL),
+    Absent("/os-snapshots", "GET POST", _VOLUMES, until=PROXIES_UNTIL),
+    Absent("/os-snapshots/{key}", "GET DELETE", _VOLUMES, until=PROXIES_UNTIL),
+    Absent("/os-volumes_boot", "GET POST", "This was another name of /servers: use that."),
+    Absent("/os-volumes_boot/{key}", "GET PUT DELETE", "This was another name of /servers: use that."),
+    Absent("/os-volumes_boot/{key}/action", "POST", "This was another name of /servers: use that."),
+    Absent("/os-assisted-volume-snapshots", "POST", _VOLUMES),
+    Absent("/os-assisted-volume-snapshots/{key}", "DELETE", _VOLUMES),
+    Absent("/servers/{server_id}/os-volume_attachments", "POST", _VOLUMES),
+    Absent("/servers/{server_id}/os-volume_attachments/{key}", "PUT DELETE", _VOLUMES),
+    Absent("/os-floating-ip-pools", "GET", _NETWORKS, until=PROXIES_UNTIL),
+    Absent("/os-floating-ips", "GET POST", _NETWORKS, until=PROXIES_UNTIL),
+    Absent("/os-floating-ips/{key}", "GET DELETE", _NETWORKS, until=PROXIES_UNTIL),
+    Absent("/os-security-groups", "GET POST", _NETWORKS, until=PROXIES_UNTIL),
+    Absent("/os-security-groups/{key}", "GET PUT DELETE", _NETWORKS, until=PROXIES_UNTIL),
+    Absent("/os-security-group-rules", "POST", _NETWORKS, until=PROXIES_UNTIL),
+    Absent("/os-security-group-rules/{key}", "DELETE", _NETWORKS, until=PROXIES_UNTIL),
+    Absent("/servers/{server_id}/os-interface", "POST", _NETWORKS),
+    Absent("/servers/{server_id}/os-interface/{key}", "DELETE", _NETWORKS),
+    Absent("/os-baremetal-nodes", "GET POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
+    Absent("/os-baremetal-nodes/{key}", "GET DELETE", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
+    Absent("/os-baremetal-nodes/{key}/action", "POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
+    Absent("/os-aggregates/{aggregate_id}/images", "POST", "Hosts fetch images when a server needs them.", since=81),
+    Absent("/os-hosts/{host}", "PUT", "Enable, disable and force down its service: os-services.", until=42),
+    Absent("/os-hosts/{host}/{action}", "GET", "A host is not started or stopped from here.", until=42),
+    Absent("/os-instance_usage_audit_log", "GET", "There is no audit log of usage; see os-simple-tenant-usage."),
+    Absent("/os-instance_usage_audit_log/{key}", "GET", "There is no audit log of usage; see os-simple-tenant-usage."),
+    Absent("/os-console-auth-tokens/{key}", "GET", "There are no graphical consoles."),
+    Absent(
+        "/servers/{server_id}/remote-consoles", "POST",
+        "There are no graphical or serial consoles; the console log is there: os-getConsoleOutput.", since=6,
+    ),
+    Absent("/servers/{server_id}/shares", "POST", "There is no service of shared file systems.", since=97),
+    Absent("/servers/{server_id}/shares/{key}", "DELETE", "There is no service of shared file systems.", since=97),
+    Absent(
+        "/servers/{server_id}/migrations/{migration_id}/action", "POST", "A live migration is not forced to its end here.", since=22
+    ),
+    Absent("/servers/{server_id}/migrations/{migration_id}", "DELETE", "A live migration is not given up here.", since=24),
+)  # fmt: skip

@@ -1,0 +1,93 @@
+"""What projects used over a period: ``os-simple-tenant-usage``. From 2.40 on in pages of servers."""
+
+from datetime import datetime
+from typing import Any
+
+from moorage.compute.api.handlers.views import ComputeCall, microseconds, moment, next_link, page_size, require
+from moorage.compute.model.servers import Server, VmState
+from moorage.compute.model.usage import hours, period_of, usage
+from moorage.core.errors import Invalid, NotFound
+from moorage.wire.http import Reply
+
+
+def index(call: ComputeCall) -> Reply:
+    since, until = _period(call)
+    servers, following = _page(call, call.service.servers.running_in(since, until), "tenant_usages_links")
+    by_project: dict[str, list[Server]] = {}
+    for server in servers:
+        by_project.setdefault(server.project_id, []).append(server)
+    usages = [_usage(project, own, since, until) for project, own in sorted(by_project.items())]
+    if call.query.first("detailed") == "1":
+        for row in usages:
+            row["server_usages"] = [_server_usage(one, since, until) for one in by_project[row["tenant_id"]]]
+    return Reply(body={"tenant_usages": usages} | following)
+
+
+def show(call: ComputeCall, project_id: str) -> Reply:
+    if not project_id:  # the list with a slash at its end is no list
+        raise NotFound("The resource could not be found.")
+    if project_id != call.caller.project_id:
+        require(call, "os_compute_api:os-simple-tenant-usage:list")
+    since, until = _period(call)
+    own = [one for one in call.service.servers.running_in(since, until) if one.project_id == project_id]
+    servers, following = _page(call, own, "tenant_usage_links")
+    if not servers:
+        return Reply(body={"tenant_usage": {}})
+    shown = _usage(project_id, servers, since, until)
+    shown["server_usages"] = [_server_usage(server, since, until) for server in servers]
+    return Reply(body={"tenant_usage": shown} | following)
+
+
+def _page(call: ComputeCall, servers: list[Server], links: str) -> tuple[list[Server], dict[str, Any]]:
+    """A page of `servers`, by id, and the link to the next one."""
+    if call.version < (2, 40):
+        return servers, {}
+    found = sorted(servers, key=lambda server: server.id)
+    marker = call.query.first("marker")
+    if marker is not None:
+        if all(server.id != marker for server in found):
+            raise Invalid(f"marker [{marker}] not found")
+        found = [server for server in found if server.id > marker]
+    size = page_size(call)
+    shown = found[:size]
+    return shown, {links: next_link(call, shown[-1].id)} if shown and len(found) > size else {}
+
+
+def _period(call: ComputeCall) -> tuple[datetime, datetime]:
+    end, start = call.query.first("end"), call.query.first("start")
+    return period_of(
+        None if start is None else moment(start, "start"),
+        None if end is None else moment(end, "end"),
+        call.service.clock.now(),
+    )
+
+
+def _usage(project_id: str, servers: list[Server], since: datetime, until: datetime) -> dict[str, Any]:
+    used = usage(servers, since, until)
+    return {
+        "tenant_id": project_id,
+        "total_hours": used.hours,
+        "total_vcpus_usage": used.vcpus,
+        "total_memory_mb_usage": used.memory_mb,
+        "total_local_gb_usage": used.local_gb,
+        "start": microseconds(since),
+        "stop": microseconds(until),
+    }
+
+
+def _server_usage(server: Server, since: datetime, until: datetime) -> dict[str, Any]:
+    begun = server.launched_at or since
+    return {
+        "instance_id": server.id,
+        "name": server.name,
+        "tenant_id": server.project_id,
+        "flavor": server.flavor.name,
+        "vcpus": server.flavor.vcpus,
+        "memory_mb": server.flavor.ram_mb,
+        "local_gb": server.flavor.disk_gb + server.flavor.ephemeral_gb,
+        "hours": hours(server, since, until),
+        "started_at": microseconds(begun),
+        "ended_at": microseconds(server.deleted_at),
+        "state": "terminated" if server.vm_state is VmState.DELETED else server.vm_state,
+        "uptime": int(((server.deleted_at or until) - begun).total_seconds()),
+    }

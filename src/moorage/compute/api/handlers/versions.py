@@ -1,0 +1,39 @@
+"""The version documents, which everybody may read."""
+
+from typing import Any
+
+from moorage.compute.api.handlers.views import ComputeCall
+from moorage.wire.http import Reply
+from moorage.wire.microversion import Version, VersionRange
+
+#: 2.100 is the newest of the 2025 releases. What came since is volumes, and unknown query parameters refused everywhere.
+VERSIONS = VersionRange(
+    service_type="compute",
+    minimum=Version(2, 1),
+    maximum=Version(2, 100),
+    legacy_header="X-OpenStack-Nova-API-Version",
+)
+
+
+def index(call: ComputeCall) -> Reply:
+    return Reply(body={"versions": [_document(call)]})
+
+
+def show(call: ComputeCall) -> Reply:
+    document = _document(call)
+    document["links"].append({"rel": "describedby", "type": "text/html", "href": "https://docs.openstack.org/"})
+    document["media-types"] = [
+        {"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}
+    ]
+    return Reply(body={"version": document})
+
+
+def _document(call: ComputeCall) -> dict[str, Any]:
+    return {
+        "id": "v2.1",
+        "status": "CURRENT",
+        "version": str(VERSIONS.maximum),
+        "min_version": str(VERSIONS.minimum),
+        "updated": "2013-07-23T11:33:21Z",
+        "links": [{"rel": "self", "href": f"{call.base_url}/v2.1/"}],
+    }

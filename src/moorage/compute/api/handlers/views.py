@@ -1,0 +1,165 @@
+"""Shapes that several handlers share: links, times, flags, errors, and pages of lists."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from moorage.compute.api.schemas.queries import KnownQuery
+from moorage.compute.service import ComputeService
+from moorage.core import parsing
+from moorage.core.errors import Forbidden, Invalid
+from moorage.wire.errors import Problem
+from moorage.wire.http import Call, Reply
+
+#: Longest page, and the page of who does not say.
+MAX_LIMIT = 1000
+
+#: The largest number that a column keeps, and the longest id of a project.
+MAX_AMOUNT = 2**31 - 1
+MAX_PROJECT_LENGTH = 255
+
+_ERROR_NAMES = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    409: "conflictingRequest",
+    413: "overLimit",
+    429: "overLimit",
+    415: "badMediaType",
+    501: "notImplemented",
+}
+
+ComputeCall = Call[ComputeService]
+
+
+def error(problem: Problem) -> Reply:
+    """``{"itemNotFound": {"code": 404, "message": ...}}``."""
+    name = _ERROR_NAMES.get(problem.status, "computeFault")
+    return Reply(problem.status, {name: {"code": problem.status, "message": problem.message}})
+
+
+def word_schema_error(failure: Any) -> str:
+    """Nova names the last step of the path only."""
+    if not failure.path:
+        return str(failure.message)
+    return f"Invalid input for field/attribute {failure.path[-1]}. Value: {failure.instance}. {failure.message}"
+
+
+def links(call: ComputeCall, kind: str, key: str) -> list[dict[str, str]]:
+    return [
+        {"rel": "self", "href": f"{call.base_url}/v2.1/{kind}/{key}"},
+        {"rel": "bookmark", "href": f"{call.base_url}/{kind}/{key}"},
+    ]
+
+
+def next_link(call: ComputeCall, marker: str) -> list[dict[str, str]]:
+    pairs = [(key, value) for key, value in call.query.pairs if key != "marker"]
+    return [{"rel": "next", "href": f"{call.base_url}{call.path}?{urlencode([*pairs, ('marker', marker)])}"}]
+
+
+def seconds(moment: datetime) -> str:
+    """``2026-11-20T16:54:59Z``."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def microseconds(moment: datetime | None) -> str | None:
+    """``2026-11-20T16:54:59.784509``: Nova's other form, without a zone."""
+    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
+def flag(value: object) -> bool:
+    """``True``, ``"true"``, ``"1"``, ``"yes"``, ``"on"`` and so on, as clients send it."""
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in ("true", "t", "1", "yes", "y", "on"):
+        return True
+    if text in ("false", "f", "0", "no", "n", "off", ""):
+        return False
+    raise Invalid(f"Invalid input for boolean: {value}")
+
+
+def moment(text: str, name: str) -> datetime:
+    try:
+        return parsing.moment(text)
+    except ValueError as refusal:
+        raise Invalid(f"Invalid filter field: {name}. {text} is no time like 2026-11-20T16:54:59Z") from refusal
+
+
+def whole(text: str, refusal: str) -> int:
+    """A whole number in a query; `refusal` is said of what is none."""
+    try:
+        return parsing.whole(text)
+    except ValueError as error_of_format:
+        raise Invalid(refusal) from error_of_format
+
+
+def amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> int:
+    """Of a field that takes numbers and digits: a schema bounds the first kind alone."""
+    try:
+        number = int(value)
+    except (ValueError, OverflowError) as error_of_format:
+        raise Invalid(f"Invalid input for field/attribute {name}: it is no whole number.") from error_of_format
+    if abs(number) > most:
+        raise Invalid(
+            f"Invalid input for field/attribute {name}. Value: {number:.6g}. It is beyond the maximum of {most}."
+        )
+    return number
+
+
+def project(text: str) -> str:
+    """The id of a project, as far as there can be one."""
+    if len(text) > MAX_PROJECT_LENGTH:
+        raise Invalid(f"This is no id of a project: it has more than {MAX_PROJECT_LENGTH} characters.")
+    return text
+
+
+def period(call: ComputeCall, *, before_since: tuple[int, int]) -> tuple[datetime | None, datetime | None]:
+    """``changes-since`` and ``changes-before``; the second is read from microversion `before_since` on."""
+    first = call.query.first
+    since, before = first("changes-since"), first("changes-before") if call.version >= before_since else None
+    after = None if since is None else moment(since, "changes-since")
+    until = None if before is None else moment(before, "changes-before")
+    if after is not None and until is not None and after > until:
+        raise Invalid("The value of changes-since must be less than or equal to changes-before.")
+    return after, until
+
+
+def page_size(call: ComputeCall) -> int:
+    text = call.query.first("limit")
+    if text is None:
+        return MAX_LIMIT
+    return min(whole(text, "limit must be a whole number, 0 or more"), MAX_LIMIT)
+
+
+def page(rows: Sequence[dict[str, Any]], call: ComputeCall, key: str = "id") -> tuple[list[dict[str, Any]], bool]:
+    """The page of `rows` that ``marker`` and ``limit`` ask for, and whether more follow."""
+    start = 0
+    if (marker := call.query.first("marker")) is not None:
+        positions = [at for at, row in enumerate(rows) if str(row[key]) == marker]
+        if not positions:
+            raise Invalid(f"marker [{marker}] not found")
+        start = positions[0] + 1
+    size = page_size(call)
+    return list(rows[start : start + size]), len(rows) > start + size
+
+
+def check_query(known: KnownQuery) -> Callable[..., None]:
+    """A check before the handler: refuses what the list does not know, where its version is strict about that."""
+
+    def check(call: ComputeCall, **_path: str) -> None:
+        if call.version >= (2, known.strict_since) and (unknown := sorted(call.query.names() - known.names)):
+            were = "were" if len(unknown) > 1 else "was"
+            names = ", ".join(repr(name) for name in unknown)
+            raise Invalid(f"Additional properties are not allowed ({names} {were} unexpected)")
+
+    return check
+
+
+def require(call: ComputeCall, rule: str) -> None:
+    """For rules that depend on what is in the request."""
+    if not call.allowed(rule):
+        raise Forbidden(f"Policy doesn't allow {rule} to be performed.", rule=rule)

@@ -1,0 +1,106 @@
+"""Bodies of services and aggregates, and of the agents' API."""
+
+from moorage.compute.api.schemas.flavors import NAME
+from moorage.compute.model.power_sync import POWERS
+from moorage.wire.body import Schema
+
+_ZONE = {"type": ["string", "null"], "minLength": 1, "maxLength": 255, "pattern": "^[^:]*$"}
+_HOST = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9-._]*$"}
+
+
+def _object(properties: dict[str, object], *required: str, more: bool = False) -> dict[str, object]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": more,
+    }
+
+
+SERVICE = Schema(
+    _object(
+        {
+            "status": {"type": "string", "enum": ["enabled", "disabled"]},
+            "disabled_reason": {"type": "string", "minLength": 1, "maxLength": 255},
+            "forced_down": {"type": ["boolean", "string"]},
+        }
+    )
+)
+
+#: Below 2.53.
+SERVICE_NAMED = Schema(
+    _object(
+        {
+            "host": _HOST,
+            "binary": {"type": "string", "minLength": 1, "maxLength": 255},
+            "disabled_reason": {"type": "string", "minLength": 1, "maxLength": 255},
+            "forced_down": {"type": ["boolean", "string"]},
+        },
+        "host",
+        "binary",
+    )
+)
+
+AGGREGATE_CREATE = Schema(
+    _object({"aggregate": _object({"name": NAME, "availability_zone": _ZONE}, "name")}, "aggregate")
+)
+AGGREGATE_UPDATE = Schema(
+    _object(
+        {"aggregate": _object({"name": NAME, "availability_zone": _ZONE}) | {"minProperties": 1}},
+        "aggregate",
+    )
+)
+_METADATA = {
+    "type": "object",
+    "patternProperties": {"^[a-zA-Z0-9-_:. ]{1,255}$": {"type": ["string", "null"], "maxLength": 255}},
+    "additionalProperties": False,
+}
+AGGREGATE_ACTION = Schema(
+    _object(
+        {
+            "add_host": _object({"host": _HOST}, "host"),
+            "remove_host": _object({"host": _HOST}, "host"),
+            "set_metadata": _object({"metadata": _METADATA}, "metadata"),
+        }
+    )
+    | {"minProperties": 1, "maxProperties": 1}
+)
+
+_COUNT = {"type": "integer", "minimum": 0, "maximum": 2147483647}
+REGISTER = Schema(
+    _object(
+        {
+            "provider_uuid": {"type": "string", "format": "uuid"},
+            "hypervisor_type": {"type": "string", "minLength": 1, "maxLength": 255},
+            "hypervisor_version": {"type": ["integer", "string"]},
+            "host_ip": {"type": "string", "maxLength": 255},
+            "vcpus": _COUNT,
+            "memory_mb": _COUNT,
+            "local_gb": _COUNT,
+            "devices": _COUNT,
+            "cpu_info": {"type": "object"},
+            "capabilities": {"type": "array", "items": {"type": "string"}},
+        },
+        "provider_uuid",
+        "hypervisor_type",
+        "vcpus",
+        "memory_mb",
+        "local_gb",
+        more=True,
+    )
+)
+
+SEEN = Schema(
+    _object(
+        {
+            "domains": {
+                "type": "object",
+                "additionalProperties": _object(
+                    {"mark": {"type": "string"}, "power": {"type": "string", "enum": sorted(POWERS)}}, "mark", "power"
+                ),
+            },
+            "consoles": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+        "domains",
+    )
+)

@@ -1,0 +1,151 @@
+"""Bodies of servers. What came with a microversion is refused below it, as in Nova."""
+
+from typing import Any
+
+from moorage.compute.api.schemas.flavors import NAME
+from moorage.wire.body import Schema, Versioned
+from moorage.wire.microversion import Version
+
+_TEXT = {"type": "string"}
+_FLAG = {"type": ["boolean", "string"]}
+_COUNT = {"type": ["integer", "string"], "pattern": "^[0-9]+$", "minimum": 1}
+#: An empty text takes the address away.
+_IPV4 = {"type": "string", "anyOf": [{"format": "ipv4"}, {"maxLength": 0}]}
+_IPV6 = {"type": "string", "anyOf": [{"format": "ipv6"}, {"maxLength": 0}]}
+_BASE64 = r"^(?:[A-Za-z0-9+/\s]*={0,2}\s*)$"
+METADATA_ITEMS = {
+    "type": "object",
+    "patternProperties": {"^[a-zA-Z0-9-_:. ]{1,255}$": {"type": "string", "maxLength": 255}},
+    "additionalProperties": False,
+}
+HOSTNAME = {"type": "string", "pattern": r"^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]+$", "minLength": 2, "maxLength": 63}
+_BLOCK_DEVICE = {
+    "type": "object",
+    "properties": {
+        "uuid": _TEXT,
+        "boot_index": {"type": ["integer", "string", "null"]},
+        "source_type": {"enum": ["volume", "image", "snapshot", "blank"]},
+        "destination_type": {"enum": ["volume", "local"]},
+        "delete_on_termination": _FLAG,
+        "volume_size": {"type": ["integer", "string", "null"]},
+        "device_name": {"type": ["string", "null"]},
+        "device_type": {"type": ["string", "null"]},
+        "disk_bus": {"type": ["string", "null"]},
+        "guest_format": {"type": ["string", "null"]},
+        "no_device": {},
+        "tag": _TEXT,
+        "volume_type": {"type": ["string", "null"]},
+    },
+    "additionalProperties": False,
+}
+_NETWORK = {
+    "type": "object",
+    "properties": {"uuid": _TEXT, "port": {"type": ["string", "null"]}, "fixed_ip": _TEXT, "tag": _TEXT},
+    "additionalProperties": False,
+}
+#: Taken from 2.1 on.
+_FIRST: dict[str, Any] = {
+    "name": NAME,
+    "imageRef": _TEXT,
+    "flavorRef": {"type": ["string", "integer"], "minLength": 1},
+    "adminPass": _TEXT,
+    "metadata": METADATA_ITEMS,
+    "networks": {"type": "array", "items": _NETWORK},
+    "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
+    "accessIPv4": _IPV4,
+    "accessIPv6": _IPV6,
+    "availability_zone": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
+    "block_device_mapping_v2": {"type": "array", "items": _BLOCK_DEVICE},
+    "config_drive": {"type": ["boolean", "string", "null"]},
+    "key_name": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
+    "min_count": _COUNT,
+    "max_count": _COUNT,
+    "return_reservation_id": _FLAG,
+    "security_groups": {"type": "array", "items": {"type": "object", "properties": {"name": _TEXT}}},
+    "user_data": {"type": ["string", "null"], "maxLength": 65535, "pattern": _BASE64},
+}
+_NETWORKS = {"oneOf": [{"type": "array", "items": _NETWORK}, {"enum": ["none", "auto"]}]}
+_TAG = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]*$"}
+_TAGS = {"type": "array", "items": _TAG, "maxItems": 50, "uniqueItems": True}
+TAG = Schema(_TAG)
+TAGS = Schema({"type": "object", "properties": {"tags": _TAGS}, "required": ["tags"], "additionalProperties": False})
+_ADDED: list[tuple[Version, dict[str, Any]]] = [
+    (Version(2, 19), {"description": {"type": ["string", "null"], "maxLength": 255}}),
+    (Version(2, 37), {"networks": _NETWORKS}),
+    (Version(2, 52), {"tags": _TAGS}),
+    (Version(2, 74), {"host": NAME, "hypervisor_hostname": NAME}),
+    (Version(2, 90), {"hostname": HOSTNAME}),
+]
+_SERVERS = {"type": "array", "items": {"type": "string", "format": "uuid"}}
+#: As far as they are read here; others may say anything, as in Nova.
+HINTS = {
+    "type": "object",
+    "properties": {
+        "same_host": {"oneOf": [_TEXT, _SERVERS]},
+        "different_host": {"oneOf": [{"type": "string", "format": "uuid"}, _SERVERS]},
+    },
+}
+
+
+def _create(properties: dict[str, Any], since: Version) -> Schema:
+    required = ["name", "flavorRef"] + (["networks"] if since >= (2, 37) else [])
+    server = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return Schema(
+        {
+            "type": "object",
+            "properties": {"server": server, "os:scheduler_hints": HINTS, "OS-SCH-HNT:scheduler_hints": HINTS},
+            "required": ["server"],
+            "additionalProperties": False,
+        }
+    )
+
+
+def _versions() -> Versioned:
+    properties = dict(_FIRST)
+    rows: list[tuple[Version, Schema | None]] = [(Version(2, 1), _create(dict(properties), Version(2, 1)))]
+    for since, added in _ADDED:
+        properties |= added
+        rows.append((since, _create(dict(properties), since)))
+    return Versioned(rows)
+
+
+CREATE = _versions()
+
+
+def _update(**more: Any) -> Schema:
+    properties = {
+        "name": NAME,
+        "OS-DCF:diskConfig": {"enum": ["AUTO", "MANUAL"]},
+        "accessIPv4": _IPV4,
+        "accessIPv6": _IPV6,
+    }
+    server = {"type": "object", "properties": properties | more, "additionalProperties": False}
+    return Schema(
+        {"type": "object", "properties": {"server": server}, "required": ["server"], "additionalProperties": False}
+    )
+
+
+UPDATE = Versioned(
+    [
+        (Version(2, 1), _update()),
+        (Version(2, 19), _update(description=_ADDED[0][1]["description"])),
+        (Version(2, 90), _update(description=_ADDED[0][1]["description"], hostname=HOSTNAME)),
+    ]
+)
+METADATA = Schema(
+    {
+        "type": "object",
+        "properties": {"metadata": METADATA_ITEMS},
+        "required": ["metadata"],
+        "additionalProperties": False,
+    }
+)
+METADATA_ITEM = Schema(
+    {
+        "type": "object",
+        "properties": {"meta": METADATA_ITEMS | {"minProperties": 1, "maxProperties": 1}},
+        "required": ["meta"],
+        "additionalProperties": False,
+    }
+)
+ACTION = Schema({"type": "object"})

@@ -1,0 +1,1 @@
+"""Use cases of flavors and keypairs, and the migration of bare-metal flavors."""

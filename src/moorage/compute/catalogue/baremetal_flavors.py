@@ -1,0 +1,179 @@
+"""Bare-metal servers of before custom classes: their own copy of the flavor learns the node's class, and they hold it.
+
+Spec: docs/specs/flavor-resources.md
+
+A node of the hypervisor type ``ironic`` offers one unit of a custom class of its own and carries one server at most. A
+server that was made before such classes holds none of it, so its node would be offered again. For each such server
+
+    1. its own copy of the flavor gets ``resources:<CLASS>=1``, unless the key is there; flavors themselves stay
+    2. what it holds becomes what that copy asks for, of the classes that its node has
+
+Both are repeated with each round and change nothing then. Nothing else of the flavor or of the allocation is touched.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model.servers import Flavor, Host, Server, VmState
+from moorage.compute.requests.server_request import fields_of
+from moorage.compute.store import host_store, server_store
+from moorage.core.clock import Clock
+from moorage.core.errors import ConcurrentUpdate, Invalid, MoorageError, NotFound
+from moorage.core.names import is_custom, is_reservation_class
+from moorage.db.transactions import in_transaction, read
+from moorage.placement.client.placement_client import SERVER_TYPE, Holder, Inventory, PlacementClient
+from moorage.scheduler.flavor_resources import request_for
+
+log = logging.getLogger(__name__)
+
+HYPERVISOR_TYPE = "ironic"
+#: Nodes of one page of a migration by hand.
+PAGE = 100
+
+
+class Outcome(StrEnum):
+    DONE = "migrated"
+    HEALED = "allocation healed"
+    ALREADY = "already migrated"
+    NO_CLASS = "node without class"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What was, or in a dry run would be, done about the server of one node."""
+
+    node: str
+    server_id: str
+    outcome: Outcome
+    resource_class: str = ""
+    note: str = ""
+
+
+class BareMetal:
+    def __init__(self, engine: Engine, clock: Clock, placement: PlacementClient) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._placement = placement
+
+    def migrate(self, *, dry_run: bool, after: str = "", limit: int = PAGE) -> tuple[list[Step], str | None]:
+        """(what was done for the servers of the next `limit` nodes, the last of these nodes; None: there are no more).
+
+        Nodes without a server are passed over. One node that fails does not keep the others.
+        """
+        with read(self._engine) as connection:
+            nodes = [host for host in host_store.all_hosts(connection) if _is_node(host) and host.name > after]
+            nodes = sorted(nodes, key=lambda host: host.name)[:limit]
+            servers = [(host, server) for host in nodes for server in _servers_on(connection, host.name)]
+        steps = [self._step(host, server, dry_run=dry_run) for host, server in servers]
+        return steps, nodes[-1].name if len(nodes) == limit else None
+
+    def _step(self, host: Host, server: Server, *, dry_run: bool) -> Step:
+        try:
+            return self._migrated(host, server, dry_run=dry_run)
+        except (ConcurrentUpdate, Invalid, NotFound) as error:
+            log.warning("a bare-metal server was not migrated", extra={"server": server.id, "reason": error.message})
+            return Step(host.name, server.id, Outcome.REFUSED, note=error.message)
+
+    def _migrated(self, host: Host, server: Server, *, dry_run: bool) -> Step:
+        node = host.report.provider_uuid
+        _, inventories = self._placement.inventories(node)
+        resource_class = class_of(inventories)
+        if resource_class is None:
+            log.warning("a node has no resource class", extra={"host": host.name, "server": server.id})
+            return Step(host.name, server.id, Outcome.NO_CLASS, note="set the node's resource class, then run it again")
+        flavor = with_class(server.flavor, resource_class)
+        is_new = flavor is not server.flavor
+        if is_new and not dry_run:
+            in_transaction(self._engine, lambda connection: self._save(connection, server.id, resource_class))
+        was_healed = self._heal(server, flavor, node, inventories, dry_run=dry_run)
+        outcome = Outcome.DONE if is_new else Outcome.HEALED if was_healed else Outcome.ALREADY
+        return Step(host.name, server.id, outcome, resource_class)
+
+    def _save(self, connection: Connection, server_id: str, resource_class: str) -> None:
+        server = server_store.lock_server(connection, server_id)
+        if server is not None:
+            flavor = asdict(with_class(server.flavor, resource_class))
+            server_store.update_server(connection, server_id, self._clock.now(), flavor=flavor)
+
+    def _heal(
+        self, server: Server, flavor: Flavor, node: str, inventories: Mapping[str, Inventory], *, dry_run: bool
+    ) -> bool:
+        """Whether what it holds on the node was not what its flavor asks for."""
+        holder = self._placement.holder(server.id)
+        if holder is None:
+            holder = Holder(server.id, None, server.project_id, server.user_id, SERVER_TYPE, {}, self._clock.now())
+        wanted = amounts_of(flavor, inventories)
+        if dict(holder.allocations.get(node, {})) == wanted:
+            return False
+        if not dry_run:
+            self._placement.hold(replace(holder, allocations={**holder.allocations, node: wanted}))
+        return True
+
+
+class BareMetalDuty:
+    """A round at the start, and one each `period_s`: in a thread of its own, so that no start waits for it."""
+
+    name = "compute.baremetal"
+    listens_to: tuple[str, ...] = ()
+
+    def __init__(self, bare_metal: BareMetal, clock: Clock, *, period_s: float) -> None:
+        self._bare_metal = bare_metal
+        self._clock = clock
+        self._period = timedelta(seconds=period_s)
+
+    def tick(self) -> datetime | None:
+        after: str | None = ""
+        try:
+            while after is not None:
+                steps, after = self._bare_metal.migrate(dry_run=False, after=after)
+                for step in steps:
+                    if step.outcome in (Outcome.DONE, Outcome.HEALED):
+                        log.info("bare metal", extra={"server": step.server_id, "outcome": step.outcome.value})
+        except MoorageError as error:
+            log.warning("bare-metal servers are looked at later", extra={"reason": error.message})
+        return self._clock.now() + self._period
+
+
+def class_of(inventories: Mapping[str, Inventory]) -> str | None:
+    """The node's own class: the custom one of which it has exactly one unit. None: it has none, or several."""
+    own = [
+        name
+        for name, inventory in inventories.items()
+        if is_custom(name) and not is_reservation_class(name) and (inventory.total, inventory.max_unit) == (1, 1)
+    ]
+    return own[0] if len(own) == 1 else None
+
+
+def with_class(flavor: Flavor, resource_class: str) -> Flavor:
+    """`flavor` itself where it asks for the class already, however many it says."""
+    key = f"resources:{resource_class}"
+    if key in flavor.extra_specs:
+        return flavor
+    return replace(flavor, extra_specs={**flavor.extra_specs, key: "1"})
+
+
+def amounts_of(flavor: Flavor, inventories: Iterable[str]) -> dict[str, int]:
+    """What a server of `flavor` holds of a node that has these classes."""
+    offered = set(inventories)
+    total: dict[str, int] = {}
+    for group in request_for(fields_of(flavor)).groups.values():
+        for name, amount in group.resources.items():
+            if name in offered:
+                total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _is_node(host: Host) -> bool:
+    return host.report.hypervisor_type.lower() == HYPERVISOR_TYPE
+
+
+def _servers_on(connection: Connection, host: str) -> list[Server]:
+    """Those that are there, and not in the middle of being made or unmade."""
+    found = server_store.find_servers(connection, server_store.ServerQuery(host=host))
+    return [server for server in found if server.vm_state is not VmState.BUILDING and server.task_state is None]

@@ -1,0 +1,146 @@
+"""Use cases of flavors, their extra specs and their access lists."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model.servers import Flavor
+from moorage.compute.requests.server_request import fields_of, visible_flavor
+from moorage.compute.store import flavor_store as store
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, NotFound
+from moorage.core.ids import Ids
+from moorage.db.prepared_transactions import Database
+from moorage.scheduler.flavor_resources import request_for
+from moorage.scheduler.known_specs import check_known
+
+
+class FlavorService:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
+        self._database = Database(engine)
+        self._clock = clock
+        self._ids = ids
+
+    def find(self, caller: Caller, is_public: bool | None) -> list[Flavor]:
+        """By id. True: what the caller's project may use, as a member always gets it; None: all; False: private ones."""
+        with self._database.read() as connection:
+            if is_public or not _sees_all(caller):
+                return store.all_flavors(connection, visible_to=caller.project_id)
+            found = store.all_flavors(connection)
+        return found if is_public is None else [flavor for flavor in found if not flavor.is_public]
+
+    def get(self, caller: Caller, flavor_id: str) -> Flavor:
+        with self._database.read() as connection:
+            return visible_flavor(connection, caller, flavor_id)
+
+    def create(self, flavor: Flavor) -> Flavor:
+        """`flavor.id` may be empty: it gets a uuid then."""
+        flavor = replace(flavor, id=flavor.id or self._ids.uuid())
+
+        def work(connection: Connection) -> None:
+            if store.flavor(connection, flavor.id) is not None:
+                raise Conflict(f"Flavor with ID {flavor.id} already exists.")
+            if store.flavor_by_name(connection, flavor.name) is not None:
+                raise Conflict(f"Flavor with name {flavor.name} already exists.")
+            store.insert_flavor(connection, flavor, self._clock.now())
+
+        self._database.in_transaction(work)
+        return flavor
+
+    def describe(self, flavor_id: str, description: str | None) -> Flavor:
+        def work(connection: Connection) -> Flavor:
+            flavor = _locked(connection, flavor_id)
+            store.set_description(connection, flavor_id, description)
+            return replace(flavor, description=description)
+
+        return self._database.in_transaction(work)
+
+    def delete(self, flavor_id: str) -> None:
+        """Servers keep their own copy of it."""
+
+        def work(connection: Connection) -> None:
+            if not store.delete_flavor(connection, flavor_id):
+                raise _no_flavor(flavor_id)
+
+        self._database.in_transaction(work)
+
+    # ---------------------------------------------------------------------------------- extra specs
+
+    def add_extra_specs(self, flavor_id: str, added: Mapping[str, str], *, known_only: bool = False) -> None:
+        """Refused as a whole when no server could be placed with all of them together, and with `known_only` for
+        keys and values that hypervisors do not know.
+        """
+        if known_only:
+            check_known(added)
+
+        def work(connection: Connection) -> None:
+            flavor = _locked(connection, flavor_id)
+            together = {**flavor.extra_specs, **added}
+            request_for(fields_of(replace(flavor, extra_specs=together)))
+            store.set_extra_specs(connection, flavor_id, together)
+
+        self._database.in_transaction(work)
+
+    def remove_extra_spec(self, flavor_id: str, key: str) -> None:
+        """Not checked: clients take several keys away one by one, and creating a server checks again."""
+
+        def work(connection: Connection) -> None:
+            left = dict(_locked(connection, flavor_id).extra_specs)
+            if left.pop(key, None) is None:
+                raise NotFound(f"Flavor {flavor_id} has no extra specs with key {key}.")
+            store.set_extra_specs(connection, flavor_id, left)
+
+        self._database.in_transaction(work)
+
+    # --------------------------------------------------------------------------------------- access
+
+    def access(self, flavor_id: str) -> list[str]:
+        """Projects that may use the private flavor."""
+        with self._database.read() as connection:
+            flavor = store.flavor(connection, flavor_id)
+            if flavor is None:
+                raise _no_flavor(flavor_id)
+            if flavor.is_public:
+                raise NotFound("Access list not available for public flavors.")
+            return store.access(connection, flavor_id)
+
+    def add_access(self, flavor_id: str, project_id: str) -> list[str]:
+        def work(connection: Connection) -> list[str]:
+            if _locked(connection, flavor_id).is_public:
+                raise Conflict("Can not add access to a public flavor.")
+            before = store.access(connection, flavor_id)
+            if project_id in before:
+                raise Conflict(
+                    f"Flavor access already exists for flavor {flavor_id} and project {project_id} combination."
+                )
+            store.add_access(connection, flavor_id, project_id)
+            return sorted([*before, project_id])
+
+        return self._database.in_transaction(work)
+
+    def remove_access(self, flavor_id: str, project_id: str) -> list[str]:
+        def work(connection: Connection) -> list[str]:
+            if _locked(connection, flavor_id).is_public:
+                raise Conflict("Can not remove access to a public flavor.")
+            if not store.remove_access(connection, flavor_id, project_id):
+                raise NotFound(f"Flavor access not found for {flavor_id} / {project_id} combination.")
+            return store.access(connection, flavor_id)
+
+        return self._database.in_transaction(work)
+
+
+def _sees_all(caller: Caller) -> bool:
+    return caller.is_admin or caller.is_service
+
+
+def _locked(connection: Connection, flavor_id: str) -> Flavor:
+    flavor = store.lock_flavor(connection, flavor_id)
+    if flavor is None:
+        raise _no_flavor(flavor_id)
+    return flavor
+
+
+def _no_flavor(flavor_id: str) -> NotFound:
+    return NotFound(f"Flavor {flavor_id} could not be found.")

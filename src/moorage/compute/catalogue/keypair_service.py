@@ -1,0 +1,85 @@
+"""Use cases of keypairs. Private halves are never here: users make them and keep them."""
+
+import base64
+import binascii
+import hashlib
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model.servers import Keypair
+from moorage.compute.requests.quota_service import QuotaService
+from moorage.compute.store import keypair_store
+from moorage.core.clock import Clock
+from moorage.core.errors import Invalid, NotFound, OverQuota
+from moorage.db.transactions import in_transaction, read
+
+_PEM_BEGIN, _PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
+class KeypairService:
+    def __init__(self, engine: Engine, clock: Clock, quotas: QuotaService) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._quotas = quotas
+
+    def of_user(self, user_id: str) -> list[Keypair]:
+        with read(self._engine) as connection:
+            return keypair_store.keypairs_of(connection, user_id)
+
+    def get(self, user_id: str, name: str) -> Keypair:
+        with read(self._engine) as connection:
+            pair = keypair_store.keypair(connection, user_id, name)
+        if pair is None:
+            raise NotFound(f"Keypair {name} not found for user {user_id}")
+        return pair
+
+    def add(self, project_id: str, user_id: str, name: str, kind: str, public_key: str) -> Keypair:
+        """`kind`: ``ssh`` or ``x509``. The limit is that of the caller's project, for each user, as with the peer."""
+        fingerprint = x509_fingerprint(public_key) if kind == "x509" else ssh_fingerprint(public_key)
+        pair = Keypair(user_id, name, kind, public_key, fingerprint, self._clock.now())
+
+        def work(connection: Connection) -> None:
+            limit = self._quotas.lock(connection, project_id)["key_pairs"]
+            if 0 <= limit <= keypair_store.count(connection, user_id):
+                raise OverQuota("Quota exceeded, too many key pairs.")
+            keypair_store.insert_keypair(connection, pair)
+
+        in_transaction(self._engine, work)
+        return pair
+
+    def delete(self, user_id: str, name: str) -> None:
+        def work(connection: Connection) -> None:
+            if not keypair_store.delete_keypair(connection, user_id, name):
+                raise NotFound(f"Keypair {name} not found for user {user_id}")
+
+        in_transaction(self._engine, work)
+
+
+def ssh_fingerprint(public_key: str) -> str:
+    """MD5 of the key itself in pairs of hex digits: what OpenSSH showed once and the API still does."""
+    try:
+        kind, encoded = public_key.split()[:2]
+        key = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Invalid("Keypair data is invalid: failed to generate fingerprint") from error
+    # The key begins with its own kind, after the length of that in four bytes.
+    if not key.startswith(len(kind).to_bytes(4) + kind.encode()):
+        raise Invalid("Keypair data is invalid: failed to generate fingerprint")
+    return _in_pairs(hashlib.md5(key, usedforsecurity=False).hexdigest())
+
+
+def x509_fingerprint(certificate: str) -> str:
+    """SHA-1 of the certificate (DER) that a PEM text holds, in pairs of hex digits."""
+    begin, _, rest = certificate.partition(_PEM_BEGIN)
+    body, end, _ = rest.partition(_PEM_END)
+    try:
+        der = base64.b64decode("".join(body.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Invalid("Keypair data is invalid: failed to generate X509 fingerprint") from error
+    if begin.strip() or not end or not der.startswith(b"\x30"):
+        raise Invalid("Keypair data is invalid: failed to generate X509 fingerprint")
+    return _in_pairs(hashlib.sha1(der, usedforsecurity=False).hexdigest())
+
+
+def _in_pairs(digits: str) -> str:
+    return ":".join(digits[at : at + 2] for at in range(0, len(digits), 2))

@@ -1,0 +1,1 @@
+"""Compute over its public API. Other packages import this folder and nothing else of compute."""

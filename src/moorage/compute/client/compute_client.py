@@ -1,0 +1,496 @@
+"""What other services and the host agents ask of compute.
+
+All but the agent's side speaks the public Compute API only, so that a real Nova can be at the other end. `http`
+addresses the root of the service: paths begin with ``/v2.1``.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from moorage.core.errors import Conflict, NotFound, RemoteError
+from moorage.jobs.job_api import HostJobsClient
+from moorage.wire.client import decode
+
+#: Capacity fields and cpu_info as an object: both below 2.88, the latter from 2.28 on.
+_WITH_CAPACITY = "2.87"
+#: A server shows the id of its flavor only below 2.47.
+_WITH_FLAVOR_ID = "2.46"
+_AGGREGATES = "2.81"
+#: From here on servers of cells that do not answer are listed too, and hypervisors and migrations have uuids.
+_EVERYWHERE = "2.69"
+_FLAVORS = "2.61"
+#: From here on an event of an accelerator is known.
+_EVENTS = "2.82"
+#: From here on a group has one policy.
+_GROUPS = "2.64"
+_PAGE = 500
+_NODE = "OS-EXT-SRV-ATTR:hypervisor_hostname"
+
+
+@dataclass(frozen=True)
+class ServerGroup:
+    id: str
+    name: str
+    policy: str
+
+
+@dataclass(frozen=True)
+class Hypervisor:
+    id: str
+    hostname: str
+    vcpus: int
+    memory_mb: int
+    local_gb: int
+    type: str
+    version: int
+    cpu_info: str  #: Nova's object as text
+    service_host: str
+    state: str  #: up or down
+    status: str  #: enabled or disabled
+    running_servers: str  #: names of those that are on it, for messages; empty without any
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A hypervisor. Its uuid is that of its resource provider, too."""
+
+    uuid: str
+    is_up: bool
+
+
+@dataclass(frozen=True)
+class Flavor:
+    id: str
+    name: str
+    vcpus: int
+    ram_mb: int
+    disk_gb: int
+    ephemeral_gb: int
+    swap_mb: int
+    extra_specs: Mapping[str, str]
+    is_public: bool = True
+
+
+@dataclass(frozen=True)
+class Server:
+    id: str
+    name: str
+    project_id: str
+    status: str
+    host: str | None
+    flavor_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHere:
+    """A server as the agent of its host sees it."""
+
+    name: str
+    status: str  #: ``ACTIVE`` ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a server is, where, and of what flavor. `flavor` is what it was when the server got it (its id is not told)."""
+
+    id: str
+    status: str
+    task: str | None
+    node: str | None  #: hypervisor hostname
+    updated_at: datetime
+    flavor: Flavor
+    has_image: bool  #: False: it may boot from a volume
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    uuid: str
+    server_id: str
+    type: str
+    status: str
+    source_node: str | None
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    id: int
+    name: str
+    hosts: tuple[str, ...]
+    metadata: Mapping[str, str]
+
+
+class ComputeClient(HostJobsClient):
+    """Needs the credentials of an administrator or a service. Deletions of what is not there are fine."""
+
+    # ----------------------------------------------------------------------------------- hypervisors
+
+    def hypervisor(self, name: str) -> Hypervisor | None:
+        """The hypervisor of exactly this name."""
+        params = {"hypervisor_hostname_pattern": name, "with_servers": "true"}
+        try:
+            found = self._http.get("/v2.1/os-hypervisors/detail", params=params, version=_WITH_CAPACITY)["hypervisors"]
+        except NotFound:  # how Nova says that no name matches
+            return None
+        except RemoteError as error:
+            if error.status == 400:  # and this is how it says that none can
+                return None
+            raise
+        return next((_hypervisor(row) for row in found if row["hypervisor_hostname"] == name), None)
+
+    def nodes(self) -> dict[str, Node]:
+        """{hypervisor hostname: what it is} of all."""
+        rows = self._rows("/v2.1/os-hypervisors", "hypervisors")
+        return {row["hypervisor_hostname"]: Node(str(row["id"]), row["state"] == "up") for row in rows}
+
+    def hosts_up(self) -> dict[str, bool]:
+        """{name of a compute service's host: it lives and takes servers}"""
+        params = {"binary": "nova-compute"}
+        rows = self._http.get("/v2.1/os-services", params=params, version=_EVERYWHERE)["services"]
+        return {row["host"]: (row["state"], row["status"]) == ("up", "enabled") for row in rows}
+
+    # --------------------------------------------------------------------------------------- flavors
+
+    def flavor(self, name_or_id: str) -> Flavor | None:
+        """The flavor of this id, or else of exactly this name."""
+        answer = self._http.answer("GET", f"/v2.1/flavors/{_quoted(name_or_id)}", version=_FLAVORS, accept=(404,))
+        if answer.status == 200:
+            return _flavor(decode(answer)["flavor"])
+        return next((one for one in self.flavors() if one.name == name_or_id), None)
+
+    def flavors(self) -> Iterator[Flavor]:
+        """All, also those that are not public."""
+        rows = self._rows("/v2.1/flavors/detail", "flavors", {"is_public": "None"}, version=_FLAVORS)
+        return map(_flavor, rows)
+
+    def create_flavor(
+        self,
+        flavor_id: str,
+        name: str,
+        vcpus: int,
+        ram_mb: int,
+        disk_gb: int,
+        *,
+        ephemeral_gb: int = 0,
+        swap_mb: int = 0,
+        public: bool = False,
+    ) -> None:
+        """One of this id that is there already is taken for ours, made before a crash, or by a try that nobody answered:
+        so it is tried again. That a try is carried out later than it was given up then makes nothing that is not wanted.
+        """
+        flavor = {
+            "id": flavor_id,
+            "name": name,
+            "vcpus": vcpus,
+            "ram": ram_mb,
+            "disk": disk_gb,
+            "os-flavor-access:is_public": public,
+            **({"OS-FLV-EXT-DATA:ephemeral": ephemeral_gb} if ephemeral_gb else {}),
+            **({"swap": swap_mb} if swap_mb else {}),
+        }
+        try:
+            self._http.request("POST", "/v2.1/flavors", json={"flavor": flavor}, version=_FLAVORS, repeatable=True)
+        except RemoteError as error:
+            if error.status != 409 or not self.has_flavor(flavor_id):
+                raise
+
+    def set_extra_specs(self, flavor_id: str, specs: Mapping[str, str]) -> None:
+        self._http.request(
+            "POST", f"/v2.1/flavors/{_quoted(flavor_id)}/os-extra_specs", json={"extra_specs": dict(specs)},
+            version=_FLAVORS, repeatable=True,
+        )  # fmt: skip
+
+    def delete_flavor(self, flavor_id: str) -> None:
+        self._delete(f"/v2.1/flavors/{_quoted(flavor_id)}")
+
+    def flavor_access(self, flavor_id: str) -> set[str]:
+        """Projects that may use a flavor that is not public; none where there is no such flavor."""
+        path = f"/v2.1/flavors/{_quoted(flavor_id)}/os-flavor-access"
+        answer = self._http.answer("GET", path, accept=(404,))
+        return set() if answer.status == 404 else {row["tenant_id"] for row in decode(answer)["flavor_access"]}
+
+    def add_flavor_access(self, flavor_id: str, project_id: str) -> None:
+        """Access that the project has already is fine."""
+        self._flavor_action(flavor_id, {"addTenantAccess": {"tenant": project_id}}, harmless=409)
+
+    def remove_flavor_access(self, flavor_id: str, project_id: str) -> None:
+        self._flavor_action(flavor_id, {"removeTenantAccess": {"tenant": project_id}}, harmless=404)
+
+    def _flavor_action(self, flavor_id: str, action: Mapping[str, Any], *, harmless: int) -> None:
+        path = f"/v2.1/flavors/{_quoted(flavor_id)}/action"
+        self._http.answer("POST", path, json=action, repeatable=True, accept=(harmless,))
+
+    def has_flavor(self, flavor_id: str) -> bool:
+        path = f"/v2.1/flavors/{_quoted(flavor_id)}"
+        return self._http.answer("GET", path, version=_FLAVORS, accept=(404,)).status == 200
+
+    # --------------------------------------------------------------------------------------- servers
+
+    def servers_of_flavor(self, flavor_id: str) -> list[Server]:
+        """Of all projects."""
+        wanted = {"flavor": flavor_id, "all_tenants": "true"}
+        return [_server(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)]
+
+    def servers_of_host(self, host: str) -> list[Server]:
+        """Of all projects, on the compute service of this name."""
+        wanted = {"host": host, "all_tenants": "true"}
+        return [_server(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)]
+
+    def server_states(self) -> dict[str, ServerState | None]:
+        """{server: its state} of all projects; None where its cell does not answer, or where we may not see its host and all of its flavor."""
+        rows = self._rows("/v2.1/servers/detail", "servers", {"all_tenants": "true"})
+        return {row["id"]: _server_state(row) for row in rows}
+
+    def server(self, server_id: str) -> Server | None:
+        """None where there is no such server."""
+        row = self._server_row(server_id, _WITH_FLAVOR_ID)
+        return None if row is None else _server(row)
+
+    def server_state(self, server_id: str) -> ServerState | None:
+        """None also where there is no such server."""
+        row = self._server_row(server_id)
+        return None if row is None else _server_state(row)
+
+    def server_owner(self, server_id: str) -> tuple[str, str] | None:
+        """(project, user); None where there is no such server."""
+        row = self._server_row(server_id)
+        return None if row is None else (row["tenant_id"], row["user_id"])
+
+    def server_name(self, server_id: str) -> str | None:
+        """None where there is no such server."""
+        row = self._server_row(server_id)
+        return None if row is None else str(row["name"])
+
+    def _server_row(self, server_id: str, version: str = _EVERYWHERE) -> Mapping[str, Any] | None:
+        answer = self._http.answer("GET", f"/v2.1/servers/{_quoted(server_id)}", version=version, accept=(404,))
+        return None if answer.status == 404 else decode(answer)["server"]
+
+    def migrations(self, wanted: Mapping[str, str] | None = None) -> list[Migration]:
+        """Migrations are consumers while they last; a compute service that does not migrate has none.
+
+        `wanted`: what the API can narrow the list to, as ``status``.
+        """
+        try:
+            return [_migration(row) for row in self._rows("/v2.1/os-migrations", "migrations", wanted)]
+        except NotFound:
+            return []
+
+    def _rows(
+        self, path: str, key: str, wanted: Mapping[str, str] | None = None, version: str = _EVERYWHERE
+    ) -> Iterator[Mapping[str, Any]]:
+        params = [*(wanted or {}).items(), ("limit", _PAGE)]
+        return self._http.rows(path, key, params, more=f"{key}_links", version=version)
+
+    def create_image(self, server_id: str, name: str, metadata: Mapping[str, str]) -> None:
+        """Of its disk; answered before it is made. Raises `RemoteError` when something else is being done to it."""
+        body = {"createImage": {"name": name, "metadata": dict(metadata)}}
+        self._http.request("POST", f"/v2.1/servers/{_quoted(server_id)}/action", json=body)
+
+    def confirm_resize(self, server_id: str) -> None:
+        """What is left of it on its old host goes, behind the answer.
+
+        Raises `RemoteError`, 400 or 409, where there is nothing to confirm, or not now.
+        """
+        self._http.request("POST", f"/v2.1/servers/{_quoted(server_id)}/action", json={"confirmResize": None})
+
+    def delete_server(self, server_id: str) -> None:
+        """Answered before it is gone: ask again until it is not found."""
+        self._delete(f"/v2.1/servers/{_quoted(server_id)}")
+
+    # ------------------------------------------------------------------------------------ aggregates
+
+    def aggregates(self) -> list[Aggregate]:
+        rows = self._http.get("/v2.1/os-aggregates", version=_AGGREGATES)["aggregates"]
+        return [_aggregate(row) for row in rows]
+
+    def aggregate_by_name(self, name: str) -> Aggregate | None:
+        return next((each for each in self.aggregates() if each.name == name), None)
+
+    def create_aggregate(self, name: str, zone: str | None = None) -> Aggregate:
+        body = {"aggregate": {"name": name, "availability_zone": zone}}
+        created = self._http.request("POST", "/v2.1/os-aggregates", json=body, version=_AGGREGATES)["aggregate"]
+        return Aggregate(created["id"], created["name"], (), {} if zone is None else {"availability_zone": zone})
+
+    def add_host(self, aggregate_id: int, host: str) -> None:
+        """A host that is in it already is fine."""
+        aggregate = self._http.get(f"/v2.1/os-aggregates/{aggregate_id}", version=_AGGREGATES)["aggregate"]
+        if host not in aggregate["hosts"]:
+            self._aggregate_action(aggregate_id, {"add_host": {"host": host}})
+
+    def remove_host(self, aggregate_id: int, host: str) -> None:
+        try:
+            self._aggregate_action(aggregate_id, {"remove_host": {"host": host}})
+        except NotFound:
+            return
+
+    def set_aggregate_metadata(self, aggregate_id: int, values: Mapping[str, str | None]) -> None:
+        """None takes a key out; others stay."""
+        self._aggregate_action(aggregate_id, {"set_metadata": {"metadata": dict(values)}})
+
+    def delete_aggregate(self, aggregate_id: int) -> None:
+        """With its hosts taken out first: Nova refuses it while there are any."""
+        answer = self._http.answer("GET", f"/v2.1/os-aggregates/{aggregate_id}", version=_AGGREGATES, accept=(404,))
+        if answer.status == 404:
+            return
+        for host in decode(answer)["aggregate"]["hosts"]:
+            self.remove_host(aggregate_id, host)
+        self._delete(f"/v2.1/os-aggregates/{aggregate_id}")
+
+    def server_groups(self) -> list[ServerGroup]:
+        """Of this client's own project."""
+        found: list[ServerGroup] = []
+        while True:
+            params = {"limit": _PAGE, "offset": len(found)}
+            rows = self._http.get("/v2.1/os-server-groups", params=params, version=_GROUPS)["server_groups"]
+            found += [ServerGroup(row["id"], row["name"], row["policy"]) for row in rows]
+            if len(rows) < _PAGE:
+                return found
+
+    def create_server_group(self, name: str, policy: str) -> str:
+        """Its id. Another one of this name may be there."""
+        body = {"server_group": {"name": name, "policy": policy}}
+        made = self._http.request("POST", "/v2.1/os-server-groups", json=body, version=_GROUPS)
+        return str(made["server_group"]["id"])
+
+    def delete_server_group(self, group_id: str) -> None:
+        self._delete(f"/v2.1/os-server-groups/{_quoted(group_id)}")
+
+    def _aggregate_action(self, aggregate_id: int, action: Mapping[str, Any]) -> None:
+        self._http.request("POST", f"/v2.1/os-aggregates/{aggregate_id}/action", json=action, version=_AGGREGATES)
+
+    # ------------------------------------------------------------------------------- the agent's side
+
+    def register_host(
+        self,
+        host: str,
+        *,
+        provider_uuid: str,
+        hypervisor_type: str,
+        hypervisor_version: int,
+        host_ip: str,
+        vcpus: int,
+        memory_mb: int,
+        local_gb: int,
+        devices: int,
+        capabilities: Sequence[str] = (),
+    ) -> None:
+        """Also the heartbeat: the host's service is up for some time after each."""
+        body = {
+            "provider_uuid": provider_uuid,
+            "hypervisor_type": hypervisor_type,
+            "hypervisor_version": hypervisor_version,
+            "host_ip": host_ip,
+            "vcpus": vcpus,
+            "memory_mb": memory_mb,
+            "local_gb": local_gb,
+            "devices": devices,
+            "capabilities": list(capabilities),
+        }
+        self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}", json=body)
+
+    def send_events(self, events: Sequence[Mapping[str, str]]) -> None:
+        """To servers: ``{"name", "server_uuid", "tag", "status"}`` each. Raises `NotFound` where it knows none of them."""
+        body = {"events": [dict(event) for event in events]}
+        self._http.request("POST", "/v2.1/os-server-external-events", json=body, version=_EVENTS)
+
+    def server_here(self, host: str, server_id: str) -> ServerHere | None:
+        """None for what is no server of the host."""
+        path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}"
+        answer = self._http.answer("GET", path, accept=(404,))
+        if answer.status == 404:
+            return None
+        row = decode(answer)["server"]
+        return ServerHere(row["name"], row["status"])
+
+    def reboot_here(self, host: str, server_id: str) -> None:
+        """Raises `Conflict` where something else is done to it, `NotFound`."""
+        path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}/reboot"
+        try:
+            self._http.request("POST", path)
+        except RemoteError as error:
+            if error.status == 409:
+                raise Conflict(error.message) from error
+            raise
+
+    def expected_servers(self, host: str) -> dict[str, str | None]:
+        """Servers of the host -> a mark that changes when they do; None while something is done to them."""
+        rows = self._http.get(f"/agent/v1/hosts/{_quoted(host)}/servers")["servers"]
+        return {row["id"]: row["mark"] for row in rows}
+
+    def report_domains(self, host: str, looks: Mapping[str, tuple[str, str]], consoles: Mapping[str, str]) -> None:
+        """`power_sync`: server -> (its mark when it was looked at, its power or ``gone``); `consoles`: server -> text."""
+        domains = {server: {"mark": mark, "power": power} for server, (mark, power) in looks.items()}
+        body = {"domains": domains, "consoles": dict(consoles)}
+        self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}/domains", json=body)
+
+    def _delete(self, path: str) -> None:
+        self._http.answer("DELETE", path, accept=(404,))
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _hypervisor(row: Mapping[str, Any]) -> Hypervisor:
+    return Hypervisor(
+        id=str(row["id"]),
+        hostname=row["hypervisor_hostname"],
+        vcpus=row["vcpus"],
+        memory_mb=row["memory_mb"],
+        local_gb=row["local_gb"],
+        type=row["hypervisor_type"],
+        version=row["hypervisor_version"],
+        cpu_info=str(row.get("cpu_info") or ""),
+        service_host=row["service"]["host"],
+        state=row["state"],
+        status=row["status"],
+        running_servers=", ".join(server["name"] for server in row.get("servers") or ()),
+    )
+
+
+def _flavor(row: Mapping[str, Any]) -> Flavor:
+    return Flavor(
+        id=row["id"],
+        name=row["name"],
+        vcpus=row["vcpus"],
+        ram_mb=row["ram"],
+        disk_gb=row["disk"],
+        ephemeral_gb=row["OS-FLV-EXT-DATA:ephemeral"],
+        swap_mb=int(row["swap"] or 0),
+        extra_specs=row["extra_specs"],
+        is_public=row["os-flavor-access:is_public"],
+    )
+
+
+def _server(row: Mapping[str, Any]) -> Server:
+    return Server(
+        row["id"], row["name"], row["tenant_id"], row["status"], row.get("OS-EXT-SRV-ATTR:host"), row["flavor"]["id"]
+    )
+
+
+def _server_state(row: Mapping[str, Any]) -> ServerState | None:
+    if _NODE not in row or "extra_specs" not in row.get("flavor", {}):
+        return None
+    # Embedded in its server a flavor has no id, and no word of its access.
+    flavor = {"id": "", "name": row["flavor"]["original_name"], "OS-FLV-EXT-DATA:ephemeral": row["flavor"]["ephemeral"]}
+    return ServerState(
+        row["id"],
+        row["status"],
+        row["OS-EXT-STS:task_state"],
+        row[_NODE],
+        datetime.fromisoformat(row["updated"] or row["created"]),
+        _flavor({"os-flavor-access:is_public": True, **row["flavor"], **flavor}),
+        bool(row["image"]),
+    )
+
+
+def _migration(row: Mapping[str, Any]) -> Migration:
+    return Migration(
+        str(row["uuid"]), row["instance_uuid"], row["migration_type"], row["status"], row.get("source_node")
+    )
+
+
+def _aggregate(row: Mapping[str, Any]) -> Aggregate:
+    return Aggregate(row["id"], row["name"], tuple(row["hosts"]), row["metadata"])

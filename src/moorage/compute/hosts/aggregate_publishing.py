@@ -1,0 +1,60 @@
+"""Placement is told which hosts are in which aggregates, so that it can choose among them by itself (`member_of`).
+
+Aggregates of others on the same provider stay. Repeating it is harmless; what got lost is found at the next start.
+"""
+
+import logging
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model.servers import BUILD_QUEUE
+from moorage.compute.store import host_store, server_store
+from moorage.core.clock import Clock
+from moorage.core.errors import ConcurrentUpdate, NotFound, Unavailable
+from moorage.core.ids import Ids
+from moorage.db.transactions import read
+from moorage.jobs.model import NewJob
+from moorage.placement.client.placement_client import PlacementClient
+
+log = logging.getLogger(__name__)
+
+JOB_PUBLISH_AGGREGATES = "publish-aggregates"  #: tell Placement in which aggregates a host is
+
+
+def enqueue(connection: Connection, clock: Clock, ids: Ids, host: str) -> None:
+    """In the transaction that changes an aggregate; the caller hints at the builder's queue."""
+    job = NewJob(ids.uuid(), BUILD_QUEUE, JOB_PUBLISH_AGGREGATES, f"host:{host}", {"host": host})
+    server_store.BUILD_JOBS.enqueue(connection, job, clock.now())
+
+
+def publish_aggregates(engine: Engine, placement: PlacementClient, name: str) -> None:
+    """Of one host. Raises `Unavailable` when somebody else changed them at that moment."""
+    with read(engine) as connection:
+        host = host_store.host(connection, name)
+        ours = host_store.all_aggregates(connection)
+    if host is None:
+        return
+    provider = host.report.provider_uuid
+    wanted = {one.uuid for one in ours if name in one.hosts}
+    try:
+        generation, there = placement.aggregates(provider)
+        after = (there - {one.uuid for one in ours}) | wanted
+        if after != there:
+            placement.set_aggregates(provider, generation, after)
+    except NotFound:
+        log.warning("the host has no provider yet", extra={"host": name})
+    except ConcurrentUpdate as error:
+        raise Unavailable(error.message) from error
+
+
+def publish_all_aggregates(engine: Engine, placement: PlacementClient) -> None:
+    """What Placement does not know yet: of a database older than this, or of a job that was lost."""
+    with read(engine) as connection:
+        roots = {host.name: host.report.provider_uuid for host in host_store.all_hosts(connection)}
+        ours = host_store.all_aggregates(connection)
+    differing: set[str] = set()
+    for one in ours:
+        there = {provider.uuid for provider in placement.providers([("member_of", one.uuid)])}
+        differing |= {name for name, root in roots.items() if (name in one.hosts) != (root in there)}
+    for name in sorted(differing):
+        publish_aggregates(engine, placement, name)

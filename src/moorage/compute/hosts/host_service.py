@@ -1,0 +1,285 @@
+"""Use cases of compute services, hypervisors, availability zones and host aggregates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.hosts.aggregate_publishing import enqueue as enqueue_aggregates
+from moorage.compute.model.migration_workflow import is_waiting_for
+from moorage.compute.model.servers import (
+    BUILD_QUEUE,
+    COMPUTE_BINARY,
+    DEFAULT_ZONE,
+    JOB_FORGET_HOST,
+    JOB_PUBLISH_STATUS,
+    Aggregate,
+    Flavor,
+    Host,
+)
+from moorage.compute.store import host_store, move_store, server_store
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.jobs.model import NewJob
+from moorage.jobs.wakeups import Hints
+
+#: A compute service whose last heartbeat is older than this is down.
+UP_WINDOW_S = 60.0
+ZONE_KEY = "availability_zone"
+
+
+@dataclass(frozen=True)
+class HostDetails:
+    """A host with what is derived from other rows and from the clock."""
+
+    host: Host
+    is_up: bool
+    zone: str
+    servers: tuple[tuple[str, str], ...]  #: (id, name)
+    flavors: tuple[Flavor, ...]  #: of those servers
+
+    @property
+    def vcpus_used(self) -> int:
+        return sum(flavor.vcpus for flavor in self.flavors)
+
+    @property
+    def memory_mb_used(self) -> int:
+        return sum(flavor.ram_mb for flavor in self.flavors)
+
+    @property
+    def local_gb_used(self) -> int:
+        return sum(flavor.disk_gb + flavor.ephemeral_gb for flavor in self.flavors)
+
+
+class HostService:
+    """`up_window_s`: see `UP_WINDOW_S`."""
+
+    def __init__(
+        self, engine: Engine, clock: Clock, ids: Ids, hints: Hints, *, up_window_s: float = UP_WINDOW_S
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._hints = hints
+        self._up_window = timedelta(seconds=up_window_s)
+
+    def hosts(self) -> list[HostDetails]:
+        with read(self._engine) as connection:
+            return self._details(connection)
+
+    def _details(self, connection: Connection) -> list[HostDetails]:
+        zones = host_store.zones(connection)
+        on_hosts = server_store.servers_on_hosts(connection)
+        return [
+            HostDetails(
+                host,
+                self.is_up(host),
+                zones.get(host.name, DEFAULT_ZONE),
+                tuple((server_id, name) for server_id, name, _ in on_hosts.get(host.name, ())),
+                tuple(flavor for _, _, flavor in on_hosts.get(host.name, ())),
+            )
+            for host in host_store.all_hosts(connection)
+        ]
+
+    def is_up(self, host: Host) -> bool:
+        return self.is_heard(host.forced_down, host.heartbeat_at)
+
+    def is_heard(self, forced_down: bool, heartbeat_at: datetime) -> bool:
+        return not forced_down and self._clock.now() - heartbeat_at <= self._up_window
+
+    def down(self) -> list[str]:
+        """Names of the hosts that are down."""
+        with read(self._engine) as connection:
+            return host_store.down_since(connection, self._clock.now() - self._up_window)
+
+    def set_service(
+        self,
+        service_uuid: str,
+        *,
+        is_enabled: bool | None = None,
+        disabled_reason: str | None = None,
+        forced_down: bool | None = None,
+    ) -> HostDetails:
+        """None leaves a value as it is; enabling forgets the reason."""
+        name = next((one.host.name for one in self.hosts() if one.host.service_uuid == service_uuid), None)
+        if name is None:
+            raise NotFound(f"Service {service_uuid} could not be found.")
+        return self.set_service_of(
+            name, is_enabled=is_enabled, disabled_reason=disabled_reason, forced_down=forced_down
+        )
+
+    def set_service_of(
+        self,
+        name: str,
+        *,
+        is_enabled: bool | None = None,
+        disabled_reason: str | None = None,
+        forced_down: bool | None = None,
+    ) -> HostDetails:
+        """As `set_service`, of the host called so. Raises `Invalid` when it is not to be forced down any more, and
+        has not cleaned up what was evacuated from it.
+        """
+        changes: dict[str, object] = {}
+        if is_enabled is not None:
+            changes |= {"is_enabled": is_enabled, "disabled_reason": None if is_enabled else disabled_reason}
+        if forced_down is not None:
+            changes["forced_down"] = forced_down
+
+        def work(connection: Connection) -> HostDetails:
+            if host_store.host(connection, name) is None:
+                raise NotFound(f"Could not find binary {COMPUTE_BINARY} on host {name}.")
+            if forced_down is False and move_store.is_left(connection, name):
+                raise Invalid(
+                    f"Host {name} stays forced down: servers were evacuated from it, and what is left of them there is "
+                    "not cleaned up. Start its agent, which does that, and repeat the request."
+                )
+            if changes:
+                host_store.set_service(connection, name, **changes)
+            if is_enabled is not None:
+                self._enqueue_status(connection, name)
+            return next(one for one in self._details(connection) if one.host.name == name)
+
+        details = in_transaction(self._engine, work)
+        self._hints.send(BUILD_QUEUE)
+        return details
+
+    def delete_service(self, name: str) -> None:
+        """Forget a host that has no servers; its providers in Placement follow. An agent that still runs comes back.
+
+        One that is down may be gone for good, and is forgotten too when all that is left of moves is what it was to clean
+        up: with what they hold of it. If it does come back, it cleans up before it is known again.
+        """
+
+        def work(connection: Connection) -> None:
+            host = host_store.lock_host(connection, name)
+            if host is None:
+                raise NotFound(f"Compute host {name} could not be found.")
+            if server_store.servers_on_hosts(connection).get(name):
+                raise Conflict(
+                    "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
+                )
+            moves = move_store.open_moves_of_host(connection, name)
+            going = [move for move in moves if self.is_up(host) or not is_waiting_for(move, name)]
+            if going:
+                servers = ", ".join(sorted({move.server_id for move in going}))
+                raise Conflict(
+                    f"Unable to delete compute service of {name}: moves from it or to it are not over, of the servers "
+                    f"{servers}. Wait for them, confirm or revert them, or delete the servers first."
+                )
+            host_store.delete_host(connection, name)
+            payload = {"provider": host.report.provider_uuid, "host": name}
+            job = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_FORGET_HOST, f"host:{name}", payload)
+            server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
+
+        in_transaction(self._engine, work)
+        self._hints.send(BUILD_QUEUE)
+
+    def _enqueue_status(self, connection: Connection, host: str) -> None:
+        """The trait that keeps Placement's candidates off a disabled host follows; the scheduler's own filter
+        does so from the commit on.
+        """
+        job = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_PUBLISH_STATUS, f"host:{host}", {"host": host})
+        server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
+
+    # ------------------------------------------------------------------------------------ aggregates
+
+    def aggregates(self) -> list[Aggregate]:
+        with read(self._engine) as connection:
+            return host_store.all_aggregates(connection)
+
+    def aggregate(self, aggregate_id: int) -> Aggregate:
+        return next((one for one in self.aggregates() if one.id == aggregate_id), None) or _missing(aggregate_id)
+
+    def create_aggregate(self, name: str, zone: str | None) -> Aggregate:
+        metadata = {ZONE_KEY: zone} if zone else {}
+
+        def work(connection: Connection) -> int:
+            return host_store.insert_aggregate(connection, self._ids.uuid(), name, metadata, self._clock.now())
+
+        return self.aggregate(in_transaction(self._engine, work))
+
+    def update_aggregate(
+        self,
+        aggregate_id: int,
+        *,
+        name: str | None = None,
+        metadata: Mapping[str, str | None] | None = None,
+    ) -> Aggregate:
+        """`metadata` is merged; None as a value removes the key."""
+
+        def work(connection: Connection) -> None:
+            aggregate = host_store.lock_aggregate(connection, aggregate_id) or _missing(aggregate_id)
+            merged = {**aggregate.metadata, **(metadata or {})}
+            kept = {key: value for key, value in merged.items() if value is not None}
+            if kept.get(ZONE_KEY) != aggregate.zone:
+                for name_of_host in aggregate.hosts:
+                    _check_zone(connection, aggregate_id, name_of_host, kept.get(ZONE_KEY))
+            host_store.update_aggregate(connection, aggregate_id, name or aggregate.name, kept, self._clock.now())
+
+        in_transaction(self._engine, work)
+        return self.aggregate(aggregate_id)
+
+    def delete_aggregate(self, aggregate_id: int) -> None:
+        def work(connection: Connection) -> None:
+            aggregate = host_store.lock_aggregate(connection, aggregate_id) or _missing(aggregate_id)
+            if aggregate.hosts:
+                raise Invalid(f"Cannot remove host from aggregate {aggregate_id}. Reason: Host aggregate is not empty.")
+            host_store.delete_aggregate(connection, aggregate_id)
+
+        in_transaction(self._engine, work)
+
+    def add_host(self, aggregate_id: int, name: str) -> Aggregate:
+        def work(connection: Connection) -> None:
+            aggregate = host_store.lock_aggregate(connection, aggregate_id) or _missing(aggregate_id)
+            if host_store.host(connection, name) is None:
+                raise NotFound(f"Compute host {name} could not be found.")
+            if name in aggregate.hosts:
+                raise Conflict(
+                    f"Cannot add host to aggregate {aggregate_id}. Reason: Aggregate {aggregate_id} "
+                    f"already has host {name}."
+                )
+            if aggregate.zone:
+                _check_zone(connection, aggregate_id, name, aggregate.zone)
+            host_store.add_member(connection, aggregate_id, name)
+            enqueue_aggregates(connection, self._clock, self._ids, name)
+
+        in_transaction(self._engine, work)
+        self._hints.send(BUILD_QUEUE)
+        return self.aggregate(aggregate_id)
+
+    def remove_host(self, aggregate_id: int, name: str) -> Aggregate:
+        def work(connection: Connection) -> None:
+            if host_store.lock_aggregate(connection, aggregate_id) is None:
+                _missing(aggregate_id)
+            if not host_store.remove_member(connection, aggregate_id, name):
+                raise NotFound(f"Aggregate {aggregate_id} has no host {name}.")
+            enqueue_aggregates(connection, self._clock, self._ids, name)
+
+        in_transaction(self._engine, work)
+        self._hints.send(BUILD_QUEUE)
+        return self.aggregate(aggregate_id)
+
+
+def _check_zone(connection: Connection, aggregate_id: int, name: str, zone: str | None) -> None:
+    """A host is in one availability zone, and does not change it under its servers."""
+    others = [one.zone for one in host_store.all_aggregates(connection) if name in one.hosts and one.id != aggregate_id]
+    conflicting = next((other for other in others if other and zone and other != zone), None)
+    if conflicting:
+        raise Conflict(
+            f"Cannot update aggregate {aggregate_id}. Reason: One or more hosts already in availability "
+            f"zone(s) ['{conflicting}']."
+        )
+    before = host_store.zones(connection).get(name, DEFAULT_ZONE)
+    after = zone or next((other for other in others if other), DEFAULT_ZONE)
+    if before != after and server_store.servers_on_hosts(connection).get(name):
+        raise Conflict(
+            f"Cannot update aggregate {aggregate_id}. Reason: One or more hosts contain instances in this zone."
+        )
+
+
+def _missing(aggregate_id: int) -> NoReturn:
+    raise NotFound(f"Aggregate {aggregate_id} could not be found.")

@@ -1,0 +1,1 @@
+"""Values, state tables and job payloads of compute. Pure."""

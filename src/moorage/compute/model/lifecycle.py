@@ -1,0 +1,369 @@
+"""What may be done to a server in which state, what happens meanwhile, and how it ends. Pure; printed in the docs.
+
+`OPERATIONS` is the table; docs/guides/server-operations.md is written from it.
+
+Spec: docs/specs/accelerator-attach.md (the operations' effect on accelerators)
+
+Source of states, refusals and codes: the Compute API reference, and each cell tried on Nova 34.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from moorage.compute.model.servers import Locker, PowerState, TaskState, VmState
+from moorage.core.caller import Caller
+from moorage.core.errors import Conflict, Forbidden
+from moorage.core.states import table
+
+
+class Accelerators(StrEnum):
+    """What an operation does with the accelerators that are attached to the server."""
+
+    ATTACHED = "attached"
+    KEPT = "kept"
+    RELEASED = "released"
+    REATTACHED = "released, and attached anew where it goes"
+    REFUSED = "refused with them"
+
+
+class HostDies(StrEnum):
+    """What becomes of an operation whose host dies before it is done: see `down_hosts`, and for moves `migration_workflow`."""
+
+    #: It is the server's own host: it waits with its server, which can be evacuated, deleted or have its state reset.
+    WAITS = "waits for it"
+    ELSEWHERE = "goes to another host, else ERROR"
+    AT_ONCE = "done without it"
+    #: The state changes; the host does the rest when it is back, before whatever is asked of it from then on.
+    RECORDED = "done at once, by the host when it is back"
+    MOVES = "see moves"
+    NOBODY = "needs none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One operation that a host carries out, or several one after another (`migration_workflow`)."""
+
+    name: str  #: in refusals and in ``os-instance-actions``
+    key: str  #: how it is asked for: the key in the body of the action, or the request
+    kind: str  #: of the host's job; no other operation has it. Empty for a move: its steps have kinds
+    event: str  #: in ``os-instance-actions``
+    allowed: frozenset[VmState]
+    task: TaskState | None  #: None: nobody sees that it goes on, and it changes nothing
+    ends: VmState
+    accelerators: Accelerators
+    code: int = 202  #: of the answer
+    #: States that it leaves as they are, instead of `ends`.
+    stays: frozenset[VmState] = frozenset()
+    #: Task states that do not stand in its way; all others do.
+    tolerates: frozenset[TaskState] = frozenset()
+    #: Where a failure on the host leaves the server; None: where it was.
+    fails: VmState | None = None
+    ignores_lock: bool = False
+    needs_launch: bool = True  #: only for servers that were built once
+    needs_host: bool = True
+    host_dies: HostDies = HostDies.WAITS
+    #: What the hypervisor must be able to do: `moorage.agent.virt.driver.Capability`.
+    capability: str | None = None
+
+    def after(self, before: VmState) -> VmState:
+        return before if before in self.stays else self.ends
+
+
+_ACTIVE, _STOPPED, _PAUSED, _ERROR = VmState.ACTIVE, VmState.STOPPED, VmState.PAUSED, VmState.ERROR
+_SUSPENDED, _RESCUED, _RESIZED = VmState.SUSPENDED, VmState.RESCUED, VmState.RESIZED
+_ANY = frozenset(VmState) - {VmState.DELETED}
+_WITH_A_DISK = frozenset({_ACTIVE, _STOPPED, _PAUSED, _SUSPENDED})
+_KEPT = Accelerators.KEPT
+
+CREATE = Operation(
+    name="create", key="POST /servers", kind="build", event="compute__do_build_and_run_instance",
+    allowed=frozenset({VmState.BUILDING}), task=TaskState.SPAWNING, ends=_ACTIVE, fails=_ERROR,
+    accelerators=Accelerators.ATTACHED, needs_launch=False, needs_host=False,
+    host_dies=HostDies.ELSEWHERE,
+)  # fmt: skip
+DELETE = Operation(
+    name="delete", key="DELETE, forceDelete", kind="destroy", event="compute_terminate_instance", code=204,
+    allowed=_ANY, task=TaskState.DELETING, tolerates=frozenset(TaskState), ends=VmState.DELETED, fails=_ERROR,
+    accelerators=Accelerators.RELEASED, needs_launch=False, needs_host=False,
+    host_dies=HostDies.AT_ONCE,
+)  # fmt: skip
+#: A deletion where the operator keeps deleted servers for a while. They hold what they held, for a restored one
+#: starts where it is; what the library's specification says of restore is what `UNSHELVE` does.
+SOFT_DELETE = Operation(
+    name="delete", key="DELETE", kind="soft-delete", event="compute_soft_delete_instance", code=204,
+    allowed=_ANY - {VmState.SHELVED_OFFLOADED, _RESIZED}, task=TaskState.SOFT_DELETING, tolerates=frozenset(TaskState),
+    ends=VmState.SOFT_DELETED, fails=_ERROR, accelerators=_KEPT,
+    host_dies=HostDies.RECORDED,
+)  # fmt: skip
+RESTORE = Operation(
+    name="restore", key="restore", kind="restore", event="compute_restore_instance",
+    allowed=frozenset({VmState.SOFT_DELETED}), task=TaskState.RESTORING, ends=_ACTIVE, accelerators=_KEPT,
+    host_dies=HostDies.RECORDED,
+)  # fmt: skip
+START = Operation(
+    name="start", key="os-start", kind="start", event="compute_start_instance",
+    allowed=frozenset({_STOPPED}), task=TaskState.POWERING_ON, ends=_ACTIVE, accelerators=_KEPT,
+)  # fmt: skip
+STOP = Operation(
+    name="stop", key="os-stop", kind="stop", event="compute_stop_instance",
+    allowed=frozenset({_ACTIVE, _ERROR}), task=TaskState.POWERING_OFF, ends=_STOPPED, accelerators=_KEPT,
+)  # fmt: skip
+PAUSE = Operation(
+    name="pause", key="pause", kind="pause", event="compute_pause_instance",
+    allowed=frozenset({_ACTIVE}), task=TaskState.PAUSING, ends=_PAUSED, accelerators=_KEPT,
+)  # fmt: skip
+UNPAUSE = Operation(
+    name="unpause", key="unpause", kind="unpause", event="compute_unpause_instance",
+    allowed=frozenset({_PAUSED}), task=TaskState.UNPAUSING, ends=_ACTIVE, accelerators=_KEPT,
+)  # fmt: skip
+# Nova refuses to suspend a server with accelerators; the specification wants them left where they are.
+SUSPEND = Operation(
+    name="suspend", key="suspend", kind="suspend", event="compute_suspend_instance",
+    allowed=frozenset({_ACTIVE}), task=TaskState.SUSPENDING, ends=_SUSPENDED, accelerators=_KEPT, capability="suspend",
+)  # fmt: skip
+RESUME = Operation(
+    name="resume", key="resume", kind="resume", event="compute_resume_instance",
+    allowed=frozenset({_SUSPENDED}), task=TaskState.RESUMING, ends=_ACTIVE, accelerators=_KEPT,
+)  # fmt: skip
+REBOOT = Operation(
+    name="reboot", key="reboot SOFT", kind="reboot", event="compute_reboot_instance",
+    allowed=frozenset({_ACTIVE}), task=TaskState.REBOOTING, ends=_ACTIVE, accelerators=_KEPT,
+)  # fmt: skip
+REBOOT_HARD = Operation(
+    name="reboot", key="reboot HARD", kind="reboot-hard", event="compute_reboot_instance",
+    allowed=_WITH_A_DISK | {_ERROR}, task=TaskState.REBOOTING_HARD,
+    tolerates=frozenset({TaskState.REBOOTING, TaskState.REBOOTING_HARD}), ends=_ACTIVE, accelerators=_KEPT,
+)  # fmt: skip
+REBUILD = Operation(
+    name="rebuild", key="rebuild", kind="rebuild", event="compute_rebuild_instance",
+    allowed=frozenset({_ACTIVE, _STOPPED, _ERROR}), task=TaskState.REBUILDING, ends=_ACTIVE,
+    stays=frozenset({_STOPPED}), fails=_ERROR, accelerators=_KEPT,
+)  # fmt: skip
+RESCUE = Operation(
+    name="rescue", key="rescue", kind="rescue", event="compute_rescue_instance", code=200,
+    allowed=frozenset({_ACTIVE, _STOPPED, _ERROR}), task=TaskState.RESCUING, ends=_RESCUED, accelerators=_KEPT, capability="rescue",
+)  # fmt: skip
+UNRESCUE = Operation(
+    name="unrescue", key="unrescue", kind="unrescue", event="compute_unrescue_instance",
+    allowed=frozenset({_RESCUED}), task=TaskState.UNRESCUING, ends=_ACTIVE, accelerators=_KEPT,
+)  # fmt: skip
+CHANGE_PASSWORD = Operation(
+    name="changePassword", key="changePassword", kind="set-password", event="compute_set_admin_password",
+    allowed=frozenset({_ACTIVE}), task=TaskState.UPDATING_PASSWORD, ends=_ACTIVE, accelerators=_KEPT, capability="set-password",
+)  # fmt: skip
+CRASH_DUMP = Operation(
+    name="trigger_crash_dump", key="trigger_crash_dump", kind="crash-dump", event="compute_trigger_crash_dump",
+    allowed=frozenset({_ACTIVE, _PAUSED, _RESCUED, _RESIZED, _ERROR}), task=None, ends=_ACTIVE, stays=_ANY,
+    accelerators=_KEPT, capability="crash-dump",
+)  # fmt: skip
+SNAPSHOT = Operation(
+    name="createImage", key="createImage", kind="snapshot", event="compute_snapshot_instance",
+    allowed=_WITH_A_DISK, task=TaskState.IMAGE_SNAPSHOT, ends=_ACTIVE, stays=_WITH_A_DISK, ignores_lock=True,
+    accelerators=_KEPT, capability="snapshot",
+)  # fmt: skip
+BACKUP = Operation(
+    name="createBackup", key="createBackup", kind="backup", event="compute_backup_instance",
+    allowed=_WITH_A_DISK, task=TaskState.IMAGE_BACKUP, ends=_ACTIVE, stays=_WITH_A_DISK, ignores_lock=True,
+    accelerators=_KEPT, capability="snapshot",
+)  # fmt: skip
+
+# The library's specification releases at shelve; as in Nova a server that is shelved and not offloaded yet keeps its own.
+SHELVE = Operation(
+    name="shelve", key="shelve", kind="shelve", event="compute_shelve_instance",
+    allowed=_WITH_A_DISK, task=TaskState.SHELVING, ends=VmState.SHELVED, accelerators=_KEPT, capability="snapshot",
+)  # fmt: skip
+SHELVE_OFFLOAD = Operation(
+    name="shelveOffload", key="shelveOffload", kind="offload", event="compute_shelve_offload_instance",
+    allowed=frozenset({VmState.SHELVED}), task=TaskState.SHELVING_OFFLOADING, ends=VmState.SHELVED_OFFLOADED,
+    accelerators=Accelerators.RELEASED,
+    host_dies=HostDies.AT_ONCE,
+)  # fmt: skip
+UNSHELVE = Operation(
+    name="unshelve", key="unshelve (on its host)", kind="unshelve", event="compute_unshelve_instance",
+    allowed=frozenset({VmState.SHELVED}), task=TaskState.UNSHELVING, ends=_ACTIVE, accelerators=_KEPT,
+)  # fmt: skip
+UNSHELVE_OFFLOADED = Operation(
+    name="unshelve", key="unshelve (offloaded)", kind="", event="compute_unshelve_instance",
+    allowed=frozenset({VmState.SHELVED_OFFLOADED}), task=TaskState.UNSHELVING, ends=_ACTIVE,
+    accelerators=Accelerators.ATTACHED, needs_host=False,
+    host_dies=HostDies.MOVES,
+)  # fmt: skip
+RESIZE = Operation(
+    name="resize", key="resize", kind="", event="compute_prep_resize",
+    allowed=frozenset({_ACTIVE, _STOPPED}), task=TaskState.RESIZE_PREP, ends=_RESIZED,
+    accelerators=Accelerators.REATTACHED, capability="snapshot",
+    host_dies=HostDies.MOVES,
+)  # fmt: skip
+MIGRATE = Operation(
+    name="migrate", key="migrate", kind="", event="compute_prep_resize",
+    allowed=frozenset({_ACTIVE, _STOPPED}), task=TaskState.RESIZE_PREP, ends=_RESIZED,
+    accelerators=Accelerators.REATTACHED, capability="snapshot",
+    host_dies=HostDies.MOVES,
+)  # fmt: skip
+CONFIRM_RESIZE = Operation(
+    name="confirmResize", key="confirmResize", kind="", event="compute_confirm_resize", code=204,
+    allowed=frozenset({_RESIZED}), task=None, ends=_ACTIVE, accelerators=_KEPT,
+    host_dies=HostDies.NOBODY,
+)  # fmt: skip
+REVERT_RESIZE = Operation(
+    name="revertResize", key="revertResize", kind="", event="compute_revert_resize",
+    allowed=frozenset({_RESIZED}), task=TaskState.RESIZE_REVERTING, ends=_ACTIVE,
+    accelerators=Accelerators.REATTACHED,
+    host_dies=HostDies.MOVES,
+)  # fmt: skip
+EVACUATE = Operation(
+    name="evacuate", key="evacuate", kind="", event="compute_rebuild_instance", code=200,
+    allowed=frozenset({_ACTIVE, _STOPPED, _ERROR}), task=TaskState.REBUILDING, tolerates=frozenset(TaskState),
+    ends=_STOPPED, fails=_ERROR, accelerators=Accelerators.REATTACHED,
+    host_dies=HostDies.MOVES,
+)  # fmt: skip
+LIVE_MIGRATE = Operation(
+    name="os-migrateLive", key="os-migrateLive", kind="", event="compute_live_migration",
+    allowed=frozenset({_ACTIVE, _PAUSED}), task=TaskState.MIGRATING, ends=_ACTIVE, stays=frozenset({_PAUSED}),
+    accelerators=Accelerators.REFUSED, capability="live-migration",
+    host_dies=HostDies.MOVES,
+)  # fmt: skip
+
+OPERATIONS = (
+    CREATE, DELETE, SOFT_DELETE, RESTORE, START, STOP, PAUSE, UNPAUSE, SUSPEND, RESUME, REBOOT, REBOOT_HARD, REBUILD,
+    RESCUE, UNRESCUE, CHANGE_PASSWORD, CRASH_DUMP, SNAPSHOT, BACKUP, SHELVE, SHELVE_OFFLOAD, UNSHELVE,
+    UNSHELVE_OFFLOADED, RESIZE, MIGRATE, CONFIRM_RESIZE, REVERT_RESIZE, EVACUATE, LIVE_MIGRATE,
+)  # fmt: skip
+
+#: The operation behind each job of a host.
+BY_KIND: Mapping[str, Operation] = {operation.kind: operation for operation in OPERATIONS if operation.kind}
+
+#: What the operations above, and an administrator's os-resetState, make of a server.
+SERVER_STATES = table(
+    "a server",
+    {
+        state: {operation.after(state) for operation in OPERATIONS if state in operation.allowed}
+        | {operation.fails for operation in OPERATIONS if state in operation.allowed and operation.fails}
+        | {VmState.ACTIVE, VmState.ERROR}
+        for state in sorted(_ANY)
+    },
+)
+
+POWER_STATES: Mapping[VmState, int] = {
+    VmState.BUILDING: PowerState.NONE,
+    VmState.ACTIVE: PowerState.RUNNING,
+    VmState.PAUSED: PowerState.PAUSED,
+    VmState.SUSPENDED: PowerState.SUSPENDED,
+    VmState.STOPPED: PowerState.SHUTDOWN,
+    VmState.RESCUED: PowerState.RUNNING,
+    VmState.RESIZED: PowerState.RUNNING,
+    VmState.SHELVED: PowerState.SHUTDOWN,
+    VmState.SHELVED_OFFLOADED: PowerState.SHUTDOWN,
+    VmState.SOFT_DELETED: PowerState.SHUTDOWN,
+    VmState.DELETED: PowerState.NONE,
+}
+
+
+@dataclass(frozen=True)
+class Situation:
+    """As much of a server as decides what may be done to it."""
+
+    id: str
+    vm_state: VmState
+    task_state: TaskState | None
+    host: str | None
+    locked_by: Locker | None = None
+    is_launched: bool = True
+    has_accelerators: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The state after a report from the host. `power` None: as it was."""
+
+    vm_state: VmState
+    task_state: TaskState | None
+    power: int | None
+
+
+def check(operation: Operation, server: Situation, caller: Caller) -> None:
+    """Raises `Conflict` when `operation` may not begin now, `Forbidden` when it never may."""
+    check_lock(operation, server, caller)
+    if server.vm_state not in operation.allowed:
+        raise _wrong_state(operation.name, server.id, "vm_state", server.vm_state)
+    if server.task_state is not None and server.task_state not in operation.tolerates:
+        raise _wrong_state(operation.name, server.id, "task_state", server.task_state)
+    if server.host is None and operation.needs_host:
+        raise Conflict(f"Instance {server.id} is not ready: it is on no host")
+    if not server.is_launched and operation.needs_launch:
+        raise _wrong_state(operation.name, server.id, "launched_at", "None")
+    if server.has_accelerators and operation.accelerators is Accelerators.REFUSED:
+        raise Forbidden(
+            f"Cannot '{operation.name}' instance {server.id}: it has accelerators, and what is in them cannot go along. "
+            "Migrate it cold.",
+            code="compute.has_accelerators",
+        )
+
+
+def check_lock(operation: Operation, server: Situation, caller: Caller) -> None:
+    if server.locked_by is not None and not caller.is_admin and not operation.ignores_lock:
+        raise Conflict(f"Instance {server.id} is locked")
+
+
+def check_unlock(server: Situation, caller: Caller, *, may_override: bool) -> None:
+    """The owner does not undo an administrator's lock."""
+    if server.locked_by is Locker.ADMIN and not may_override:
+        raise Forbidden("Policy doesn't allow os_compute_api:os-lock-server:unlock:unlock_override to be performed.")
+
+
+def after_report(operation: Operation, server: Situation, *, succeeded: bool) -> Outcome | None:
+    """Where the report on `operation` leads; None: nowhere, something else has begun since.
+
+    A report on anything but the destruction changes nothing while the server is being deleted: the job that
+    destroys it comes next, and says how it ends. What is destroyed is gone, whatever was tried meanwhile.
+    """
+    if server.vm_state is VmState.DELETED or operation.task is None:
+        return None
+    if succeeded and operation is DELETE:
+        return Outcome(server.vm_state, TaskState.DELETING, None)  # DELETED when its allocation is given back
+    if server.task_state is not operation.task:
+        return None
+    if succeeded:
+        after = operation.after(server.vm_state)
+        return Outcome(after, None, POWER_STATES.get(after))
+    return Outcome(operation.fails or server.vm_state, None, None)
+
+
+def status(vm_state: VmState, task_state: TaskState | None) -> str:
+    """The one word that the Compute API makes of both."""
+    return (task_state and _BUSY.get((vm_state, task_state))) or STATUSES[vm_state]
+
+
+STATUSES: Mapping[VmState, str] = {
+    VmState.BUILDING: "BUILD",
+    VmState.ACTIVE: "ACTIVE",
+    VmState.PAUSED: "PAUSED",
+    VmState.SUSPENDED: "SUSPENDED",
+    VmState.STOPPED: "SHUTOFF",
+    VmState.RESCUED: "RESCUE",
+    VmState.RESIZED: "VERIFY_RESIZE",
+    VmState.SHELVED: "SHELVED",
+    VmState.SHELVED_OFFLOADED: "SHELVED_OFFLOADED",
+    VmState.SOFT_DELETED: "SOFT_DELETED",
+    VmState.ERROR: "ERROR",
+    VmState.DELETED: "DELETED",
+}
+
+#: (word, task states, vm_states in which they are seen by it)
+_WORDS: tuple[tuple[str, tuple[TaskState, ...], tuple[VmState, ...]], ...] = (
+    ("REBOOT", (TaskState.REBOOTING,), (_ACTIVE,)),
+    ("HARD_REBOOT", (TaskState.REBOOTING_HARD,), (_ACTIVE,)),
+    ("PASSWORD", (TaskState.UPDATING_PASSWORD,), (_ACTIVE,)),
+    ("REBUILD", (TaskState.REBUILDING, TaskState.REBUILD_SPAWNING), (_ACTIVE, _STOPPED, _ERROR)),
+    ("RESIZE", (TaskState.RESIZE_PREP, TaskState.RESIZE_MIGRATING, TaskState.RESIZE_FINISH), (_ACTIVE, _STOPPED)),
+    ("REVERT_RESIZE", (TaskState.RESIZE_REVERTING,), (_RESIZED,)),
+    ("MIGRATING", (TaskState.MIGRATING,), (_ACTIVE, _PAUSED)),
+)
+_BUSY = {(state, task): word for word, tasks, states in _WORDS for task in tasks for state in states}
+
+
+def _wrong_state(name: str, server_id: str, attribute: str, value: str) -> Conflict:
+    return Conflict(
+        f"Cannot '{name}' instance {server_id} while it is in {attribute} {value}", code="compute.wrong_state"
+    )

@@ -1,0 +1,260 @@
+"""Flavors, servers, hosts: the values that services and handlers pass around. What states mean: `lifecycle`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+#: Compute service binary: Nova's name, which clients filter by.
+COMPUTE_BINARY = "nova-compute"
+DEFAULT_ZONE = "nova"
+#: Queue of the jobs for `moorage.compute.scheduling.build_worker`; no host may be called so.
+BUILD_QUEUE = "compute-build"
+#: Queue of the jobs for `moorage.compute.moves.migration_worker`.
+MOVE_QUEUE = "compute-moves"
+FORGET_IMAGE = "forget-image"  #: a job there: the image of a server that is no more goes
+JOB_BUILD = "build"  #: schedule the server, then have its host build it
+JOB_RELEASE = "release"  #: give the server's allocation back
+JOB_PUBLISH_STATUS = "publish-status"  #: tell Placement whether a host is disabled
+#: A host's job that is about none of its servers: see `provider_config_service`.
+PROVIDER_CONFIG = "provider-config"
+JOB_FORGET_HOST = "forget-host"  #: take the providers of a host that is no more out of Placement
+MAX_CONSOLE_BYTES = 64 * 1024
+
+
+class VmState(StrEnum):
+    """What the server is, apart from what is being done to it."""
+
+    BUILDING = "building"
+    ACTIVE = "active"
+    PAUSED = "paused"
+    SUSPENDED = "suspended"
+    STOPPED = "stopped"
+    RESCUED = "rescued"
+    RESIZED = "resized"  #: moved, and kept at its old place until that is confirmed
+    SHELVED = "shelved"  #: off, with an image of its disk; still on its host
+    SHELVED_OFFLOADED = "shelved_offloaded"  #: an image, and on no host
+    SOFT_DELETED = "soft-delete"
+    ERROR = "error"
+    DELETED = "deleted"
+
+
+class TaskState(StrEnum):
+    """What is being done to the server."""
+
+    SCHEDULING = "scheduling"
+    SPAWNING = "spawning"
+    POWERING_ON = "powering-on"
+    POWERING_OFF = "powering-off"
+    PAUSING = "pausing"
+    UNPAUSING = "unpausing"
+    SUSPENDING = "suspending"
+    RESUMING = "resuming"
+    REBOOTING = "rebooting"
+    REBOOTING_HARD = "rebooting_hard"
+    REBUILDING = "rebuilding"
+    REBUILD_SPAWNING = "rebuild_spawning"
+    RESCUING = "rescuing"
+    UNRESCUING = "unrescuing"
+    UPDATING_PASSWORD = "updating_password"  # noqa: S105 - Nova's word
+    IMAGE_SNAPSHOT = "image_snapshot"
+    IMAGE_BACKUP = "image_backup"
+    SHELVING = "shelving"
+    SHELVING_OFFLOADING = "shelving_offloading"
+    UNSHELVING = "unshelving"
+    RESIZE_PREP = "resize_prep"
+    RESIZE_MIGRATING = "resize_migrating"
+    RESIZE_FINISH = "resize_finish"
+    RESIZE_REVERTING = "resize_reverting"
+    MIGRATING = "migrating"
+    SOFT_DELETING = "soft-deleting"
+    RESTORING = "restoring"
+    DELETING = "deleting"
+
+
+class PowerState:
+    """Numbers as the Compute API shows them."""
+
+    NONE = 0
+    RUNNING = 1
+    PAUSED = 3
+    SHUTDOWN = 4
+    SUSPENDED = 7
+
+
+class Locker(StrEnum):
+    OWNER = "owner"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True)
+class Flavor:
+    id: str
+    name: str
+    vcpus: int
+    ram_mb: int
+    disk_gb: int
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    rxtx_factor: float = 1.0
+    is_public: bool = True
+    description: str | None = None
+    extra_specs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a server is in ERROR. `details` are for administrators: they name hosts."""
+
+    code: int
+    message: str
+    details: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What a server holds: the claimed candidate.
+
+    `mappings`: {group suffix or "": (provider uuid, ...)}; `allocations`: {provider uuid: {class: amount}}.
+    """
+
+    mappings: Mapping[str, tuple[str, ...]]
+    allocations: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Server:
+    id: str
+    number: int  #: counts servers; names them on the host (``instance-0000002a``)
+    name: str
+    project_id: str
+    user_id: str
+    image_id: str | None
+    flavor: Flavor  #: as it was when the server was made
+    vm_state: VmState
+    task_state: TaskState | None
+    power_state: int
+    host: str | None
+    wanted_zone: str | None
+    wanted_host: str | None
+    metadata: Mapping[str, str]
+    tags: tuple[str, ...]
+    description: str | None
+    hostname: str
+    key_name: str | None
+    user_data: str | None
+    config_drive: bool
+    reservation_id: str
+    launch_index: int
+    scheduler_hints: Mapping[str, object]
+    locked_by: Locker | None
+    locked_reason: str | None
+    fault: Fault | None
+    placed: Placed | None
+    devices: tuple[Mapping[str, str], ...]  #: what the host attached: ``{"pci_id": "0000:3b:00.0"}``
+    parked_at: datetime | None  #: since when it is shelved, or deleted softly
+    parked_image_id: str | None  #: the image of its disk, while it is shelved
+    created_at: datetime
+    updated_at: datetime
+    launched_at: datetime | None
+    deleted_at: datetime | None
+    access_ipv4: str | None = None  #: where the outside reaches it, as its owner says; nothing here reads it
+    access_ipv6: str | None = None
+    disk_config: str | None = None  #: AUTO or MANUAL, as its owner said
+    image_properties: Mapping[str, str] | None = None  #: the image's, when the server was made
+    key_data: str | None = None  #: of the keypair `key_name`, as it was when the server was made or rebuilt with it
+
+    @property
+    def instance_name(self) -> str:
+        return f"instance-{self.number:08x}"
+
+
+@dataclass(frozen=True)
+class HostReport:
+    """What an agent says of its host at each heartbeat."""
+
+    name: str
+    provider_uuid: str
+    hypervisor_type: str
+    hypervisor_version: int
+    host_ip: str
+    vcpus: int
+    memory_mb: int
+    local_gb: int
+    devices: int
+    cpu_info: Mapping[str, object] = field(default_factory=dict)
+    #: What it can do of what not every hypervisor can: `moorage.agent.virt.driver.Capability`.
+    capabilities: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Host:
+    """A compute host and its service. The hypervisor's uuid is that of its root provider, as in Nova."""
+
+    number: int  #: its id before microversion 2.53
+    service_uuid: str
+    report: HostReport
+    is_enabled: bool
+    disabled_reason: str | None
+    forced_down: bool
+    heartbeat_at: datetime
+
+    @property
+    def name(self) -> str:
+        return self.report.name
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """`metadata` holds the zone too, under ``availability_zone``."""
+
+    id: int
+    uuid: str
+    name: str
+    metadata: Mapping[str, str]
+    hosts: tuple[str, ...]
+    created_at: datetime
+    updated_at: datetime | None
+
+    @property
+    def zone(self) -> str | None:
+        return self.metadata.get("availability_zone")
+
+
+@dataclass(frozen=True)
+class ActionEvent:
+    """One step of an action. `result` is None while it goes on, then Success or Error."""
+
+    name: str
+    host: str | None
+    started_at: datetime
+    finished_at: datetime | None
+    result: str | None
+    details: str | None
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something that was done to a server; `request_id` names it on the wire."""
+
+    id: str
+    server_id: str
+    request_id: str
+    name: str
+    user_id: str
+    project_id: str
+    started_at: datetime
+    updated_at: datetime
+    message: str | None
+    events: tuple[ActionEvent, ...] = ()
+
+
+@dataclass(frozen=True)
+class Keypair:
+    user_id: str
+    name: str
+    kind: str
+    public_key: str
+    fingerprint: str
+    created_at: datetime

@@ -1,0 +1,1 @@
+"""Moves of servers between hosts: resize, migrate, live-migrate, evacuate, unshelve."""

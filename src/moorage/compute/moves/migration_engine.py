@@ -1,0 +1,318 @@
+"""A move goes from step to step: each is begun with a job, and what became of that job decides on the next.
+
+Inside the caller's transaction, with the server's row locked; whoever calls sends the hints after the commit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from moorage.compute.model import lifecycle, migration_workflow
+from moorage.compute.model.job_payloads import host_job
+from moorage.compute.model.migration_workflow import EVENTS, STEPS, Move, MoveKind, Step, Where
+from moorage.compute.model.servers import JOB_RELEASE, MOVE_QUEUE, Fault, Placed, Server, VmState
+from moorage.compute.store import action_store, move_store, server_store
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict
+from moorage.core.ids import Ids
+from moorage.jobs.model import JobState, NewJob
+
+
+def clean_queue(host: str) -> str:
+    """Jobs that a host does before all others: what was evacuated from it goes."""
+    return f"{host}/clean"
+
+
+class MoveProgress:
+    def __init__(self, clock: Clock, ids: Ids) -> None:
+        self._clock = clock
+        self._ids = ids
+
+    def begin(self, connection: Connection, move: Move, server: Server, name: str, *, apart: bool = False) -> str:
+        """Enqueue the job of a step. Answers whom to hint at.
+
+        `apart`: not in the row of the server's own jobs, for nothing else is done to what this is about.
+        """
+        now = self._clock.now()
+        step = migration_workflow.step_of(move, name)
+        details = dict(move.details)
+        if step.name == "move-out":
+            details.setdefault("transit_image_id", self._ids.uuid())
+        move_store.update_move(
+            connection, move.id, now, step=step.name, status=step.status or move.status, details=details
+        )
+        if step.task is not None and not migration_workflow.is_abandoned(move):
+            server_store.update_server(connection, server.id, now, task_state=step.task)
+        key = f"move:{move.id}" if apart else server.id
+        host = migration_workflow.host_of(move, step, server.host)
+        if host is None:
+            job = NewJob(self._ids.uuid(), MOVE_QUEUE, step.name, key, {"move_id": move.id, **_ids(move)})
+            server_store.BUILD_JOBS.enqueue(connection, job, now)
+            return MOVE_QUEUE
+        action_store.begin_event(connection, details["action_id"], EVENTS[step.name], host, now)
+        job = self._host_job(replace(move, details=details), server, step, host)
+        queue = clean_queue(host) if move.kind in migration_workflow.LEAVE_BEHIND and step.name == "clean" else host
+        server_store.HOST_JOBS.enqueue(connection, replace(job, key=key, queue=queue), now)
+        return host
+
+    def advance(
+        self,
+        connection: Connection,
+        move: Move,
+        server: Server,
+        result: Mapping[str, Any],
+        error: str | None,
+        *,
+        apart: bool = False,
+    ) -> list[str]:
+        """What follows from the end of the step that `move` is in. Answers whom to hint at."""
+        now = self._clock.now()
+        step = STEPS[move.kind][move.step or ""]
+        if step.name in EVENTS:
+            action_store.finish_event(connection, move.details["action_id"], EVENTS[step.name], now, error=error)
+        if step.task is not None and server.task_state is not step.task and not migration_workflow.is_abandoned(move):
+            # Deleted: whoever did that cleans up.
+            move_store.update_move(connection, move.id, now, status="error")
+            return []
+        goes_back = migration_workflow.is_abandoned(move) and step.name in migration_workflow.BACK
+        if error is None and not goes_back and (state := migration_workflow.arrival(move)) is not None:
+            return self._arrived(connection, move, server, state, result)
+        if error is None and step.where is Where.SOURCE and isinstance(devices := result.get("devices"), list):
+            server_store.update_server(connection, server.id, now, devices=devices)
+        if error is None and step.name in ("go-back", "return"):
+            self._is_back(connection, move, server)
+            move_store.update_move(connection, move.id, now, status="reverted")
+            move = replace(move, status="reverted")
+        if step.name == "receive" and error is None:
+            details = {**move.details, "target": dict(result.get("target") or {})}
+            move_store.update_move(connection, move.id, now, details=details)
+            move = replace(move, details=details)
+        following = migration_workflow.next_step(move, succeeded=error is None)
+        if following is not None:
+            if error is not None:
+                move = replace(move, details={**move.details, "error": move.details.get("error") or error})
+            return [self.begin(connection, move, server, following.name, apart=apart)]
+        return [] if error is None else self._stops(connection, move, server, step, error)
+
+    def _stops(self, connection: Connection, move: Move, server: Server, step: Step, error: str) -> list[str]:
+        """Nothing leads on from this failure: the server is in ERROR, there where it is. What else there is of it is left to
+        its deletion, but for what has nothing any more to go back to. Answers whom to hint at.
+        """
+        if step.name == "take-over":
+            return self.arrived_broken(connection, move, server, error)
+        now, move = self._clock.now(), replace(move, status="error")
+        move_store.update_move(connection, move.id, now, status=move.status, step=None)
+        hinted = []
+        if step.name in ("go-back", "return"):
+            self._is_back(connection, move, server)
+        if step.name == "go-back":
+            hinted.append(self.begin(connection, move, server, "settle", apart=True))
+        fault = Fault(500, error, f"move {move.id}, {step.name}", now)
+        server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
+        return hinted
+
+    def abandon(self, connection: Connection, move: Move, server: Server) -> list[str]:
+        """An administrator has reset the server's state: the move ends, and leaves that state as it is.
+
+        What waits to be confirmed is confirmed, for nothing says any more that it could be reverted. What goes on goes
+        back, where there is a way (`moves.BACK`). What has stopped is undone where the server is at home, and confirmed
+        where it is not. Answers whom to hint at.
+        """
+        if move.status == "finished":
+            return [self.begin(connection, move, server, "clean", apart=True)]
+        if not migration_workflow.is_undecided(move):
+            return []
+        details = {**move.details, "abandoned": True}
+        if migration_workflow.has_stopped(move) and migration_workflow.is_in_place(move):
+            details.pop("transit_image_id", None)  # perhaps all that there is of its disk: that image stays
+        move = replace(move, details=details)
+        move_store.update_move(connection, move.id, self._clock.now(), details=details)
+        if not migration_workflow.has_stopped(move):
+            return []
+        if server.placed != move.old_placed:
+            return [self.begin(connection, move, server, "clean", apart=True)]
+        return [self.begin(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
+
+    def cut_short(self, connection: Connection, move: Move, server: Server) -> list[str]:
+        """Its old host is down, and the server is to be evacuated: the move goes back without that host, and the
+        evacuation begins when it is over. Raises `Conflict` where the move has to come to its end first.
+        """
+        step = None if move.step is None else STEPS[move.kind][move.step]
+        if (
+            step is None
+            or step.name in ("swap", "keep")
+            or not (step.where is not Where.DESTINATION or _ends_back(move))
+        ):
+            raise Conflict(
+                f"Instance {server.id} has a {move.kind} to {move.dest_host or 'another host'} that is not over, and that "
+                "needs its old host no more: wait for its end (os-migrations)."
+            )
+        move = replace(move, details={**move.details, "abandoned": True})
+        move_store.update_move(connection, move.id, self._clock.now(), details=move.details)
+        if step.where is not Where.SOURCE:
+            return [MOVE_QUEUE]  # that step ends by itself
+        return [self.begin(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
+
+    def leave_behind(
+        self,
+        connection: Connection,
+        server: Server,
+        host: str,
+        placed: Placed | None,
+        ids: Mapping[str, str],
+        *,
+        kind: MoveKind = MoveKind.DELETION,
+        apart: bool = False,
+    ) -> str:
+        """What may be of it on `host`, which is down, goes when that is back, before it counts as up; what is held there,
+        `placed`, nobody is offered until then. Answers whom to hint at. `ids`: as for `host_job`. `kind`: FAILED_BUILD
+        where the host is up, and cleans up beside what else it does, as soon as it can.
+        """
+        now = self._clock.now()
+        behind = Move(
+            self._ids.uuid(), 0, server.id, kind, "accepted", None, True, host, None, None,
+            server.vm_state, server.flavor, server.flavor, placed, None, dict(ids), server.user_id, server.project_id,
+            now, now,
+        )  # fmt: skip
+        move_store.insert_move(connection, behind)
+        queue = self.begin(connection, behind, server, "keep", apart=apart)
+        for job in server_store.BUILD_JOBS.story(connection, server.id):
+            if job.kind == JOB_RELEASE and job.state is JobState.READY:
+                # Whoever deleted it gives back what it holds: of what is kept, nothing any more.
+                server_store.BUILD_JOBS.revoke_one(connection, job.id, now)
+                release = NewJob(self._ids.uuid(), job.queue, job.kind, job.key, job.payload)
+                server_store.BUILD_JOBS.enqueue(connection, release, now)
+        return queue
+
+    def go_on_without(self, connection: Connection, move: Move, server: Server, reason: str | None) -> list[str]:
+        """The host of its step is dead (`Step.without`). `reason`: why it fails; None: another move begins after it.
+
+        First what is held there is taken over by what is left behind, then the move goes on: both are the server's own
+        jobs, one after the other. Answers whom to hint at.
+        """
+        now = self._clock.now()
+        step = STEPS[move.kind][move.step or ""]
+        host = migration_workflow.host_of(move, step, server.host) or ""
+        server_store.HOST_JOBS.revoke(connection, server.id, host, now)
+        placed = move.new_placed if host == move.dest_host else move.old_placed
+        kept = self.leave_behind(connection, server, host, placed, _ids(move))
+        if reason is not None:
+            action_store.finish_event(connection, move.details["action_id"], EVENTS[step.name], now, error=reason)
+            details = {**move.details, "error": move.details.get("error") or reason}
+        else:
+            details = {**move.details, "abandoned": True}
+        return [kept, self.begin(connection, replace(move, details=details), server, step.without or "give-back")]
+
+    def arrived_broken(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
+        """It was handed over to a host that died then, or failed: it is there if anywhere. Answers whom to hint at."""
+        hinted = self._arrived(connection, move, server, VmState.ERROR, {})
+        fault = Fault(500, reason, f"move {move.id}, {move.step}", self._clock.now())
+        server_store.update_server(connection, server.id, self._clock.now(), fault=fault)
+        return hinted
+
+    def back_on_a_dead_host(self, connection: Connection, move: Move, server: Server, reason: str) -> None:
+        """It was on its way home, and home died: there it is, to be evacuated, unless that host comes back and ends it."""
+        now = self._clock.now()
+        self._is_back(connection, move, server)
+        fault = Fault(500, reason, f"move {move.id}, {move.step}", now)
+        task = STEPS[move.kind][move.step or ""].task
+        server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=task, fault=fault)
+
+    def given_back(self, connection: Connection, move: Move, server: Server) -> list[str]:
+        """The server has what it had, where it was; the move is over. Answers whom to hint at."""
+        now = self._clock.now()
+        status = STEPS[move.kind]["give-back"].status
+        move_store.update_move(connection, move.id, now, step=None, status=status, is_open=False)
+        if migration_workflow.is_abandoned(move):
+            waiting = [other for other in move_store.open_moves(connection, server.id) if other.step is None]
+            return [self.begin(connection, other, server, "place") for other in waiting if other.status == "accepted"]
+        if server.task_state not in {step.task for step in STEPS[move.kind].values() if step.task is not None}:
+            return []  # deleted
+        if move.kind is MoveKind.EVACUATION:
+            fault = Fault(500, str(move.details.get("error") or "the evacuation failed"), "", now)
+            server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
+        else:
+            server_store.update_server(connection, server.id, now, vm_state=move.old_state, task_state=None)
+        return []
+
+    def settled(self, connection: Connection, move: Move) -> None:
+        """Nothing of it is left anywhere."""
+        kept = move.status in ("reverted", "error", "failed")
+        status = move.status if kept else migration_workflow.SETTLED[move.kind]
+        move_store.update_move(connection, move.id, self._clock.now(), step=None, status=status, is_open=False)
+
+    def _arrived(
+        self, connection: Connection, move: Move, server: Server, state: VmState, result: Mapping[str, Any]
+    ) -> list[str]:
+        now = self._clock.now()
+        as_before = state in (VmState.RESIZED, VmState.ERROR)
+        power = lifecycle.POWER_STATES.get(move.old_state if as_before else state)
+        changes: dict[str, Any] = {
+            "host": move.dest_host, "placed": move.new_placed, "devices": result.get("devices") or [],
+            "flavor": asdict(move.new_flavor), "flavor_id": move.new_flavor.id,
+        }  # fmt: skip
+        if not migration_workflow.is_abandoned(move):
+            changes |= {"vm_state": state, "task_state": None, "power_state": power}
+        if move.kind is MoveKind.UNSHELVE:
+            changes |= {"parked_at": None, "parked_image_id": None}
+        if isinstance(text := result.get("console"), str):
+            server_store.save_console(connection, server.id, text, now)
+        server_store.update_server(connection, server.id, now, **changes)
+        arrived = replace(server, host=move.dest_host, flavor=move.new_flavor, placed=move.new_placed)
+        if move.kind in (MoveKind.RESIZE, MoveKind.MIGRATION):
+            move_store.update_move(connection, move.id, now, step=None, status="finished")
+            return []
+        if move.kind is MoveKind.EVACUATION:
+            return [self.begin(connection, move, arrived, "clean", apart=True)]
+        return [self.begin(connection, move, arrived, "settle", apart=True)]
+
+    def _is_back(self, connection: Connection, move: Move, server: Server) -> None:
+        state = move.old_state
+        back: dict[str, Any] = {
+            "host": move.source_host, "placed": move.old_placed,
+            "flavor": asdict(move.old_flavor), "flavor_id": move.old_flavor.id,
+        }  # fmt: skip
+        if not migration_workflow.is_abandoned(move):
+            back |= {"vm_state": state, "task_state": None, "power_state": lifecycle.POWER_STATES.get(state)}
+        server_store.update_server(connection, server.id, self._clock.now(), **back)
+
+    def _host_job(self, move: Move, server: Server, step: Step, host: str) -> NewJob:
+        """The order of a step: the server as it is to be there."""
+        details = move.details
+        arguments: dict[str, Any] = {"move_id": move.id, "start": move.old_state is VmState.ACTIVE}
+        there = replace(server, flavor=move.old_flavor, placed=move.old_placed)
+        if step.where is Where.DESTINATION:
+            there = replace(server, flavor=move.new_flavor, placed=move.new_placed)
+        match step.name:
+            case "move-out":
+                properties = {"image_type": "snapshot", "instance_uuid": server.id, "moorage:move": move.id}
+                image = {"id": details["transit_image_id"], "name": f"{server.name}-moving", "properties": properties}
+                arguments["image"] = image
+            case "move-in":
+                there = replace(there, image_id=details["transit_image_id"])
+            case "remake":
+                there = replace(server, flavor=move.new_flavor, placed=move.new_placed)
+                there = replace(there, image_id=details["transit_image_id"])
+                arguments["key"] = f"{move.id}:there"
+            case "remake-back" | "return":
+                there = replace(there, image_id=details["transit_image_id"])
+                arguments["key"] = f"{move.id}:back"
+            case "build-again" if move.kind is MoveKind.UNSHELVE:
+                there = replace(there, image_id=server.parked_image_id or server.image_id)
+                arguments["start"] = True
+            case "build-again":
+                arguments["start"] = details["ends"] == VmState.ACTIVE
+            case "hand-over":
+                arguments["target"] = details["target"]
+        return host_job(self._ids.uuid(), step.name, there, host, _ids(move), arguments)
+
+
+def _ends_back(move: Move) -> bool:
+    """Whether the step at the destination that it is in leads back from there, once the move is abandoned."""
+    return move.kind is MoveKind.LIVE and move.step in ("receive", "unmake")
+
+
+def _ids(move: Move) -> dict[str, str]:
+    return {"action_id": move.details["action_id"], "request_id": move.details["request_id"]}

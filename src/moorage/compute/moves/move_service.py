@@ -1,0 +1,284 @@
+"""Use cases of servers that go to another host: resize, migrate, migrate live, evacuate, unshelve.
+
+Each decides and begins a move; the rest is `migration_engine`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.hosts.host_service import HostService
+from moorage.compute.model import lifecycle
+from moorage.compute.model.job_payloads import situation
+from moorage.compute.model.lifecycle import Operation
+from moorage.compute.model.migration_workflow import Move, MoveKind, is_built_again, is_undecided
+from moorage.compute.model.servers import Flavor, Server, VmState
+from moorage.compute.moves.migration_engine import MoveProgress
+from moorage.compute.requests.flavor_resolution import ProfileLookup, with_device_profile
+from moorage.compute.requests.host_commands import Telling, check_capability
+from moorage.compute.requests.placement_names import KnownNames
+from moorage.compute.requests.quota_service import QuotaService
+from moorage.compute.requests.server_request import fields_of, usable_flavor
+from moorage.compute.requests.server_service import visible
+from moorage.compute.store import action_store, host_store, move_store, server_store
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.jobs.wakeups import Hints
+from moorage.scheduler.flavor_resources import request_for
+from moorage.scheduler.image_needs import image_needs
+
+_OPERATIONS: dict[MoveKind, Operation] = {
+    MoveKind.RESIZE: lifecycle.RESIZE,
+    MoveKind.MIGRATION: lifecycle.MIGRATE,
+    MoveKind.LIVE: lifecycle.LIVE_MIGRATE,
+    MoveKind.EVACUATION: lifecycle.EVACUATE,
+    MoveKind.UNSHELVE: lifecycle.UNSHELVE_OFFLOADED,
+}
+#: In ``os-instance-actions``, where that is not the operation's name.
+_NOTED = {MoveKind.LIVE: "live-migration"}
+
+
+@dataclass(frozen=True)
+class Destination:
+    host: str | None = None
+    zone: str | None = None
+
+
+class MoveService:
+    """`names`, `profiles`: as of `CreateService`. `stays_on_host`: whether a resize may end on the host where it began."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        hints: Hints,
+        hosts: HostService,
+        quotas: QuotaService,
+        *,
+        names: KnownNames | None = None,
+        profiles: ProfileLookup | None = None,
+        stays_on_host: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._hints = hints
+        self._hosts = hosts
+        self._quotas = quotas
+        self._names = names
+        self._profiles = profiles
+        self._stays_on_host = stays_on_host
+        self._telling = Telling(clock, ids)
+        self._progress = MoveProgress(clock, ids)
+
+    def resize(self, caller: Caller, request_id: str, server_id: str, flavor_id: str) -> None:
+        """Raises `OverQuota` where the server's project has no room for the larger of both flavors."""
+        flavor = self._new_flavor(caller, server_id, flavor_id)
+        others = self._held_by_others(caller, server_id)
+
+        def check(connection: Connection, server: Server) -> None:
+            _check_not_moving(connection, server)
+            if server.flavor.id == flavor.id:
+                raise Invalid("When resizing, instances must change flavor!")
+            if flavor.disk_gb < server.flavor.disk_gb:
+                raise Invalid(
+                    "Resize to a flavor with a smaller disk is not allowed: what is on the disk would be cut."
+                )
+            self._check_up(connection, server)
+            self._quotas.admit_resize(connection, server.project_id, server.flavor, flavor, others)
+
+        self._begin(caller, request_id, server_id, MoveKind.RESIZE, check, flavor=flavor)
+
+    def _new_flavor(self, caller: Caller, server_id: str, flavor_id: str) -> Flavor:
+        """The server's own copy of a flavor that it could be placed with: refused here, not by the scheduler."""
+        with read(self._engine) as connection:
+            server = visible(server_store.server(connection, server_id), caller, server_id)
+            flavor = usable_flavor(connection, caller, flavor_id)
+        if self._profiles is not None:
+            flavor = with_device_profile(flavor, self._profiles)
+        request = request_for(fields_of(flavor), image_needs(server.image_properties or {}))
+        if self._names is not None:
+            self._names.check(*request.names)
+        return flavor
+
+    def migrate(self, caller: Caller, request_id: str, server_id: str, to: Destination) -> None:
+        self._begin(caller, request_id, server_id, MoveKind.MIGRATION, self._check_movable, to=to)
+
+    def migrate_live(self, caller: Caller, request_id: str, server_id: str, to: Destination) -> None:
+        self._begin(caller, request_id, server_id, MoveKind.LIVE, self._check_movable, to=to)
+
+    def evacuate(self, caller: Caller, request_id: str, server_id: str, to: Destination, *, ends_stopped: bool) -> None:
+        """Only from a host that is down. What it was still to do with the server it shall not do any more. As with the peer
+        in any task: so one to a host that died as well is made up for by the next request.
+        """
+
+        def check(connection: Connection, server: Server) -> Sequence[str]:
+            if self._is_up(connection, server.host):
+                raise Invalid(f"Compute service of {server.host} is still in use.")
+            server_store.HOST_JOBS.revoke(connection, server.id, server.host or "", self._clock.now())
+            return [
+                queue
+                for move in move_store.open_moves(connection, server.id)
+                if is_undecided(move)
+                for queue in self._cut_short(connection, move, server)
+            ]
+
+        self._begin(caller, request_id, server_id, MoveKind.EVACUATION, check, to=to, ends_stopped=ends_stopped)
+
+    def _cut_short(self, connection: Connection, move: Move, server: Server) -> Sequence[str]:
+        """Raises `Conflict` for a move that has to come to its end first."""
+        if not is_built_again(move) or self._is_up(connection, move.dest_host):
+            return self._progress.cut_short(connection, move, server)
+        return self._progress.go_on_without(connection, move, server, None)
+
+    def unshelve(self, caller: Caller, request_id: str, server_id: str, to: Destination) -> None:
+        """On its host, if it is still there; else as a new server is built, from the image of its disk.
+
+        Raises `OverQuota` for one that was offloaded where its project has no room for it any more.
+        """
+
+        def work(connection: Connection) -> str | None:
+            server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            if server.vm_state is VmState.SHELVED_OFFLOADED:
+                return None
+            lifecycle.check(lifecycle.UNSHELVE, situation(server), caller)
+            if to.host or to.zone:
+                raise Conflict(f"Instance {server_id} is still on its host: only an offloaded one goes elsewhere.")
+            return self._telling.tell_host(connection, caller, request_id, server, lifecycle.UNSHELVE)
+
+        queue = in_transaction(self._engine, work)
+        if queue is not None:
+            self._hints.send(queue)
+            return
+        others = self._held_by_others(caller, server_id)
+
+        def check(connection: Connection, server: Server) -> None:
+            _check_not_moving(connection, server)
+            self._quotas.admit_return(connection, server.project_id, server.flavor, others)
+
+        self._begin(caller, request_id, server_id, MoveKind.UNSHELVE, check, to=to)
+
+    def confirm(self, caller: Caller, request_id: str, server_id: str) -> None:
+        """At once; what is left of it at its old place goes when that host can."""
+
+        def work(connection: Connection) -> str:
+            server, move = self._finished(connection, caller, server_id, lifecycle.CONFIRM_RESIZE)
+            move = self._noted(connection, caller, request_id, server, move, lifecycle.CONFIRM_RESIZE)
+            power = lifecycle.POWER_STATES[move.old_state]
+            server_store.update_server(
+                connection, server_id, self._clock.now(), vm_state=move.old_state, power_state=power
+            )
+            return self._progress.begin(connection, move, server, "clean", apart=True)
+
+        self._hints.send(in_transaction(self._engine, work))
+
+    def revert(self, caller: Caller, request_id: str, server_id: str) -> None:
+        def work(connection: Connection) -> str:
+            server, move = self._finished(connection, caller, server_id, lifecycle.REVERT_RESIZE)
+            move = self._noted(connection, caller, request_id, server, move, lifecycle.REVERT_RESIZE)
+            return self._progress.begin(connection, move, server, "unmake")
+
+        self._hints.send(in_transaction(self._engine, work))
+
+    # ------------------------------------------------------------------------------------- in common
+
+    def _begin(
+        self,
+        caller: Caller,
+        request_id: str,
+        server_id: str,
+        kind: MoveKind,
+        check: Callable[[Connection, Server], Sequence[str] | None],
+        *,
+        flavor: Flavor | None = None,
+        to: Destination = Destination(),
+        ends_stopped: bool = False,
+    ) -> None:
+        """What `check` answers are queues of what must be over before this begins."""
+        operation = _OPERATIONS[kind]
+
+        def work(connection: Connection) -> Sequence[str]:
+            server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            lifecycle.check(operation, situation(server), caller)
+            check_capability(connection, server, operation)
+            self._check_destination(connection, server, to)
+            first = check(connection, server)
+            action = self._telling.begin(connection, caller, request_id, server_id, _NOTED.get(kind, operation.name))
+            now = self._clock.now()
+            action_store.begin_event(connection, action.id, "conductor_migrate_server", None, now)
+            details = {
+                "action_id": action.id, "request_id": request_id, "image_properties": image_needs(server.image_properties or {}), "zone": to.zone,
+                "ends": VmState.STOPPED if ends_stopped or server.vm_state is VmState.STOPPED else VmState.ACTIVE,
+                "parked_image_id": server.parked_image_id if kind is MoveKind.UNSHELVE else None,
+                "may_stay": kind is MoveKind.RESIZE and self._stays_on_host,
+            }  # fmt: skip
+            move = Move(
+                self._ids.uuid(), 0, server_id, kind, "accepted", None, True, server.host or "", None, to.host,
+                server.vm_state, server.flavor, flavor or server.flavor, server.placed, None, details,
+                caller.user_id, caller.project_id, now, now,
+            )  # fmt: skip
+            move_store.insert_move(connection, move)
+            if first:
+                server_store.update_server(connection, server_id, now, task_state=operation.task)
+                return first
+            return [self._progress.begin(connection, move, server, "place")]
+
+        for queue in in_transaction(self._engine, work):
+            self._hints.send(queue)
+
+    def _finished(
+        self, connection: Connection, caller: Caller, server_id: str, operation: Operation
+    ) -> tuple[Server, Move]:
+        server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+        lifecycle.check(operation, situation(server), caller)
+        for move in move_store.open_moves(connection, server_id):
+            if move.status == "finished":
+                return server, move
+        raise NotFound(f"Instance {server_id} has no move that waits to be confirmed.")
+
+    def _noted(
+        self, connection: Connection, caller: Caller, request_id: str, server: Server, move: Move, operation: Operation
+    ) -> Move:
+        action = self._telling.begin(connection, caller, request_id, server.id, operation.name)
+        return replace(move, details={**move.details, "action_id": action.id, "request_id": request_id})
+
+    def _held_by_others(self, caller: Caller, server_id: str) -> dict[str, int]:
+        """In the server's project; outside of any transaction, as Placement is asked."""
+        with read(self._engine) as connection:
+            server = visible(server_store.server(connection, server_id), caller, server_id)
+        return self._quotas.held_by_others(server.project_id)
+
+    def _check_movable(self, connection: Connection, server: Server) -> None:
+        _check_not_moving(connection, server)
+        self._check_up(connection, server)
+
+    def _check_up(self, connection: Connection, server: Server) -> None:
+        if not self._is_up(connection, server.host):
+            raise Conflict(f"Service is unavailable at this time: the host of instance {server.id} is down.")
+
+    def _is_up(self, connection: Connection, name: str | None) -> bool:
+        host = None if name is None else host_store.host(connection, name)
+        return host is not None and self._hosts.is_up(host)
+
+    def _check_destination(self, connection: Connection, server: Server, to: Destination) -> None:
+        if to.host is None:
+            return
+        if host_store.host(connection, to.host) is None:
+            raise Invalid(f"Compute host {to.host} could not be found.")
+        if to.host == server.host:
+            raise Invalid(f"Unable to migrate instance ({server.id}) to current host ({to.host}).")
+
+
+def _check_not_moving(connection: Connection, server: Server) -> None:
+    """One move after the other: a server whose state was reset in the middle of one is still on its way back."""
+    for move in move_store.open_moves(connection, server.id):
+        if is_undecided(move):
+            raise Conflict(
+                f"Instance {server.id} has a {move.kind} that is not over: it is being undone since its state was reset. "
+                "Wait for its end (os-migrations)."
+            )

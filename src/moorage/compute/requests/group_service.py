@@ -1,0 +1,138 @@
+"""Use cases of server groups: make, find, delete; and a new server's way into one."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model.server_group import ServerGroup
+from moorage.compute.model.servers import Server
+from moorage.compute.requests.quota_service import QuotaService
+from moorage.compute.store import group_store as store
+from moorage.compute.store import host_store
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Forbidden, Invalid, NotFound, OverQuota, Unavailable
+from moorage.core.ids import Ids, is_uuid
+from moorage.db.transactions import in_transaction, read
+from moorage.scheduler.server_groups import Policy, objection
+
+#: Placements of one server that its group objected to at the last moment, before whoever places it waits a little.
+LATE_CHECKS = 8
+
+
+class LateObjection(Exception):
+    """The group of `server_id` has something against its host, or that is no more."""
+
+    def __init__(self, server_id: str) -> None:
+        super().__init__(server_id)
+        self.server_id = server_id
+
+
+def always_late() -> Unavailable:
+    """After `LATE_CHECKS` objections."""
+    return Unavailable(
+        "at the last moment its server group objected to each host, or that was deleted; others are placed meanwhile"
+    )
+
+
+class GroupService:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, quotas: QuotaService) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._quotas = quotas
+
+    def create(self, caller: Caller, name: str, policy: Policy, rules: Mapping[str, int]) -> ServerGroup:
+        if rules and policy is not Policy.ANTI_AFFINITY:
+            raise Invalid(f"The rule max_server_per_host is for the policy anti-affinity only; this one is {policy}.")
+        group = ServerGroup(
+            self._ids.uuid(), name, caller.project_id, caller.user_id, policy, dict(rules), self._clock.now()
+        )
+
+        def work(connection: Connection) -> None:
+            most = self._quotas.lock(connection, caller.project_id)["server_groups"]
+            if 0 <= most <= store.count_groups(connection, caller.project_id):
+                raise OverQuota("Quota exceeded, too many server groups.")
+            store.insert_group(connection, group)
+
+        in_transaction(self._engine, work)
+        return group
+
+    def find(self, caller: Caller, *, all_projects: bool) -> list[ServerGroup]:
+        with read(self._engine) as connection:
+            return store.groups(connection, None if all_projects else caller.project_id)
+
+    def get(self, caller: Caller, group_id: str) -> ServerGroup:
+        with read(self._engine) as connection:
+            return _visible(store.group(connection, group_id) if is_uuid(group_id) else None, caller, group_id)
+
+    def ids_of(self, server_id: str) -> list[str]:
+        """Of the group that the server is in, if it is in one."""
+        with read(self._engine) as connection:
+            return store.group_ids_of(connection, server_id)
+
+    def delete(self, caller: Caller, group_id: str) -> None:
+        """Its servers stay where they are, and are in no group then."""
+        self.get(caller, group_id)
+        if not in_transaction(self._engine, lambda connection: store.delete_group(connection, group_id)):
+            raise _missing(group_id)
+
+    def wanted_by(
+        self, connection: Connection, caller: Caller, hints: Mapping[str, object], flavor_id: str, *, lock: bool = True
+    ) -> ServerGroup | None:
+        """The group that a request to make servers names in its hints; with `lock` it is locked until the transaction ends.
+
+        That of a reservation belongs to the reservation service, and is for whoever may use the reservation's flavor.
+        """
+        wanted = hints.get("group")
+        if wanted is None:
+            return None
+        if not isinstance(wanted, str) or not is_uuid(wanted):
+            raise Invalid("Server group scheduler hint must be a UUID.")
+        group = store.group(connection, wanted, lock=lock)
+        if group is None:
+            raise Invalid(f"Instance group {wanted} could not be found.")
+        is_reservations = group.name == f"reservation:{flavor_id}"
+        if group.project_id != caller.project_id and not is_reservations and not caller.is_admin:
+            raise Forbidden(f"Instance group {wanted} belongs to another project.")
+        return group
+
+    def most_members(self, project_id: str) -> int:
+        """Below 0: any number."""
+        return self._quotas.limits(project_id)["server_group_members"]
+
+    def join(self, connection: Connection, group: ServerGroup, server_ids: Sequence[str], most: int) -> None:
+        """In the transaction that has locked `group`. `most`: what `most_members` said before it."""
+        if 0 <= most < len(group.members) + len(server_ids):
+            raise OverQuota("Quota exceeded, too many servers in group")
+        for server_id in server_ids:
+            store.join(connection, group.id, server_id)
+
+
+def late_check(connection: Connection, places: Sequence[tuple[Server, str]]) -> None:
+    """Asked in the transaction that writes down where servers are or go, (server, root of the host) each. Raises
+    `LateObjection`.
+
+    The group is locked until that ends: of two members that were placed at the same moment the second one sees where
+    the first one went. So are the hosts, for one that is deleted is first looked at for servers. With an objection the
+    claim is given back, and the server is placed again.
+    """
+    there = host_store.keep_hosts(connection, {root for _, root in places})
+    for server, root in places:
+        if root not in there:
+            raise LateObjection(server.id)
+        if not server.scheduler_hints.get("group"):
+            continue
+        group = store.view_of(connection, server.id, lock=True)
+        if group is not None and objection(group, root):
+            raise LateObjection(server.id)
+
+
+def _visible(group: ServerGroup | None, caller: Caller, group_id: str) -> ServerGroup:
+    if group is None or not caller.may_see(group.project_id):
+        raise _missing(group_id)
+    return group
+
+
+def _missing(group_id: str) -> NotFound:
+    return NotFound(f"Instance group {group_id} could not be found.")

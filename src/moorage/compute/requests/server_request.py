@@ -1,0 +1,149 @@
+"""A create request, and what it refers to: image, flavor, availability zone, host."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from moorage.compute.model.servers import DEFAULT_ZONE, Flavor
+from moorage.compute.store import flavor_store, host_store
+from moorage.core.caller import Caller
+from moorage.core.errors import Forbidden, Invalid, NotFound
+from moorage.images.attributes import named_images
+from moorage.images.views import CallerView, OwnerView, ProjectView, View
+from moorage.scheduler.flavor_resources import FlavorFields
+
+#: Of an image: ``required`` where a system in it relies on what was in its accelerators when it was taken.
+SAVED_STATE_PROPERTY = "accel:saved_state"
+
+_NOT_IN_HOSTNAME = re.compile(r"[^a-z0-9.-]+")
+
+
+class Image(Protocol):
+    """What of an image matters here (`moorage.images.base.ImageRecord`)."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def visibility(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+    @property
+    def size_bytes(self) -> int | None: ...
+    @property
+    def min_disk_gb(self) -> int: ...
+    @property
+    def min_ram_mb(self) -> int: ...
+
+
+class ImageLookup(Protocol):
+    def get(self, view: View, image_id: str) -> Image | None: ...
+
+
+class ImageWriter(Protocol):
+    def announce(
+        self, view: CallerView, image_id: str, name: str, owner: str, properties: Mapping[str, str]
+    ) -> None: ...
+    def delete(self, view: OwnerView, image_id: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class NewServer:
+    """A create request, decoded. `zone` is as sent: ``zone``, ``zone:host`` or ``zone:host:node``."""
+
+    name: str
+    flavor_id: str
+    image_id: str | None
+    count: int = 1
+    least: int = 1  #: where `count` is over the project's limits, fewer will do, down to this
+    zone: str | None = None
+    host: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    description: str | None = None
+    hostname: str | None = None
+    key_name: str | None = None
+    user_data: str | None = None
+    config_drive: bool = False
+    scheduler_hints: Mapping[str, object] = field(default_factory=dict)
+    access_ipv4: str | None = None
+    access_ipv6: str | None = None
+    disk_config: str | None = None
+
+
+def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, image_id: str) -> Image | None:
+    """The image, for a server of that project; None where no image service is configured.
+
+    Raises `Invalid` for one that the caller or the project cannot use: the caller asks now, with its own rights, and the
+    host fetches the image later, for the project.
+    """
+    if images is None:
+        return None
+    image = images.get(CallerView.of(caller), image_id)
+    if image is None or not _may_use(images, project_id, image):
+        raise Invalid(f"Can not find requested image: {image_id}")
+    for other, where in named_images(image.properties).items():
+        named = images.get(CallerView.of(caller), other)
+        if named is None or not _may_use(images, project_id, named):
+            raise Invalid(f"Can not find image {other}, which {where} of image {image_id} names, for this project.")
+    if image.status != "active":
+        raise Invalid(f"Image {image_id} is not active.")
+    if image.properties.get(SAVED_STATE_PROPERTY) == "required":
+        raise Invalid(
+            f"Image {image_id} says {SAVED_STATE_PROPERTY}=required: it only works with an accelerator in the state "
+            "in which the image was taken, and a server gets a clean one."
+        )
+    return image
+
+
+def _may_use(images: ImageLookup, project_id: str, image: Image) -> bool:
+    """An administrator sees images that the project does not. What the record says itself is not asked again."""
+    if image.visibility in ("public", "community") or image.owner == project_id:
+        return True
+    return images.get(ProjectView(project_id), image.id) is not None
+
+
+def fields_of(flavor: Flavor) -> FlavorFields:
+    return FlavorFields(
+        flavor.vcpus, flavor.ram_mb, flavor.disk_gb, flavor.ephemeral_gb, flavor.swap_mb, flavor.extra_specs
+    )
+
+
+def visible_flavor(connection: Connection, caller: Caller, flavor_id: str) -> Flavor:
+    """The flavor, if `caller` may know of it. Raises `NotFound`."""
+    sees_all = caller.is_admin or caller.is_service
+    flavor = flavor_store.flavor(connection, flavor_id, visible_to=None if sees_all else caller.project_id)
+    if flavor is None:
+        raise NotFound(f"Flavor {flavor_id} could not be found.")
+    return flavor
+
+
+def usable_flavor(connection: Connection, caller: Caller, flavor_id: str) -> Flavor:
+    try:
+        return visible_flavor(connection, caller, flavor_id)
+    except NotFound as error:
+        raise Invalid(error.message) from error
+
+
+def wanted_place(connection: Connection, new: NewServer, *, may_force_host: bool) -> tuple[str | None, str | None]:
+    """(zone, host) that the server must be in or on."""
+    zone, _, rest = (new.zone or "").partition(":")
+    host = new.host or rest.partition(":")[0] or None
+    if host is not None and not may_force_host:
+        raise Forbidden("Policy doesn't allow os_compute_api:servers:create:forced_host to be performed.")
+    if host is not None and host_store.host(connection, host) is None:
+        raise Invalid(f"Compute host {host} could not be found.")
+    if zone not in ("", DEFAULT_ZONE) and not host_store.has_zone(connection, zone):
+        raise Invalid("The requested availability zone is not available")
+    return zone or None, host
+
+
+def hostname_for(name: str, server_id: str) -> str:
+    text = _NOT_IN_HOSTNAME.sub("-", name.lower()).strip("-.")[:63].strip("-.")
+    return text or f"server-{server_id}"

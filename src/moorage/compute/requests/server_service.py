@@ -1,0 +1,180 @@
+"""Use cases of servers that no host is needed for: find, describe, lock. How they are made: `create_service`; what
+their hosts do with them: `operate_service`, `move_service`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model import lifecycle
+from moorage.compute.model.job_payloads import situation
+from moorage.compute.model.servers import Action, Locker, Server, VmState
+from moorage.compute.requests.host_commands import Telling
+from moorage.compute.requests.quota_service import QuotaService
+from moorage.compute.store import action_store, migration_store, server_store
+from moorage.compute.store.migration_store import Migration
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+
+MAX_METADATA_ITEMS = 128
+#: Event of the create action while a host is looked for.
+SCHEDULE_EVENT = "schedule_instances"
+
+
+class ServerService:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, quotas: QuotaService) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._telling = Telling(clock, ids)
+        self._quotas = quotas
+
+    # ---------------------------------------------------------------------------------------- read
+
+    def get(self, caller: Caller, server_id: str) -> Server:
+        with read(self._engine) as connection:
+            return visible(server_store.server(connection, server_id), caller, server_id)
+
+    def find(
+        self,
+        query: server_store.ServerQuery,
+        passes: Callable[[Server], bool],
+        *,
+        limit: int,
+        marker: str | None = None,
+    ) -> tuple[list[Server], bool]:
+        """(at most `limit` servers after `marker`, whether there are more)."""
+        with read(self._engine) as connection:
+            found: Iterator[Server] = filter(passes, server_store.find_servers(connection, query))
+            if marker is not None:
+                found = _after(marker, found)
+            page = [server for server, _ in zip(found, range(limit + 1), strict=False)]
+        return page[:limit], len(page) > limit
+
+    def console(self, caller: Caller, server_id: str) -> str:
+        """The latest text that the host reported; empty before its first report."""
+        with read(self._engine) as connection:
+            server = visible(server_store.server(connection, server_id), caller, server_id)
+            if server.host is None:
+                raise Conflict(f"Instance {server_id} is not ready")
+            return server_store.console(connection, server_id)
+
+    def actions(self, caller: Caller, server_id: str) -> list[Action]:
+        with read(self._engine) as connection:
+            visible(server_store.server(connection, server_id), caller, server_id, deleted=True)
+            return action_store.actions_of(connection, server_id)
+
+    def action(self, caller: Caller, server_id: str, request_id: str) -> Action:
+        with read(self._engine) as connection:
+            visible(server_store.server(connection, server_id), caller, server_id, deleted=True)
+            action = action_store.action(connection, server_id, request_id)
+        if action is None:
+            raise NotFound(f"Action for request_id {request_id} on instance {server_id} not found")
+        return action
+
+    def migrations(self, wanted: Mapping[str, str]) -> list[Migration]:
+        """Of all projects, newest first; `wanted` by `migration_store.FILTERS`."""
+        with read(self._engine) as connection:
+            return migration_store.migrations(connection, wanted)
+
+    def running_in(self, since: datetime, until: datetime) -> list[Server]:
+        with read(self._engine) as connection:
+            return list(server_store.servers_running_in(connection, since, until))
+
+    # -------------------------------------------------------------------------------------- change
+
+    def lock(self, caller: Caller, request_id: str, server_id: str, reason: str | None) -> None:
+        def work(connection: Connection, server: Server) -> None:
+            # An owner who locks again does not take an administrator's lock over.
+            if server.locked_by is Locker.ADMIN and not caller.is_admin:
+                return
+            locker = Locker.OWNER if caller.project_id == server.project_id else Locker.ADMIN
+            server_store.update_server(connection, server_id, self._clock.now(), locked_by=locker, locked_reason=reason)
+
+        self._change(caller, server_id, work, action=(request_id, "lock"))
+
+    def unlock(self, caller: Caller, request_id: str, server_id: str, *, may_override: bool) -> None:
+        def work(connection: Connection, server: Server) -> None:
+            lifecycle.check_unlock(situation(server), caller, may_override=may_override)
+            server_store.update_server(connection, server_id, self._clock.now(), locked_by=None, locked_reason=None)
+
+        self._change(caller, server_id, work, action=(request_id, "unlock"))
+
+    def describe(self, caller: Caller, server_id: str, **values: str | None) -> Server:
+        """Change `name`, `description` or `hostname`."""
+
+        def work(connection: Connection, server: Server) -> None:
+            if values:
+                server_store.update_server(connection, server_id, self._clock.now(), **values)
+
+        self._change(caller, server_id, work)
+        return self.get(caller, server_id)
+
+    def set_metadata(
+        self, caller: Caller, server_id: str, items: Mapping[str, str], *, instead: bool = False
+    ) -> dict[str, str]:
+        """Add `items`; with `instead` in place of all that was there."""
+        after: dict[str, str] = {}
+
+        def work(connection: Connection, server: Server) -> None:
+            _check_lock(server, caller)
+            after.clear()
+            after.update({} if instead else server.metadata, **items)
+            self._quotas.check_metadata(connection, server.project_id, after)
+            server_store.update_server(connection, server_id, self._clock.now(), metadata=after)
+
+        self._change(caller, server_id, work)
+        return after
+
+    def remove_metadata(self, caller: Caller, server_id: str, key: str) -> None:
+        def work(connection: Connection, server: Server) -> None:
+            _check_lock(server, caller)
+            left = dict(server.metadata)
+            if left.pop(key, None) is None:
+                raise NotFound("Metadata item was not found")
+            server_store.update_server(connection, server_id, self._clock.now(), metadata=left)
+
+        self._change(caller, server_id, work)
+
+    # ------------------------------------------------------------------------------------- in common
+
+    def _change(
+        self,
+        caller: Caller,
+        server_id: str,
+        work: Callable[[Connection, Server], None],
+        *,
+        action: tuple[str, str] | None = None,
+    ) -> None:
+        """`work` on the locked server; `action` (request id, name) is noted with it."""
+
+        def change(connection: Connection) -> None:
+            server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            work(connection, server)
+            if action is not None:
+                self._telling.begin(connection, caller, action[0], server_id, action[1])
+
+        in_transaction(self._engine, change)
+
+
+def visible(server: Server | None, caller: Caller, server_id: str, *, deleted: bool = False) -> Server:
+    """The server, if it is there (or was, with `deleted`) and the caller may know of it. Raises `NotFound`."""
+    is_gone = server is not None and server.vm_state is VmState.DELETED and not deleted
+    if server is None or is_gone or not caller.may_see(server.project_id):
+        raise NotFound(f"Instance {server_id} could not be found.")
+    return server
+
+
+def _check_lock(server: Server, caller: Caller) -> None:
+    if server.locked_by is not None and not caller.is_admin:
+        raise Conflict(f"Instance {server.id} is locked")
+
+
+def _after(marker: str, servers: Iterator[Server]) -> Iterator[Server]:
+    for server in servers:
+        if server.id == marker:
+            return servers
+    raise Invalid(f"marker [{marker}] not found")

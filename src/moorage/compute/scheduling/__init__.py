@@ -1,0 +1,1 @@
+"""Finds a host for servers and claims it: request, candidates, ranking, claim, commit."""

@@ -1,0 +1,246 @@
+"""The job `build_worker`: a host for a server, or for all servers of one request, or for none of them.
+
+    jobs claimed together -> drafts -> hosts for all that can be claimed in one request (`Placer.place_together`)
+                                    -> one transaction: hosts, and a job for each host (`Assigning`)
+    each of the others    -> a host by itself, if it has none yet -> a transaction of its own
+
+What was tried before, or asks for a place beside or apart from other servers, is always placed by itself: the one must
+give back first, and the other must see where those before it went.
+
+The transaction asks the server groups once more, for two members may have been placed at the same moment; with an
+objection the server is placed again. Run again after a crash at any line, it gives back what it may have claimed and
+begins anew; until the transaction nobody else has acted on the claims.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model.servers import Fault, Server, VmState
+from moorage.compute.requests.group_service import LATE_CHECKS, LateObjection, always_late
+from moorage.compute.requests.server_service import SCHEDULE_EVENT
+from moorage.compute.scheduling import build_retries
+from moorage.compute.scheduling.candidate_search import Shared
+from moorage.compute.scheduling.commit_selection import Assigning, Order, waits_for_host
+from moorage.compute.scheduling.host_selection import Newcomer, Outcome, Placer
+from moorage.compute.scheduling.placement_request import is_about_others
+from moorage.compute.scheduling.selection import NoHost, Place
+from moorage.compute.store import action_store, server_store
+from moorage.compute.store.meters import Meters, Scheduled, outcome_of
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, MoorageError, RemoteError, Unavailable
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.jobs.model import Job, JobState
+from moorage.jobs.wakeups import Hints
+from moorage.scheduler.reasons import NO_VALID_HOST
+
+log = logging.getLogger(__name__)
+
+
+#: Where the servers of an order go, or why one of them goes nowhere.
+Placement = list[tuple[Server, Place]] | NoHost
+
+
+@dataclass
+class Draft:
+    """An order, those of its servers that wait for a host, and what came of looking for some, if that was done."""
+
+    order: Order
+    waiting: Sequence[Server]
+    outcome: Outcome | None = None
+
+    @property
+    def places(self) -> list[tuple[Server, Place]] | None:
+        """Where all of them go, if they were placed."""
+        if self.outcome is None or isinstance(self.outcome, (NoHost, MoorageError)):
+            return None
+        return list(zip(self.waiting, self.outcome, strict=True))
+
+    @property
+    def is_plain(self) -> bool:
+        is_first = self.order.job.attempt == 1 and not self.order.tried
+        return is_first and bool(self.waiting) and not any(map(is_about_others, self.waiting))
+
+
+class Scheduling:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, placer: Placer, hints: Hints, meters: Meters) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._placer = placer
+        self._meters = meters
+        self._assigning = Assigning(engine, clock, ids, hints)
+
+    def drafts(
+        self, jobs: Sequence[Job], shared: Shared, check_turn: Callable[[Job], None], may_claim: Callable[[], bool]
+    ) -> list[Draft]:
+        """One for each job, in their order, with hosts for those of its servers that were claimed for together.
+
+        `may_claim`: asked before the claim, whether these jobs are still ours.
+        """
+        orders = [Order.of(job) for job in jobs]
+        wanted = [server_id for order in orders for server_id in order.actions]
+        with read(self._engine) as connection:
+            found = server_store.servers_by_id(connection, wanted)
+        drafts = [Draft(order, _waiting(order, found)) for order in orders]
+        together = [draft for draft in drafts if draft.is_plain]
+        shared.servers = max(1, sum(len(draft.waiting) for draft in drafts))
+        if sum(len(draft.waiting) for draft in together) > 1:
+            newcomers = [self._newcomers(draft, check_turn) for draft in together]
+            for draft, outcome in zip(together, self._placer.place_together(newcomers, shared, may_claim), strict=True):
+                draft.outcome = outcome
+        return drafts
+
+    def _newcomers(self, draft: Draft, check_turn: Callable[[Job], None]) -> list[Newcomer]:
+        order = draft.order
+        return [Newcomer(one, order.image_properties, partial(check_turn, order.job)) for one in draft.waiting]
+
+    def assign_together(self, drafts: Sequence[Draft]) -> frozenset[str]:
+        """Ids of the jobs that are done: those for whose servers hosts were claimed together. None, where one of them
+        stood in the way of the others: then each is built by itself.
+        """
+        placed = [draft for draft in drafts if draft.places is not None]
+        if len(placed) < 2:
+            return frozenset()
+        try:
+            self._assigning.assign([(draft.order, draft.places or []) for draft in placed])
+        except (Conflict, LateObjection) as error:
+            log.info("each gets its host by itself", extra={"reason": str(error)})
+            return frozenset()
+        except MoorageError as error:
+            for (
+                draft
+            ) in placed:  # done or not, nobody knows: those of it that are still to be done are tried again later
+                draft.outcome = error
+            return frozenset()
+        self._meters.scheduled(Scheduled.PLACED, sum(len(draft.waiting) for draft in placed))
+        return frozenset(draft.order.job.id for draft in placed)
+
+    def build(self, draft: Draft, shared: Shared, check_turn: Callable[[], None]) -> None:
+        """Raises `Unavailable` where Placement does not answer: the job is to be tried again."""
+        order, waiting = draft.order, draft.waiting
+        if not waiting:
+            self._abandon(order)
+            return
+        if isinstance(draft.outcome, MoorageError):
+            places: Placement = _no_host(draft.outcome)
+        elif isinstance(draft.outcome, NoHost):
+            places = draft.outcome
+        else:
+            places = draft.places or self._places(order, waiting, shared, check_turn)
+        for _ in range(LATE_CHECKS):
+            if isinstance(places, NoHost):
+                outcome = Scheduled.EXHAUSTED if order.tried else outcome_of(places.reasons)
+                self.fail(order.job, self._message(order, places), places.details, outcome)
+                return
+            try:
+                self._assigning.assign([(order, places)])
+                self._meters.scheduled(Scheduled.PLACED, len(places))
+                return
+            except LateObjection as late:
+                log.info("placed again: something changed at the last moment", extra={"server": late.server_id})
+                shared.offers.clear()
+                places = self._places(order, waiting, shared, check_turn, again=True)
+        raise always_late()
+
+    def _places(
+        self,
+        order: Order,
+        servers: Sequence[Server],
+        shared: Shared,
+        check_turn: Callable[[], None],
+        *,
+        again: bool = False,
+    ) -> Placement:
+        placed: list[tuple[Server, Place]] = []
+        for server in servers:
+            place = self._place(order, server, shared, check_turn, placed, again=again)
+            if isinstance(place, NoHost):
+                return place
+            placed.append((server, place))
+        return placed
+
+    def _place(
+        self,
+        order: Order,
+        server: Server,
+        shared: Shared,
+        check_turn: Callable[[], None],
+        placed: Sequence[tuple[Server, Place]],
+        *,
+        again: bool,
+    ) -> Place | NoHost:
+        tried = order.tried
+        try:
+            return self._placer.place(
+                server,
+                order.image_properties,
+                not_hosts=dict.fromkeys(tried, "a build failed there"),
+                alternates=() if again else build_retries.from_documents(order.job.payload.get("alternates", ())),
+                beside=[place.root_uuid for _, place in placed],
+                may_hold_something=again or order.job.attempt > 1 or bool(tried),
+                check_turn=check_turn,
+                shared=shared,
+            )
+        except (Invalid, RemoteError) as error:
+            return _no_host(error)
+
+    def _message(self, order: Order, no_host: NoHost) -> str:
+        if not order.tried:
+            return f"{NO_VALID_HOST} {no_host.reason}"
+        return build_retries.exhausted_message(order.job.key, list(order.tried.values())[-1])
+
+    def fail(self, job: Job, message: str, details: str, outcome: Scheduled) -> None:
+        """ERROR with a reason, for all of them; whatever may have been claimed is given back by the next jobs."""
+        order = Order.of(job)
+        details = "\n".join([*(f"{host}: {why}" for host, why in order.tried.items()), details]).strip()
+
+        def work(connection: Connection) -> None:
+            now = self._clock.now()
+            server_store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.FAILED, {"error": message}, now)
+            for server_id, action_id in order.actions.items():
+                server = server_store.lock_server(connection, server_id)
+                if server is not None and waits_for_host(server):
+                    fault = Fault(500, message.strip(), details, now)
+                    values = {"vm_state": VmState.ERROR, "task_state": None, "fault": fault}
+                    server_store.update_server(connection, server_id, now, **values)
+                    action_store.finish_event(connection, action_id, SCHEDULE_EVENT, now, error=message)
+                self._assigning.enqueue_release(connection, order, server_id)
+
+        in_transaction(self._engine, work)
+        self._meters.scheduled(outcome, len(order.actions))
+        log.info("not placed", extra={"server": job.key, "reason": message})
+
+    def _abandon(self, order: Order) -> None:
+        """Deleted, or reset by an administrator, before they had a host: they shall hold nothing."""
+        job = order.job
+
+        def work(connection: Connection) -> None:
+            server_store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, self._clock.now())
+            for server_id in order.actions:
+                self._assigning.enqueue_release(connection, order, server_id)
+
+        in_transaction(self._engine, work)
+
+
+def _waiting(order: Order, found: Mapping[str, Server]) -> list[Server]:
+    return [found[one] for one in order.actions if one in found and waits_for_host(found[one])]
+
+
+def _no_host(error: MoorageError) -> NoHost:
+    """Raises what says nothing about hosts: the job is to be tried again."""
+    if isinstance(error, Invalid):
+        return NoHost.because(f"The flavor cannot be placed: {error.message}")
+    if not isinstance(error, RemoteError):
+        raise error
+    if error.status >= 500:
+        raise Unavailable(error.message) from error
+    return NoHost.because(f"Placement refused the request: {last_paragraph(error)}", error.message)
+
+
+def last_paragraph(error: RemoteError) -> str:
+    """Placement's own sentence, after the one that its web framework puts before it."""
+    return str(error.fields.get("detail") or error.message).rpartition("\n\n")[2].strip()

@@ -1,0 +1,90 @@
+"""A build that failed on one host goes to the next: what the jobs of one server tell each other about it.
+
+Payloads of a server's jobs `build_worker`, both the builder's and the host's, carry
+
+    alternates   hosts where it could go: ``[{"host", "root_uuid", "allocations", "mappings", "candidate_root"}]``
+    tried        {host: why the build failed there}
+
+What was plugged on the failed host its agent has released before it reports; on the next one it is plugged anew. The
+allocation is given back by the job that goes on, which is the only one to act on the server from then on.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from moorage.compute.model.job_payloads import scheduling_id
+from moorage.compute.model.servers import BUILD_QUEUE, JOB_BUILD, Server, TaskState, VmState
+from moorage.compute.scheduling.selection import Alternate
+from moorage.compute.store import scheduling_store, server_store
+from moorage.jobs.job_api import Report
+from moorage.jobs.model import Job, NewJob
+from moorage.placement.client.placement_client import Candidate
+
+#: Codes of failures that every host would have: the request itself is at fault.
+NOT_OF_THE_HOST = frozenset({"moorage.invalid", "accelerator.bad_request"})
+
+
+def to_documents(alternates: Iterable[Alternate]) -> list[dict[str, Any]]:
+    return [
+        {
+            "host": one.host,
+            "root_uuid": one.root_uuid,
+            "allocations": {uuid: dict(amounts) for uuid, amounts in one.candidate.allocations.items()},
+            "mappings": {suffix: list(uuids) for suffix, uuids in one.candidate.mappings.items()},
+            "candidate_root": one.candidate.root_uuid,
+        }
+        for one in alternates
+    ]
+
+
+def from_documents(documents: Sequence[Mapping[str, Any]]) -> tuple[Alternate, ...]:
+    return tuple(
+        Alternate(
+            one["host"],
+            one["root_uuid"],
+            Candidate(
+                one["allocations"],
+                {suffix: tuple(uuids) for suffix, uuids in one["mappings"].items()},
+                one["candidate_root"],
+            ),
+        )
+        for one in documents
+    )
+
+
+def after_build(
+    connection: Connection, job: Job, server: Server, now: datetime, *, error: str | None, code: str | None
+) -> bool:
+    """A host reported on its job `build_worker`, in the transaction of that. True: it is tried elsewhere now, and nothing
+    else follows from the report but a hint to the builder.
+    """
+    scheduling_store.note_build(connection, job.queue, now, succeeded=error is None)
+    is_ours = (server.vm_state, server.task_state, server.host) == (VmState.BUILDING, TaskState.SPAWNING, job.queue)
+    if error is None or not is_ours or not job.payload.get("alternates") or code in NOT_OF_THE_HOST:
+        return False
+    tried = {**job.payload.get("tried", {}), job.queue: error}
+    server_store.update_server(connection, server.id, now, host=None, placed=None, task_state=TaskState.SCHEDULING)
+    kept = {name: job.payload[name] for name in ("action_id", "request_id", "image_properties", "alternates")}
+    job_id = f"{scheduling_id(server.id)}:{len(tried)}"
+    server_store.BUILD_JOBS.enqueue(
+        connection, NewJob(job_id, BUILD_QUEUE, JOB_BUILD, server.id, {**kept, "tried": tried}), now
+    )
+    return True
+
+
+def with_exhaustion(job: Job, report: Report) -> Report:
+    """A report of a failure, worded for who has seen others fail before; any other report as it is."""
+    if report.error is None or not job.payload.get("tried"):
+        return report
+    return replace(report, result={**report.result, "error": exhausted_message(job.key, report.error)})
+
+
+def exhausted_message(server_id: str, last: str) -> str:
+    return (
+        "Exceeded maximum number of retries. Exhausted all hosts available for retrying build failures for instance "
+        f"{server_id}. The last one said: {last}"
+    )

@@ -1,0 +1,201 @@
+"""The duty that finds servers a host, and gives allocations back.
+
+Its jobs are on `BUILD_QUEUE`, those of one server one at a time:
+
+    build            a host for a server, see `build_job`
+    release          the allocation is given back; `final`: the server is DELETED then
+    publish-status   the trait of a disabled host is set or taken away
+    publish-aggregates   a host's aggregates, so that Placement can tell who is in them
+    forget-host      the providers of a host that was deleted go
+
+Several are claimed together: servers that wait at the same time share a claim in Placement, and those that ask for the
+same its answer before that. A good build costs two requests to Placement at most.
+
+Not here: which host is better (`moorage.scheduler`), and what the host does (`moorage.agent`).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import groupby
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.hosts.aggregate_publishing import (
+    JOB_PUBLISH_AGGREGATES,
+    publish_aggregates,
+    publish_all_aggregates,
+)
+from moorage.compute.hosts.host_publishing import forget_host, publish_status
+from moorage.compute.hosts.host_service import HostService
+from moorage.compute.model import lifecycle
+from moorage.compute.model.servers import (
+    BUILD_QUEUE,
+    JOB_BUILD,
+    JOB_FORGET_HOST,
+    JOB_PUBLISH_STATUS,
+    JOB_RELEASE,
+    PowerState,
+    VmState,
+)
+from moorage.compute.scheduling.build_job import Draft, Scheduling
+from moorage.compute.scheduling.candidate_search import Shared
+from moorage.compute.scheduling.host_selection import Placer
+from moorage.compute.scheduling.job_worker import FIRST_PAUSE_S, LEASE_S, MAX_ATTEMPTS, OwnJobs
+from moorage.compute.store import action_store, host_store, move_store, server_store
+from moorage.compute.store.meters import Meters, Scheduled
+from moorage.core.clock import Clock
+from moorage.core.errors import Unavailable
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.jobs.model import Job
+from moorage.jobs.wakeups import Hints
+from moorage.placement.client.placement_client import PlacementClient
+from moorage.scheduler.options import SchedulerOptions
+
+log = logging.getLogger(__name__)
+
+#: Jobs that are claimed together; others may take the next ones meanwhile.
+BATCH = 16
+
+
+class BuildDuty:
+    """`poll_s`: how often to look without being woken (other processes enqueue too); None: only when woken.
+
+    `worker` must be nobody else's name. One that is the same after a restart goes on at once with what it had
+    begun; without one, a name of its own is made, and what a former process had begun waits for its lease to end.
+    """
+
+    name = "compute.build"
+    listens_to = (BUILD_QUEUE,)
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        placement: PlacementClient,
+        hosts: HostService,
+        hints: Hints,
+        *,
+        worker: str | None = None,
+        poll_s: float | None = 5.0,
+        options: SchedulerOptions | None = None,
+        meters: Meters | None = None,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._placement = placement
+        self._placer = Placer(engine, placement, hosts, options)
+        self._scheduling = Scheduling(engine, clock, ids, self._placer, hints, meters or Meters(CollectorRegistry()))
+        self._jobs = OwnJobs(engine, clock, BUILD_QUEUE, worker or f"builder/{ids.uuid()}", poll_s)
+        self._has_prepared = False
+        self._work: dict[str, Callable[[Job], None]] = {
+            JOB_RELEASE: self._release,
+            JOB_PUBLISH_STATUS: self._publish_status,
+            JOB_PUBLISH_AGGREGATES: self._publish_aggregates,
+            JOB_FORGET_HOST: self._forget_host,
+        }
+
+    def tick(self) -> datetime | None:
+        try:
+            self._prepare()
+        except Unavailable as error:
+            log.warning("nothing is built yet", extra={"reason": error.message})
+            return self._clock.now() + timedelta(seconds=FIRST_PAUSE_S)
+        while jobs := self._jobs.claim(BATCH):
+            begun = self._clock.now()
+            for is_build, some in groupby(jobs, key=lambda job: job.kind == JOB_BUILD):
+                if is_build:
+                    self._run_builds(list(some), begun)
+                    continue
+                for job in some:
+                    self._run(job, begun, self._work[job.kind])
+        return self._jobs.next_look()
+
+    def _prepare(self) -> None:
+        """What Placement knows of aggregates may be old."""
+        if not self._has_prepared:
+            self._placer.prepare()
+            publish_all_aggregates(self._engine, self._placement)
+            self._has_prepared = True
+
+    def _run_builds(self, jobs: Sequence[Job], claimed_at: datetime) -> None:
+        """Those that stand behind one another: what comes before them, a release for example, is done by now."""
+        shared = Shared()
+        drafts = self._scheduling.drafts(jobs, shared, self._jobs.extend, lambda: not self._is_late(claimed_at))
+        done = frozenset() if self._is_late(claimed_at) else self._scheduling.assign_together(drafts)
+        for draft in drafts:
+            if draft.order.job.id not in done:
+                self._run(draft.order.job, claimed_at, partial(self._build, draft, shared))
+
+    def _is_late(self, claimed_at: datetime) -> bool:
+        """Some jobs took their time: somebody else may soon have the others."""
+        return self._clock.now() - claimed_at > timedelta(seconds=LEASE_S / 4)
+
+    def _run(self, job: Job, claimed_at: datetime, work: Callable[[Job], None]) -> None:
+        def in_time() -> None:
+            if self._is_late(claimed_at):
+                self._jobs.extend(job)
+            work(job)
+
+        self._jobs.run(job, in_time, self._failed)
+
+    def _failed(self, job: Job, reason: str, told: str) -> None:
+        """That is no lack of hosts, so the job waits and is tried again; but no server waits for ever."""
+        if job.kind == JOB_BUILD and job.attempt >= MAX_ATTEMPTS:
+            self._scheduling.fail(job, f"The server could not be scheduled: {told}", reason, Scheduled.GAVE_UP)
+        else:
+            self._jobs.put_off(job, reason)
+
+    # ------------------------------------------------------------------------------------------- jobs
+
+    def _build(self, draft: Draft, shared: Shared, job: Job) -> None:
+        if job.attempt > MAX_ATTEMPTS:
+            message = "The server could not be scheduled: its builder died each time."
+            self._scheduling.fail(job, message, "", Scheduled.GAVE_UP)
+            return
+        self._scheduling.build(draft, shared, partial(self._jobs.extend, job))
+
+    def _release(self, job: Job) -> None:
+        """The effect comes first, and again when its commit got lost: giving back twice gives back once."""
+        self._placement.release(job.key)
+
+        def work(connection: Connection) -> None:
+            now = self._clock.now()
+            self._jobs.finish_in(connection, job)
+            server = server_store.lock_server(connection, job.key)
+            if server is None or not job.payload["final"] or server.vm_state is VmState.DELETED:
+                return
+            action_store.finish_event(connection, job.payload["action_id"], lifecycle.DELETE.event, now)
+            after = lifecycle.SERVER_STATES.check(server.vm_state, VmState.DELETED)
+            gone = {"vm_state": after, "task_state": None, "power_state": PowerState.NONE, "placed": None}
+            server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
+
+        in_transaction(self._engine, work)
+
+    def _publish_status(self, job: Job) -> None:
+        with read(self._engine) as connection:
+            host = host_store.host(connection, job.payload["host"])
+        if host is not None:
+            publish_status(self._placement, host)
+        self._jobs.finish(job)
+
+    def _publish_aggregates(self, job: Job) -> None:
+        publish_aggregates(self._engine, self._placement, job.payload["host"])
+        self._jobs.finish(job)
+
+    def _forget_host(self, job: Job) -> None:
+        """Unless an agent has made the host anew in the meantime."""
+        with read(self._engine) as connection:
+            host = host_store.host(connection, job.payload["host"])
+            evacuated = move_store.open_moves_of_host(connection, job.payload["host"])
+        if host is None:
+            for move in evacuated:
+                if move.source_host == job.payload["host"]:
+                    self._placement.release(move.id)
+            forget_host(self._placement, job.payload["provider"])
+        self._jobs.finish(job)

@@ -1,0 +1,135 @@
+"""Servers get the hosts that were claimed for them: rows, and a job for each host, all in one transaction.
+
+Until it is committed nobody has acted on the claims; whoever runs a job again gives them back first. The transaction
+asks whether a server still waits (it may have been deleted, then what was claimed is given back), and its server group
+once more.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model import lifecycle
+from moorage.compute.model.job_payloads import build_job
+from moorage.compute.model.servers import BUILD_QUEUE, JOB_RELEASE, Server, TaskState, VmState
+from moorage.compute.requests.group_service import late_check
+from moorage.compute.requests.server_service import SCHEDULE_EVENT
+from moorage.compute.scheduling import build_retries
+from moorage.compute.scheduling.selection import Place
+from moorage.compute.store import action_store, server_store
+from moorage.core.clock import Clock
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction
+from moorage.jobs.model import Job, NewJob
+from moorage.jobs.wakeups import Hints
+from moorage.telemetry import tracing
+from moorage.telemetry.tracing import PAYLOAD
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a job asks for: servers, each with its action; more than one are placed together or not at all."""
+
+    job: Job
+    actions: dict[str, str]  #: {server id: action id}
+
+    @classmethod
+    def of(cls, job: Job) -> "Order":
+        together = job.payload.get("servers") or [{"id": job.key, "action_id": job.payload["action_id"]}]
+        return cls(job, {one["id"]: one["action_id"] for one in together})
+
+    @property
+    def tried(self) -> dict[str, str]:
+        return dict(self.job.payload.get("tried", {}))
+
+    @property
+    def image_properties(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.job.payload.get("image_properties", {})
+        return found
+
+
+#: An order, and the places of those of its servers that waited.
+Settled = tuple[Order, Sequence[tuple[Server, Place]]]
+
+
+class Assigning:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._hints = hints
+
+    def assign(self, settled: Sequence[Settled]) -> None:
+        """All of them or none. Raises `Conflict` ``jobs.fenced`` where one of the jobs is another builder's by now, and
+        `LateObjection`.
+        """
+        given = in_transaction(self._engine, lambda connection: self._assign(connection, settled))
+        for server_id, place in given.items():
+            log.info("placed", extra={"server": server_id, "host": place.host, "claims": place.claims})
+        for host in {place.host for place in given.values()}:
+            self._hints.send(host)
+
+    def _assign(self, connection: Connection, settled: Sequence[Settled]) -> dict[str, Place]:
+        """The places that were given, by server."""
+        now = self._clock.now()
+        ended = [
+            (order.job, {"hosts": {server.id: place.host for server, place in places}}) for order, places in settled
+        ]
+        server_store.BUILD_JOBS.finish_all(connection, ended, now)
+        every = {server.id: (order, place) for order, places in settled for server, place in places}
+        locked = server_store.lock_servers(connection, every)
+        given: dict[str, Place] = {}
+        jobs: list[NewJob] = []
+        targets: list[tuple[Server, str]] = []
+        for server_id, (order, place) in every.items():
+            server = locked.get(server_id)
+            if server is None or not waits_for_host(server):
+                self.enqueue_release(connection, order, server_id)
+                continue
+            given[server_id] = place
+            targets.append((server, place.root_uuid))
+            jobs.append(_host_job(order, server, place))
+        if given:
+            late_check(connection, targets)
+            operation = lifecycle.CREATE
+            places_of = {server_id: (place.host, place.placed) for server_id, place in given.items()}
+            server_store.assign_servers(connection, places_of, operation.task, now)
+            hosts = {every[server_id][0].actions[server_id]: place.host for server_id, place in given.items()}
+            action_store.pass_on(connection, hosts, SCHEDULE_EVENT, operation.event, now)
+            server_store.HOST_JOBS.enqueue_all(connection, jobs, now)
+        return given
+
+    def enqueue_release(self, connection: Connection, order: Order, server_id: str) -> None:
+        payload = {
+            "request_id": order.job.payload["request_id"],
+            "action_id": order.actions[server_id],
+            "final": False,
+        }
+        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server_id, payload)
+        server_store.BUILD_JOBS.enqueue(connection, release, self._clock.now())
+
+
+def waits_for_host(server: Server) -> bool:
+    return server.vm_state is VmState.BUILDING and server.task_state is TaskState.SCHEDULING
+
+
+def _host_job(order: Order, server: Server, place: Place) -> NewJob:
+    ids = {"action_id": order.actions[server.id], "request_id": order.job.payload["request_id"]}
+    if (
+        PAYLOAD in order.job.payload and tracing.tracer() is not None
+    ):  # also where orders of several are written together
+        ids[PAYLOAD] = order.job.payload[PAYLOAD]
+    made = build_job(server, place.placed, place.host, lifecycle.CREATE, ids)
+    more: dict[str, Any] = {
+        "alternates": build_retries.to_documents(place.alternates),
+        "image_properties": order.image_properties,
+    }
+    if order.tried:
+        made = replace(made, id=f"{made.id}:{len(order.tried)}")
+        more["tried"] = order.tried
+    return replace(made, payload={**made.payload, **more})

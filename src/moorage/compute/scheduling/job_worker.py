@@ -1,0 +1,99 @@
+"""The jobs of one queue that the compute service itself works on: claimed, ended, and put off when they fail.
+
+Not here: what is done in them, which is the duty's.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.store import server_store
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, for_tenants
+from moorage.db.transactions import in_transaction, read
+from moorage.jobs.model import FENCED_CODE, Job, JobState
+from moorage.telemetry import tracing
+from moorage.telemetry.logs import request_context
+
+log = logging.getLogger(__name__)
+
+#: After this, another worker may take the job.
+LEASE_S = 60.0
+#: Claims of one job, by workers that died of it or found Placement away, before its duty gives it up.
+MAX_ATTEMPTS = 10
+#: Pause before the next attempt, doubled each time.
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+
+
+class OwnJobs:
+    """Of `worker`: nobody else's name. `poll_s`: see `next_look`."""
+
+    def __init__(self, engine: Engine, clock: Clock, queue: str, worker: str, poll_s: float | None) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._queue = queue
+        self._worker = worker
+        self._poll = None if poll_s is None else timedelta(seconds=poll_s)
+
+    def claim(self, most: int = 1) -> list[Job]:
+        def work(connection: Connection) -> list[Job]:
+            return server_store.BUILD_JOBS.claim(
+                connection, self._queue, self._worker, self._clock.now(), LEASE_S, most
+            )
+
+        return in_transaction(self._engine, work)
+
+    def run(self, job: Job, work: Callable[[], None], failed: Callable[[Job, str, str], None] | None = None) -> None:
+        """`work`, and where it raises `failed` with the reason and what tenants may read of it; without one the job is put off."""
+        failed = failed or (lambda job, reason, _told: self.put_off(job, reason))
+        before = request_context.get()
+        request_context.set(("compute", str(job.payload.get("request_id", ""))))
+        try:
+            with tracing.job(job.kind, job.payload):
+                work()
+        except MoorageError as error:
+            if error.error_code == FENCED_CODE:
+                log.warning("somebody else has this job by now", extra={"job": job.id, "epoch": job.epoch})
+            else:
+                failed(job, error.message, for_tenants(error))
+        except Exception as error:  # the top of a job: one that always fails must not stand before all others
+            log.exception("job failed", extra={"job": job.id, "kind": job.kind})
+            reason = f"{type(error).__name__}, see the log of the compute service"
+            failed(job, reason, reason)
+        finally:
+            request_context.set(before)
+
+    def put_off(self, job: Job, reason: str) -> None:
+        """To be tried again, after a pause: a service does not answer, say."""
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(job.attempt - 1, 10), LONGEST_PAUSE_S)
+        not_before = self._clock.now() + timedelta(seconds=pause_s)
+        log.warning("postponed", extra={"job": job.id, "kind": job.kind, "reason": reason, "pause_s": pause_s})
+        in_transaction(
+            self._engine, lambda connection: server_store.BUILD_JOBS.release(connection, job.id, job.epoch, not_before)
+        )
+
+    def extend(self, job: Job) -> None:
+        """Raises `Conflict` ``jobs.fenced`` when it is not our turn any more."""
+        until = self._clock.now() + timedelta(seconds=LEASE_S)
+        in_transaction(
+            self._engine, lambda connection: server_store.BUILD_JOBS.extend(connection, job.id, job.epoch, until)
+        )
+
+    def finish(self, job: Job) -> None:
+        in_transaction(self._engine, lambda connection: self.finish_in(connection, job))
+
+    def finish_in(self, connection: Connection, job: Job) -> None:
+        """In the transaction of what follows from it."""
+        server_store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, self._clock.now())
+
+    def next_look(self) -> datetime | None:
+        """When the next job is due; without being woken, other processes enqueue too, after `poll_s` at the latest."""
+        with read(self._engine) as connection:
+            due = server_store.BUILD_JOBS.next_due(connection, self._queue)
+        if self._poll is None:
+            return due
+        poll = self._clock.now() + self._poll
+        return poll if due is None else min(due, poll)

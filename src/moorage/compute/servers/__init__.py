@@ -1,0 +1,1 @@
+"""Use cases of servers that change no host: create, delete, operate, tag, explain."""

@@ -1,0 +1,189 @@
+"""The use case of making servers: what the request refers to is looked up, then rows and the job that finds hosts.
+
+Whatever could never be placed is refused here, not by the scheduler minutes later.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model import lifecycle
+from moorage.compute.model.job_payloads import scheduling_id
+from moorage.compute.model.servers import BUILD_QUEUE, JOB_BUILD, Action, Flavor, PowerState, Server, TaskState, VmState
+from moorage.compute.requests.flavor_resolution import ProfileLookup, check_size, with_device_profile
+from moorage.compute.requests.group_service import GroupService
+from moorage.compute.requests.placement_names import KnownNames
+from moorage.compute.requests.quota_service import QuotaService, of_flavor
+from moorage.compute.requests.server_request import (
+    Image,
+    ImageLookup,
+    NewServer,
+    fields_of,
+    hostname_for,
+    usable_flavor,
+    usable_image,
+    wanted_place,
+)
+from moorage.compute.requests.server_service import SCHEDULE_EVENT
+from moorage.compute.store import action_store, keypair_store, server_store
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Invalid
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.jobs.model import NewJob
+from moorage.jobs.wakeups import Hints
+from moorage.scheduler.flavor_resources import request_for
+from moorage.scheduler.image_needs import image_needs
+
+#: Servers that one request makes; they are written in one transaction, and get hosts together.
+MOST_AT_ONCE = 1000
+
+
+class CreateService:
+    """`images` None: image ids are taken as they come (no image service is configured). `names`, `profiles` None: what
+    Placement and the accelerator service know is not asked.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        hints: Hints,
+        quotas: QuotaService,
+        groups: GroupService,
+        *,
+        images: ImageLookup | None = None,
+        names: KnownNames | None = None,
+        profiles: ProfileLookup | None = None,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._hints = hints
+        self._quotas = quotas
+        self._groups = groups
+        self._images = images
+        self._names = names
+        self._profiles = profiles
+
+    def create(self, caller: Caller, request_id: str, new: NewServer, *, may_force_host: bool) -> list[Server]:
+        """`new.count` servers in BUILD, each with a job that finds it a host; fewer where the project's limits leave
+        room for `new.least` only.
+        """
+        image, flavor, zone, host, needs = self._looked_up(caller, new, may_force_host=may_force_host)
+        most_members = self._groups.most_members(caller.project_id) if "group" in new.scheduler_hints else 0
+        now, one = self._clock.now(), of_flavor(flavor)
+        others = self._quotas.held_by_others(caller.project_id, one)
+        model = replace(
+            self._new_server(caller, new, flavor, zone, host, now),
+            reservation_id=f"r-{self._ids.uuid()[:8]}",
+            image_properties=None if image is None else dict(image.properties),
+        )
+        most = min(
+            new.count, MOST_AT_ONCE + 1
+        )  # one more: to refuse it, unless the project's limits leave room for fewer
+
+        def work(connection: Connection) -> list[Server]:
+            count = self._quotas.admit_servers(
+                connection, caller.project_id, one, min(new.least, new.count), most, others
+            )
+            if count > MOST_AT_ONCE:
+                raise Invalid(
+                    f"One request makes {MOST_AT_ONCE} servers at most; ask for the others with further ones."
+                )
+            self._quotas.check_metadata(connection, caller.project_id, new.metadata)
+            group = self._groups.wanted_by(connection, caller, new.scheduler_hints, flavor.id)
+            key_data = keypair_store.public_key(connection, caller.user_id, new.key_name)
+            made = [_numbered(replace(model, key_data=key_data), new, self._ids.uuid(), at) for at in range(count)]
+            server_store.insert_servers(connection, made, one)
+            actions = [
+                Action(
+                    self._ids.uuid(), server.id, request_id, lifecycle.CREATE.name, caller.user_id, caller.project_id,
+                    now, now, None,
+                )
+                for server in made
+            ]  # fmt: skip
+            action_store.begin_actions(connection, actions, SCHEDULE_EVENT, now)
+            if group is not None:
+                self._groups.join(connection, group, [action.server_id for action in actions], most_members)
+            job = _build_job(actions, {"request_id": request_id, "image_properties": needs})
+            server_store.BUILD_JOBS.enqueue(connection, job, now)
+            return made
+
+        built = in_transaction(self._engine, work)
+        self._hints.send(BUILD_QUEUE)
+        return built
+
+    def imagined(self, caller: Caller, new: NewServer, *, may_force_host: bool) -> tuple[Server, dict[str, str]]:
+        """(a server that nobody makes, what its image asks of its host). Raises as `create` does; without an image
+        nothing is asked of one.
+        """
+        _, flavor, zone, host, needs = self._looked_up(caller, new, may_force_host=may_force_host, image_needed=False)
+        with read(self._engine) as connection:
+            self._groups.wanted_by(connection, caller, new.scheduler_hints, flavor.id, lock=False)
+        return self._new_server(caller, new, flavor, zone, host, self._clock.now()), needs
+
+    def _looked_up(
+        self, caller: Caller, new: NewServer, *, may_force_host: bool, image_needed: bool = True
+    ) -> tuple[Image | None, Flavor, str | None, str | None, dict[str, str]]:
+        """(image, flavor, zone, host, what the image asks of the host), all of which can be had."""
+        image = self._image(caller, new.image_id) if new.image_id or image_needed else None
+        needs = {} if image is None else image_needs(image.properties)
+        with read(self._engine) as connection:
+            flavor = usable_flavor(connection, caller, new.flavor_id)
+            zone, host = wanted_place(connection, new, may_force_host=may_force_host)
+            keypair_store.public_key(connection, caller.user_id, new.key_name)
+        if image is not None:
+            check_size(image, flavor)
+        if self._profiles is not None:
+            flavor = with_device_profile(flavor, self._profiles)
+        request = request_for(fields_of(flavor), needs)
+        if self._names is not None:
+            self._names.check(*request.names)
+        return image, flavor, zone, host, needs
+
+    def _image(self, caller: Caller, image_id: str | None) -> Image | None:
+        """Raises `Invalid` for one that the caller cannot use."""
+        if image_id is None:
+            raise Invalid("Invalid imageRef provided: a server starts from an image here, volumes are not offered.")
+        return usable_image(self._images, caller, caller.project_id, image_id)
+
+    def _new_server(
+        self, caller: Caller, new: NewServer, flavor: Flavor, zone: str | None, host: str | None, now: datetime
+    ) -> Server:
+        """The first one of the request."""
+        server = Server(
+            id="", number=0, name=new.name, project_id=caller.project_id, user_id=caller.user_id,
+            image_id=new.image_id, flavor=flavor, vm_state=VmState.BUILDING, task_state=TaskState.SCHEDULING,
+            power_state=PowerState.NONE, host=None, wanted_zone=zone, wanted_host=host, metadata=dict(new.metadata),
+            tags=new.tags, description=new.description, hostname="",
+            key_name=new.key_name, user_data=new.user_data, config_drive=new.config_drive, reservation_id="",
+            launch_index=0, scheduler_hints=dict(new.scheduler_hints), locked_by=None, locked_reason=None,
+            fault=None, placed=None, devices=(), parked_at=None, parked_image_id=None,
+            created_at=now, updated_at=now, launched_at=None, deleted_at=None,
+            access_ipv4=new.access_ipv4, access_ipv6=new.access_ipv6, disk_config=new.disk_config,
+        )  # fmt: skip
+        return _numbered(server, new, self._ids.uuid(), 0)
+
+
+def _numbered(server: Server, new: NewServer, server_id: str, index: int) -> Server:
+    """The server of the request with this launch index; `server` is any of them."""
+    name = new.name if new.count == 1 else f"{new.name}-{index + 1}"
+    hostname = new.hostname or hostname_for(name, server_id)
+    return replace(server, id=server_id, name=name, hostname=hostname, launch_index=index)
+
+
+def _build_job(actions: Sequence[Action], payload: Mapping[str, Any]) -> NewJob:
+    """One job for all servers of a request: they get hosts together, or none of them does."""
+    first = actions[0]
+    if len(actions) == 1:
+        payload = {**payload, "action_id": first.id}
+        return NewJob(scheduling_id(first.server_id), BUILD_QUEUE, JOB_BUILD, first.server_id, payload)
+    together = [{"id": action.server_id, "action_id": action.id} for action in actions]
+    key = f"together:{first.server_id}"
+    return NewJob(scheduling_id(key), BUILD_QUEUE, JOB_BUILD, key, {**payload, "servers": together})

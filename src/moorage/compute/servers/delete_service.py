@@ -1,0 +1,167 @@
+"""Use cases of deletion: at once, so that it can be undone for a while, and of servers whose host is down.
+
+Not here: what becomes of one that waits for a host which dies later (`down_hosts`), and when what was kept goes (`reclaim`).
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.hosts.host_service import HostService
+from moorage.compute.model import lifecycle
+from moorage.compute.model.job_payloads import host_build_id, scheduling_id, situation
+from moorage.compute.model.migration_workflow import Move, is_built_again, is_left_elsewhere, is_undecided
+from moorage.compute.model.servers import (
+    BUILD_QUEUE,
+    FORGET_IMAGE,
+    JOB_RELEASE,
+    MOVE_QUEUE,
+    PowerState,
+    Server,
+    TaskState,
+    VmState,
+)
+from moorage.compute.moves.migration_engine import MoveProgress
+from moorage.compute.requests.host_commands import Telling
+from moorage.compute.requests.server_service import visible
+from moorage.compute.store import action_store, host_store, move_store, server_store
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction
+from moorage.jobs.model import NewJob
+from moorage.jobs.wakeups import Hints
+
+
+class DeleteService:
+    """`reclaim_after_s`: so long a deleted server can be restored; 0: it is gone at once."""
+
+    def __init__(
+        self, engine: Engine, clock: Clock, ids: Ids, hints: Hints, hosts: HostService, *, reclaim_after_s: float = 0
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._hints = hints
+        self._hosts = hosts
+        self._reclaim_after_s = reclaim_after_s
+        self._telling = Telling(clock, ids)
+        self._moves = MoveProgress(clock, ids)
+
+    def delete(self, caller: Caller, request_id: str, server_id: str, *, at_once: bool = False) -> None:
+        """Works in any state, also in the middle of a build; again and again it is still one deletion.
+
+        Where deleted servers are kept for a while, `at_once` says that this one is not.
+        """
+
+        def work(connection: Connection) -> Sequence[str]:
+            server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            lifecycle.check(lifecycle.DELETE, situation(server), caller)
+            if self._is_out_of_reach(connection, server) and (at_once or not self._is_kept(connection, server)):
+                return self._delete_without_host(connection, caller, request_id, server)
+            if server.task_state is TaskState.DELETING:
+                return ()
+            if not at_once and self._is_kept(connection, server):
+                return self._delete_softly(connection, caller, request_id, server)
+            return self._destroy(connection, caller, request_id, server)
+
+        for queue in in_transaction(self._engine, work):
+            self._hints.send(queue)
+
+    def _is_kept(self, connection: Connection, server: Server) -> bool:
+        if self._reclaim_after_s <= 0 or server.launched_at is None or server.host is None:
+            return False
+        is_moving = any(is_undecided(move) for move in move_store.open_moves(connection, server.id))
+        return server.vm_state in lifecycle.SOFT_DELETE.allowed and not is_moving
+
+    def _delete_softly(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> Sequence[str]:
+        """Where its host is down at once: that turns it off when it is back, before whatever is asked of it from now on."""
+        is_down = self._is_out_of_reach(connection, server)
+        is_asked = server.task_state is TaskState.SOFT_DELETING
+        if server.vm_state is VmState.SOFT_DELETED or (is_asked and not is_down):
+            return ()
+        operation, now = lifecycle.SOFT_DELETE, self._clock.now()
+        queues = [] if is_asked else [self._telling.tell_host(connection, caller, request_id, server, operation)]
+        if is_down:
+            after = lifecycle.SERVER_STATES.check(server.vm_state, VmState.SOFT_DELETED)
+            power = lifecycle.POWER_STATES.get(after)
+            changes = {"vm_state": after, "task_state": None, "power_state": power, "parked_at": now}
+            server_store.update_server(connection, server.id, now, **changes)
+        return queues
+
+    def _destroy(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> Sequence[str]:
+        """What is of it on other hosts goes first; what only a move holds, last."""
+        moving = [move for move in move_store.open_moves(connection, server.id) if is_undecided(move)]
+        elsewhere = [move for move in moving if is_left_elsewhere(move, server.host)]
+        queues = [self._leave(connection, move, server) for move in elsewhere]
+        queues.append(self._destroy_here(connection, caller, request_id, server))
+        queues += [self._moves.begin(connection, move, server, "settle") for move in moving if move not in elsewhere]
+        return queues + self._forget_parked(connection, request_id, server)
+
+    def _forget_parked(self, connection: Connection, request_id: str, server: Server) -> list[str]:
+        if server.parked_image_id is None:
+            return []
+        payload = {"image_id": server.parked_image_id, "request_id": request_id}
+        job = NewJob(self._ids.uuid(), MOVE_QUEUE, FORGET_IMAGE, server.id, payload)
+        server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
+        return [MOVE_QUEUE]
+
+    def _is_out_of_reach(self, connection: Connection, server: Server) -> bool:
+        """Whether its host is down, and nothing of it is on its way between hosts, where others must be waited for."""
+        if not self._is_down(connection, server.host):
+            return False
+        moving = [move for move in move_store.open_moves(connection, server.id) if is_undecided(move)]
+        return all(move.status == "finished" or self._is_stranded(connection, move) for move in moving)
+
+    def _is_down(self, connection: Connection, name: str | None) -> bool:
+        host = None if name is None else host_store.host(connection, name)
+        return host is not None and not self._hosts.is_up(host)
+
+    def _is_stranded(self, connection: Connection, move: Move) -> bool:
+        """Whether it waits for a destination that is down, too."""
+        return is_built_again(move) and self._is_down(connection, move.dest_host)
+
+    def _delete_without_host(
+        self, connection: Connection, caller: Caller, request_id: str, server: Server
+    ) -> Sequence[str]:
+        """Gone at once for everybody but its host, which may still run it: what it held there stays held until that
+        has cleaned up, as after an evacuation. So stays what it held where it was being evacuated to.
+        """
+        now, host, placed = self._clock.now(), server.host or "", server.placed
+        moving = move_store.open_moves(connection, server.id)
+        queues = [self._leave(connection, move, server) for move in moving if move.status == "finished"]
+        server_store.HOST_JOBS.revoke(connection, server.id, host, now)
+        for move in moving:
+            if self._is_stranded(connection, move):
+                # The evacuation holds what is here, the server what is there.
+                queues.append(self._moves.begin(connection, move, server, "clean", apart=True))
+                host, placed = move.dest_host or "", move.new_placed
+                server_store.HOST_JOBS.revoke(connection, server.id, host, now)
+        action = self._telling.begin(connection, caller, request_id, server.id, lifecycle.DELETE.name)
+        action_store.finish_event(connection, action.id, lifecycle.DELETE.event, now)
+        after = lifecycle.SERVER_STATES.check(server.vm_state, VmState.DELETED)
+        gone = {"vm_state": after, "task_state": None, "power_state": PowerState.NONE, "placed": None}
+        server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
+        ids = {"action_id": action.id, "request_id": request_id}
+        queues.append(self._moves.leave_behind(connection, server, host, placed, ids, apart=True))
+        return queues + self._forget_parked(connection, request_id, server)
+
+    def _leave(self, connection: Connection, move: Move, server: Server) -> str:
+        if move.status == "finished":
+            return self._moves.begin(connection, move, server, "clean", apart=True)
+        return self._moves.begin(connection, move, server, "drop")
+
+    def _destroy_here(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> str:
+        now = self._clock.now()
+        # Jobs that nobody has begun need not begin; those that run are finished first, by the order of the key.
+        server_store.BUILD_JOBS.cancel(connection, scheduling_id(server.id), now)
+        server_store.HOST_JOBS.cancel(connection, host_build_id(server.id), now)
+        if server.host is not None:
+            return self._telling.tell_host(connection, caller, request_id, server, lifecycle.DELETE)
+        action = self._telling.begin(connection, caller, request_id, server.id, lifecycle.DELETE.name)
+        action_store.begin_event(connection, action.id, lifecycle.DELETE.event, None, now)
+        server_store.update_server(connection, server.id, now, task_state=TaskState.DELETING)
+        payload = {"action_id": action.id, "request_id": request_id, "final": True}
+        release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server.id, payload)
+        server_store.BUILD_JOBS.enqueue(connection, release, now)
+        return BUILD_QUEUE

@@ -1,0 +1,262 @@
+"""Use cases that a server's host carries out: power, rebuild, rescue, images of its disk.
+
+Each reads: decide, commit, effect. Moves to other hosts are in `move_service`, deletions in `delete_service`.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine
+
+from moorage.compute.model import lifecycle
+from moorage.compute.model.job_payloads import situation
+from moorage.compute.model.lifecycle import Operation
+from moorage.compute.model.servers import Server, VmState
+from moorage.compute.moves.migration_engine import MoveProgress
+from moorage.compute.requests.flavor_resolution import check_size
+from moorage.compute.requests.host_commands import Telling
+from moorage.compute.requests.server_request import Image, ImageLookup, ImageWriter, usable_image
+from moorage.compute.requests.server_service import MAX_METADATA_ITEMS, visible
+from moorage.compute.servers.rebuilding import objection
+from moorage.compute.store import host_store, keypair_store, move_store, server_store
+from moorage.compute.store.scheduling_store import host_view
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, MoorageError, OverQuota
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.images.attributes import refuse_base
+from moorage.images.views import CallerView
+from moorage.jobs.wakeups import Hints
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """A rebuild request. `changes` are the server's columns that it sets beside the image."""
+
+    image_id: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NewImage:
+    """An image to be made of a server's disk; with `backup_type` a backup, of which `rotation` are kept."""
+
+    name: str
+    metadata: Mapping[str, str]
+    backup_type: str | None = None
+    rotation: int | None = None
+
+
+class TraitLookup(Protocol):
+    def traits(self, uuid: str) -> tuple[int, frozenset[str]]:
+        """(generation, traits) of a provider."""
+        ...
+
+
+class OperateService:
+    """`image_writer` None: no image service is configured, so no image can be made. `placement` None: what a host has is
+    not asked when a server is rebuilt.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        hints: Hints,
+        *,
+        images: ImageLookup | None = None,
+        image_writer: ImageWriter | None = None,
+        placement: TraitLookup | None = None,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._hints = hints
+        self._images = images
+        self._image_writer = image_writer
+        self._placement = placement
+        self._telling = Telling(clock, ids)
+        self._moves = MoveProgress(clock, ids)
+
+    def new_password(self) -> str:
+        """For the administrator of the guest, where the caller names none."""
+        return self._ids.uuid().replace("-", "")[:12]
+
+    def operate(
+        self,
+        caller: Caller,
+        request_id: str,
+        server_id: str,
+        operation: Operation,
+        arguments: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Server:
+        """Begin `operation`; its host carries it out and reports. The server as it was before."""
+
+        def work(connection: Connection) -> tuple[Server, str]:
+            server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            lifecycle.check(operation, situation(server), caller)
+            queue = self._telling.tell_host(connection, caller, request_id, server, operation, arguments)
+            return server, queue
+
+        server, queue = in_transaction(self._engine, work)
+        self._hints.send(queue)
+        return server
+
+    def rebuild(self, caller: Caller, request_id: str, server_id: str, wanted: Rebuild) -> None:
+        """From another image, or the same again; host, devices and what it holds stay.
+
+        Raises `Invalid` for an image that the server cannot run where it is: nothing is moved for it; and for a keypair that
+        the caller has not. Keypairs belong to users: it need not be one of the user who made the server, as with the peer.
+        """
+        if len(wanted.changes.get("metadata", ())) > MAX_METADATA_ITEMS:
+            raise OverQuota(f"Maximum number of metadata items exceeds {MAX_METADATA_ITEMS}")
+        operation = lifecycle.REBUILD
+        image = usable_image(self._images, caller, self._project_of(caller, server_id), wanted.image_id)
+        renewed = {} if image is None else {"image_properties": dict(image.properties)}
+        if image is not None:
+            self._check_fits(caller, server_id, image)
+
+        def work(connection: Connection) -> str:
+            server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            lifecycle.check(operation, situation(server), caller)
+            changes = {**wanted.changes, "image_id": wanted.image_id, **renewed}
+            if "key_name" in changes:
+                changes["key_data"] = keypair_store.public_key(connection, caller.user_id, changes["key_name"])
+            server_store.update_server(connection, server_id, self._clock.now(), **changes)
+            start = {"start": operation.after(server.vm_state) is VmState.ACTIVE}
+            return self._telling.tell_host(connection, caller, request_id, replace(server, **changes), operation, start)
+
+        self._hints.send(in_transaction(self._engine, work))
+
+    def _project_of(self, caller: Caller, server_id: str) -> str:
+        """Raises `NotFound` where there is no such server for the caller."""
+        with read(self._engine) as connection:
+            return visible(server_store.server(connection, server_id), caller, server_id).project_id
+
+    def _check_fits(self, caller: Caller, server_id: str, image: Image) -> None:
+        """Outside of any transaction, as Placement is asked."""
+        with read(self._engine) as connection:
+            server = visible(server_store.server(connection, server_id), caller, server_id)
+            host = None if server.host is None else host_store.host(connection, server.host)
+        check_size(image, server.flavor)
+        if host is None or self._placement is None:
+            return
+        providers = {host.report.provider_uuid, *(server.placed.allocations if server.placed else ())}
+        traits = frozenset().union(*(self._placement.traits(uuid)[1] for uuid in sorted(providers)))
+        kind, processors = host.report.hypervisor_type, host.report.cpu_info
+        view = host_view(
+            host.name, host.report.provider_uuid, "", kind, processors, is_up=True, is_enabled=host.is_enabled
+        )
+        reason = objection(server.flavor, server.image_properties or {}, image.properties, view, traits)
+        if reason is not None:
+            raise Invalid(f"Image {image.id} cannot be what instance {server_id} is rebuilt from: {reason}.")
+
+    def rescue(self, caller: Caller, request_id: str, server_id: str, image_id: str | None, password: str) -> None:
+        """Boot `image_id`, or the server's own image, with its disk beside it."""
+        if image_id is not None:
+            usable_image(self._images, caller, self._project_of(caller, server_id), image_id)
+
+        def work(connection: Connection) -> str:
+            server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            lifecycle.check(lifecycle.RESCUE, situation(server), caller)
+            image = image_id or server.image_id
+            if image is None:
+                raise Invalid(f"Instance {server_id} has no image to be rescued with; name one.")
+            arguments = {"image_id": image, "password": password}
+            return self._telling.tell_host(connection, caller, request_id, server, lifecycle.RESCUE, arguments)
+
+        self._hints.send(in_transaction(self._engine, work))
+
+    def make_image(self, caller: Caller, request_id: str, server_id: str, wanted: NewImage) -> str:
+        """The id of the image that is being made. Raises `Invalid` for metadata that is more than properties."""
+        if self._image_writer is None:
+            raise Conflict("There is no image service to put an image into.")
+        operation = lifecycle.SNAPSHOT if wanted.backup_type is None else lifecycle.BACKUP
+        refuse_base(wanted.metadata, f"metadata of {operation.name}")
+        image_id = self._ids.uuid()
+
+        def work(connection: Connection) -> tuple[Server, dict[str, str], str]:
+            server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            lifecycle.check(operation, situation(server), caller)
+            properties = image_properties(server, wanted)
+            image = {"id": image_id, "name": wanted.name, "properties": properties}
+            arguments = {"image": image, "rotation": wanted.rotation}
+            queue = self._telling.tell_host(connection, caller, request_id, server, operation, arguments)
+            return server, properties, queue
+
+        server, properties, queue = in_transaction(self._engine, work)
+        self._announce(self._image_writer, CallerView.of(caller), image_id, wanted.name, server, properties)
+        self._hints.send(queue)
+        return image_id
+
+    def _announce(
+        self,
+        writer: ImageWriter,
+        view: CallerView,
+        image_id: str,
+        name: str,
+        server: Server,
+        properties: Mapping[str, str],
+    ) -> None:
+        """So that who asks for the image at once finds it; the host makes it where this fails, or says why not."""
+        try:
+            writer.announce(view, image_id, name, server.project_id, properties)
+        except MoorageError as error:
+            log.warning("an image could not be announced", extra={"image": image_id, "reason": error.message})
+
+    def shelve(self, caller: Caller, request_id: str, server_id: str) -> None:
+        """Off, its disk an image; by default it leaves its host then."""
+        if self._image_writer is None:
+            raise Conflict("There is no image service to put an image into.")
+        image_id = self._ids.uuid()
+
+        def work(connection: Connection) -> str:
+            server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            lifecycle.check(lifecycle.SHELVE, situation(server), caller)
+            wanted = NewImage(f"{server.name}-shelved", {})
+            image = {"id": image_id, "name": wanted.name, "properties": image_properties(server, wanted)}
+            server_store.update_server(connection, server_id, self._clock.now(), parked_image_id=image_id)
+            return self._telling.tell_host(
+                connection, caller, request_id, server, lifecycle.SHELVE,
+                {"image": image, "start": server.vm_state is not VmState.STOPPED},
+            )  # fmt: skip
+
+        self._hints.send(in_transaction(self._engine, work))
+
+    def reset_state(self, caller: Caller, server_id: str, state: VmState) -> None:
+        """An administrator knows better: no task, and `state`, at once. Moves that go on are abandoned."""
+
+        def work(connection: Connection) -> Sequence[str]:
+            server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            after = lifecycle.SERVER_STATES.check(server.vm_state, state)
+            server_store.update_server(connection, server_id, self._clock.now(), vm_state=after, task_state=None)
+            moving = move_store.open_moves(connection, server_id)
+            return [queue for move in moving for queue in self._moves.abandon(connection, move, server)]
+
+        for queue in in_transaction(self._engine, work):
+            self._hints.send(queue)
+
+
+def image_properties(server: Server, wanted: NewImage) -> dict[str, str]:
+    """What Nova notes on the image of a server's disk, and what the caller says."""
+    kind = "snapshot" if wanted.backup_type is None else "backup"
+    properties = {
+        **wanted.metadata,
+        "instance_uuid": server.id,
+        "image_type": kind,
+        "image_location": "snapshot",
+        "user_id": server.user_id,
+        "owner_id": server.project_id,
+    }
+    if server.image_id is not None:
+        properties["base_image_ref"] = server.image_id
+    if wanted.backup_type is not None:
+        properties["backup_type"] = wanted.backup_type
+    return properties

@@ -1,0 +1,1 @@
+"""SQL of the compute database. Every function works inside the caller's transaction."""

@@ -1,0 +1,129 @@
+"""What was done to servers: actions and their events, as ``os-instance-actions`` shows them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
+
+from moorage.compute.model.servers import Action, ActionEvent
+from moorage.compute.store.tables import action_events, actions
+
+#: MariaDB's TEXT holds 65,535 bytes, and a reader wants less.
+MAX_DETAILS = 8192
+
+_INSERT = insert(actions)
+_OF_SERVER = select(actions).where(actions.c.server_id == bindparam("of_server")).order_by(actions.c.number.desc())
+_OF_REQUEST = _OF_SERVER.where(actions.c.request_id == bindparam("of_request"))
+_TOUCH = update(actions).where(actions.c.id == bindparam("of_id"))
+_EVENTS = (
+    select(action_events).where(action_events.c.action_id == bindparam("of_action")).order_by(action_events.c.number)
+)
+_EVENT = _EVENTS.where(action_events.c.name == bindparam("of_name"))
+_EVENT_INSERT = insert(action_events)
+_EVENT_UPDATE = update(action_events).where(
+    action_events.c.action_id == bindparam("of_action"), action_events.c.name == bindparam("of_name")
+)
+
+
+_AMONG = select(action_events.c.action_id, action_events.c.name).where(
+    action_events.c.action_id.in_(bindparam("of_actions", expanding=True)),
+    action_events.c.name.in_(bindparam("names", expanding=True)),
+)
+_SUCCEEDED = (
+    update(action_events)
+    .where(
+        action_events.c.action_id.in_(bindparam("of_actions", expanding=True)),
+        action_events.c.name == bindparam("of_name"),
+    )
+    .values(finished_at=bindparam("now", type_=action_events.c.finished_at.type), result="Success")
+)
+_TOUCH_ALL = (
+    update(actions)
+    .where(actions.c.id.in_(bindparam("of_actions", expanding=True)))
+    .values(updated_at=bindparam("now", type_=actions.c.updated_at.type))
+)
+
+
+def begin_action(connection: Connection, action: Action) -> None:
+    """`action.events` are not stored here: see `begin_event`."""
+    connection.execute(_INSERT, _values(action))
+
+
+def begin_actions(connection: Connection, actions: Sequence[Action], event: str, now: datetime) -> None:
+    """New ones, each with its first event."""
+    connection.execute(_INSERT, [_values(action) for action in actions])
+    events = [{"action_id": action.id, "name": event, "host": None, "started_at": now} for action in actions]
+    connection.execute(_EVENT_INSERT, events)
+
+
+def _values(action: Action) -> dict[str, Any]:
+    return {
+        "id": action.id, "server_id": action.server_id, "request_id": action.request_id, "name": action.name,
+        "user_id": action.user_id, "project_id": action.project_id, "started_at": action.started_at,
+        "updated_at": action.updated_at, "message": action.message,
+    }  # fmt: skip
+
+
+def begin_event(connection: Connection, action_id: str, name: str, host: str | None, now: datetime) -> None:
+    """Begun twice, by a job that was run again, it is still one event."""
+    if connection.execute(_EVENT, {"of_action": action_id, "of_name": name}).one_or_none() is None:
+        connection.execute(_EVENT_INSERT, {"action_id": action_id, "name": name, "host": host, "started_at": now})
+
+
+def finish_event(connection: Connection, action_id: str, name: str, now: datetime, *, error: str | None = None) -> None:
+    """Ends the event (begun here where it was not), and with `error` marks its action as failed."""
+    begin_event(connection, action_id, name, None, now)
+    values = {
+        "finished_at": now,
+        "result": "Success" if error is None else "Error",
+        "details": error and error[:MAX_DETAILS],
+    }
+    connection.execute(_EVENT_UPDATE.values(values), {"of_action": action_id, "of_name": name})
+    connection.execute(
+        _TOUCH.values({"updated_at": now} | ({} if error is None else {"message": "Error"})), {"of_id": action_id}
+    )
+
+
+def pass_on(connection: Connection, hosts: Mapping[str, str], ended: str, begun: str, now: datetime) -> None:
+    """Of several actions the event `ended` has succeeded and `begun` begins on a host, {action id: host}: as
+    `finish_event` and `begin_event` for each, in a few statements for all.
+    """
+    every = {"of_actions": list(hosts)}
+    there = {(row.action_id, row.name) for row in connection.execute(_AMONG, every | {"names": [ended, begun]})}
+    events = [
+        {"action_id": action_id, "name": name, "host": host, "started_at": now}
+        for action_id, at in hosts.items()
+        for name, host in ((ended, None), (begun, at))
+        if (action_id, name) not in there
+    ]
+    if events:
+        connection.execute(_EVENT_INSERT, events)
+    connection.execute(_SUCCEEDED, every | {"of_name": ended, "now": now})
+    connection.execute(_TOUCH_ALL, every | {"now": now})
+
+
+def actions_of(connection: Connection, server_id: str) -> list[Action]:
+    """Newest first, without their events."""
+    return [_action(row, ()) for row in connection.execute(_OF_SERVER, {"of_server": server_id})]
+
+
+def action(connection: Connection, server_id: str, request_id: str) -> Action | None:
+    row = connection.execute(_OF_REQUEST, {"of_server": server_id, "of_request": request_id}).first()
+    if row is None:
+        return None
+    events = connection.execute(_EVENTS, {"of_action": row.id})
+    return _action(
+        row,
+        tuple(
+            ActionEvent(event.name, event.host, event.started_at, event.finished_at, event.result, event.details)
+            for event in events
+        ),
+    )
+
+
+def _action(row: Row[Any], events: tuple[ActionEvent, ...]) -> Action:
+    return Action(
+        row.id, row.server_id, row.request_id, row.name, row.user_id, row.project_id, row.started_at, row.updated_at,
+        row.message, events,
+    )  # fmt: skip

@@ -1,0 +1,187 @@
+"""Compute hosts with their services, and host aggregates, in SQL."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from moorage.compute.model.servers import Aggregate, Host, HostReport
+from moorage.compute.store.tables import aggregate_hosts, aggregates, hosts
+from moorage.core.errors import Conflict, RetryableConflict
+from moorage.db.rows import inserted_id
+
+_ALL = select(hosts).order_by(hosts.c.number)
+_BY_NAME = select(hosts).where(hosts.c.name == bindparam("of_name"))
+_BY_PROVIDER = select(hosts.c.name).where(hosts.c.provider_uuid == bindparam("of_provider"))
+_BY_PROVIDERS = (
+    select(hosts.c.provider_uuid)
+    .where(hosts.c.provider_uuid.in_(bindparam("of_providers", expanding=True)))
+    .order_by(hosts.c.number)
+    # Against a deletion, on PostgreSQL not against a heartbeat.
+    .with_for_update(read=True, key_share=True)
+)
+_INSERT = insert(hosts)
+_BEAT = (
+    update(hosts)
+    .where(hosts.c.name.in_(bindparam("names", expanding=True)))
+    .values(heartbeat_at=bindparam("moment", type_=hosts.c.heartbeat_at.type))
+)
+_DOWN = select(hosts.c.name).where(
+    or_(hosts.c.forced_down, hosts.c.heartbeat_at < bindparam("moment", type_=hosts.c.heartbeat_at.type))
+)
+_UPDATE = update(hosts).where(hosts.c.name == bindparam("of_name"))
+_DELETE = delete(hosts).where(hosts.c.name == bindparam("of_name"))
+
+_AGGREGATES = select(aggregates).order_by(aggregates.c.id)
+_AGGREGATE = select(aggregates).where(aggregates.c.id == bindparam("of_id"))
+_AGGREGATE_INSERT = insert(aggregates)
+_AGGREGATE_UPDATE = update(aggregates).where(aggregates.c.id == bindparam("of_id"))
+_AGGREGATE_DELETE = delete(aggregates).where(aggregates.c.id == bindparam("of_id"))
+_WITH_HOSTS = select(aggregates).where(
+    select(aggregate_hosts.c.host).where(aggregate_hosts.c.aggregate_id == aggregates.c.id).exists()
+)
+_MEMBERS = select(aggregate_hosts).order_by(aggregate_hosts.c.host)
+_MEMBER_INSERT = insert(aggregate_hosts)
+_MEMBERSHIPS_DELETE = delete(aggregate_hosts).where(aggregate_hosts.c.host == bindparam("of_host"))
+_MEMBER_DELETE = delete(aggregate_hosts).where(
+    aggregate_hosts.c.aggregate_id == bindparam("of_id"), aggregate_hosts.c.host == bindparam("of_host")
+)
+
+
+def register(connection: Connection, report: HostReport, new_service_uuid: str, now: datetime) -> bool:
+    """The heartbeat of a host; True when it is new. Raises `Conflict` for a provider that is another host's."""
+    other = connection.execute(_BY_PROVIDER, {"of_provider": report.provider_uuid}).scalar()
+    if other not in (None, report.name):
+        raise Conflict(
+            f"provider {report.provider_uuid} belongs to host {other}; "
+            f"give {report.name} a provider of its own, or retire {other} first"
+        )
+    values = asdict(report)
+    del values["name"]
+    if connection.execute(_UPDATE.values(heartbeat_at=now, **values), {"of_name": report.name}).rowcount:
+        return False
+    values |= {"name": report.name, "service_uuid": new_service_uuid, "heartbeat_at": now}
+    try:
+        connection.execute(_INSERT, values | {"is_enabled": True, "forced_down": False})
+    except IntegrityError as error:
+        raise RetryableConflict(f"host {report.name} is registered by another request at this moment") from error
+    return True
+
+
+def beat(connection: Connection, names: Sequence[str], moment: datetime) -> int:
+    """Heartbeats of hosts that are there already; how many are."""
+    return connection.execute(_BEAT, {"names": names, "moment": moment}).rowcount
+
+
+def host(connection: Connection, name: str) -> Host | None:
+    row = connection.execute(_BY_NAME, {"of_name": name}).one_or_none()
+    return None if row is None else host_of(row)
+
+
+def lock_host(connection: Connection, name: str) -> Host | None:
+    """The host as it is, and as it stays until this transaction ends."""
+    row = connection.execute(_BY_NAME.with_for_update(), {"of_name": name}).one_or_none()
+    return None if row is None else host_of(row)
+
+
+def keep_hosts(connection: Connection, provider_uuids: Collection[str]) -> set[str]:
+    """Those root providers whose hosts are there; the hosts stay there until this transaction ends."""
+    return set(connection.execute(_BY_PROVIDERS, {"of_providers": sorted(provider_uuids)}).scalars())
+
+
+def delete_host(connection: Connection, name: str) -> None:
+    """From its aggregates too."""
+    connection.execute(_MEMBERSHIPS_DELETE, {"of_host": name})
+    connection.execute(_DELETE, {"of_name": name})
+
+
+def all_hosts(connection: Connection) -> list[Host]:
+    return [host_of(row) for row in connection.execute(_ALL)]
+
+
+def down_since(connection: Connection, moment: datetime) -> list[str]:
+    """Names of hosts that were not heard of since then, or are forced down."""
+    return list(connection.execute(_DOWN, {"moment": moment}).scalars())
+
+
+def set_service(connection: Connection, name: str, **values: Any) -> None:
+    """`is_enabled`, `disabled_reason`, `forced_down`."""
+    connection.execute(_UPDATE.values(**values), {"of_name": name})
+
+
+def all_aggregates(connection: Connection) -> list[Aggregate]:
+    members: dict[int, list[str]] = {}
+    for row in connection.execute(_MEMBERS):
+        members.setdefault(row.aggregate_id, []).append(row.host)
+    return [_aggregate(row, members.get(row.id, [])) for row in connection.execute(_AGGREGATES)]
+
+
+def lock_aggregate(connection: Connection, aggregate_id: int) -> Aggregate | None:
+    row = connection.execute(_AGGREGATE.with_for_update(), {"of_id": aggregate_id}).one_or_none()
+    if row is None:
+        return None
+    members = connection.execute(_MEMBERS.where(aggregate_hosts.c.aggregate_id == aggregate_id))
+    return _aggregate(row, [member.host for member in members])
+
+
+def insert_aggregate(connection: Connection, uuid: str, name: str, metadata: Mapping[str, str], now: datetime) -> int:
+    """The new aggregate's id. Raises `Conflict` for a name that is taken."""
+    values = {"uuid": uuid, "name": name, "metadata": dict(metadata), "created_at": now}
+    try:
+        return inserted_id(connection.execute(_AGGREGATE_INSERT, values))
+    except IntegrityError as error:
+        raise Conflict(f"Aggregate {name} already exists.") from error
+
+
+def update_aggregate(
+    connection: Connection, aggregate_id: int, name: str, metadata: Mapping[str, str], now: datetime
+) -> None:
+    values = {"name": name, "metadata": dict(metadata), "updated_at": now}
+    try:
+        connection.execute(_AGGREGATE_UPDATE.values(**values), {"of_id": aggregate_id})
+    except IntegrityError as error:
+        raise Conflict(f"Aggregate {name} already exists.") from error
+
+
+def delete_aggregate(connection: Connection, aggregate_id: int) -> None:
+    connection.execute(_AGGREGATE_DELETE, {"of_id": aggregate_id})
+
+
+def add_member(connection: Connection, aggregate_id: int, name: str) -> None:
+    connection.execute(_MEMBER_INSERT, {"aggregate_id": aggregate_id, "host": name})
+
+
+def remove_member(connection: Connection, aggregate_id: int, name: str) -> bool:
+    return connection.execute(_MEMBER_DELETE, {"of_id": aggregate_id, "of_host": name}).rowcount > 0
+
+
+def zones(connection: Connection) -> dict[str, str]:
+    """{host: availability zone}, only of hosts that an aggregate puts into one."""
+    return {name: one.zone for one in all_aggregates(connection) if one.zone for name in one.hosts}
+
+
+def has_zone(connection: Connection, zone: str) -> bool:
+    """Whether an aggregate puts a host into it. Reads aggregates, however many hosts they have."""
+    return any(_aggregate(row, []).zone == zone for row in connection.execute(_WITH_HOSTS))
+
+
+def host_of(row: Row[Any]) -> Host:
+    return Host(
+        number=row.number,
+        service_uuid=row.service_uuid,
+        report=HostReport(
+            row.name, row.provider_uuid, row.hypervisor_type, row.hypervisor_version, row.host_ip, row.vcpus,
+            row.memory_mb, row.local_gb, row.devices, row.cpu_info, tuple(row.capabilities or ()),
+        ),
+        is_enabled=row.is_enabled,
+        disabled_reason=row.disabled_reason,
+        forced_down=row.forced_down,
+        heartbeat_at=row.heartbeat_at,
+    )  # fmt: skip
+
+
+def _aggregate(row: Row[Any], members: list[str]) -> Aggregate:
+    return Aggregate(row.id, row.uuid, row.name, row.metadata, tuple(members), row.created_at, row.updated_at)

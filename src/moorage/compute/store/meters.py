@@ -1,0 +1,92 @@
+"""What Prometheus is told of compute: hosts, servers, jobs, and what came of looking for hosts.
+
+The page for operators is `docs/guides/metrics.md`.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, Counter
+from sqlalchemy import Connection, Engine, case, func, or_, select
+
+from moorage.compute.model.servers import VmState
+from moorage.compute.store.tables import hosts, jobs, servers
+from moorage.core.clock import Clock
+from moorage.jobs import meters as job_meters
+from moorage.scheduler.reasons import Reasons
+from moorage.telemetry.gauges import DatabaseGauges, Family, Sample
+
+_HOSTS, _SERVERS = "moorage_compute_hosts", "moorage_compute_servers"
+
+_FAMILIES = (
+    Family(_HOSTS, "Hosts: up and enabled, down (silent, or said to be), or disabled by somebody.", ("state",)),
+    Family(_SERVERS, "Servers that are not deleted, by their state.", ("state",)),
+    *job_meters.families("compute"),
+)
+
+
+class Scheduled(StrEnum):
+    """What came of looking for a host for a new server."""
+
+    PLACED = "placed"
+    NO_CAPACITY = "no_capacity"  #: Placement has no candidate
+    FILTERED = "filtered"  #: Placement has some, and the scheduler's filters took all of them
+    OVERTAKEN = "overtaken"  #: all claims went to others who were quicker
+    REFUSED = "refused"  #: the flavor or the image asks for what nothing could give
+    EXHAUSTED = "exhausted"  #: the build failed on a host, and no other would have it
+    GAVE_UP = "gave_up"  #: Placement did not answer, or the builder died, each time
+
+
+def outcome_of(reasons: Reasons) -> Scheduled:
+    """Of a search that found no host, what took the last of them."""
+    if reasons.refused_claims:
+        return Scheduled.OVERTAKEN
+    if reasons.rejected:
+        return Scheduled.FILTERED
+    return Scheduled.NO_CAPACITY if reasons.counts or not reasons.note else Scheduled.REFUSED
+
+
+class Meters:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._scheduled = Counter(
+            "moorage_compute_scheduled",
+            "Servers for which a host was looked for, by what came of it.",
+            ["outcome"],
+            registry=registry,
+        )
+        for outcome in Scheduled:  # a rate needs a zero to begin with
+            self._scheduled.labels(outcome)
+
+    def scheduled(self, outcome: Scheduled, servers: int = 1) -> None:
+        self._scheduled.labels(outcome).inc(servers)
+
+
+def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock, *, up_window_s: float) -> None:
+    """`up_window_s`: a host that was silent for longer is down."""
+
+    def samples(connection: Connection) -> Iterator[Sample]:
+        now = clock.now()
+        yield from _host_samples(connection, now - timedelta(seconds=up_window_s))
+        yield from _server_samples(connection)
+        yield from job_meters.samples("compute", connection, jobs, now)
+
+    DatabaseGauges(registry, engine, _FAMILIES, samples)
+
+
+def _host_samples(connection: Connection, silent_since: datetime) -> Iterator[Sample]:
+    is_down = or_(hosts.c.forced_down, hosts.c.heartbeat_at < silent_since)
+    state = case((is_down, "down"), (hosts.c.is_enabled, "up"), else_="disabled").label("state")
+    found = {
+        row.state: row.number for row in connection.execute(select(state, func.count().label("number")).group_by(state))
+    }
+    for name in ("up", "down", "disabled"):
+        yield _HOSTS, (name,), found.get(name, 0)
+
+
+def _server_samples(connection: Connection) -> Iterator[Sample]:
+    of_state = select(servers.c.vm_state, func.count().label("number")).group_by(servers.c.vm_state)
+    found = {row.vm_state: row.number for row in connection.execute(of_state)}
+    for state in VmState:
+        if state is not VmState.DELETED:
+            yield _SERVERS, (state,), found.get(state, 0)

@@ -1,0 +1,77 @@
+"""Moves in SQL. All functions work inside the caller's transaction; the server's row is locked before its move changes."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
+
+from moorage.compute.model.migration_workflow import LEAVE_BEHIND, Move, MoveKind
+from moorage.compute.model.servers import Flavor, Placed, VmState
+from moorage.compute.store import usage_store
+from moorage.compute.store.server_store import placed_of
+from moorage.compute.store.tables import moves
+
+_BY_ID = select(moves).where(moves.c.id == bindparam("of_id"))
+_OPEN = select(moves).where(moves.c.server_id == bindparam("of_server"), moves.c.is_open).order_by(moves.c.number)
+#: Whether a server was evacuated from the host ``of_host``, or is being, or was deleted, that may still be there.
+LEAVING = (
+    select(moves.c.id)
+    .where(
+        moves.c.source_host == bindparam("of_host"),
+        moves.c.is_open,
+        or_(*(moves.c.kind == kind for kind in sorted(LEAVE_BEHIND))),
+    )
+    .limit(1)
+)
+_OF_HOST = select(moves).where(
+    or_(moves.c.source_host == bindparam("of_host"), moves.c.dest_host == bindparam("of_host")), moves.c.is_open
+)
+
+
+def insert_move(connection: Connection, move: Move) -> None:
+    """`move.number` is given by the database and ignored here."""
+    values = asdict(move)
+    del values["number"]
+    connection.execute(insert(moves), values)
+    usage_store.uncount(connection, move.server_id)
+
+
+def move(connection: Connection, move_id: str) -> Move | None:
+    row = connection.execute(_BY_ID, {"of_id": move_id}).one_or_none()
+    return None if row is None else _move(row)
+
+
+def open_moves(connection: Connection, server_id: str) -> list[Move]:
+    return [_move(row) for row in connection.execute(_OPEN, {"of_server": server_id})]
+
+
+def open_moves_of_host(connection: Connection, host: str) -> list[Move]:
+    """From it and to it."""
+    return [_move(row) for row in connection.execute(_OF_HOST.order_by(moves.c.number), {"of_host": host})]
+
+
+def is_left(connection: Connection, host: str) -> bool:
+    """See `LEAVING`."""
+    return connection.execute(LEAVING, {"of_host": host}).first() is not None
+
+
+def update_move(connection: Connection, move_id: str, now: datetime, **values: Any) -> None:
+    if isinstance(placed := values.get("new_placed"), Placed):
+        values["new_placed"] = asdict(placed)
+    if "is_open" in values:
+        usage_store.uncount_moved(connection, move_id)
+    connection.execute(update(moves).where(moves.c.id == move_id).values(updated_at=now, **values))
+
+
+def _move(row: Row[Any]) -> Move:
+    values = dict(row._mapping)
+    values |= {
+        "kind": MoveKind(values["kind"]),
+        "old_state": VmState(values["old_state"]),
+        "old_flavor": Flavor(**values["old_flavor"]),
+        "new_flavor": Flavor(**values["new_flavor"]),
+        "old_placed": placed_of(values["old_placed"]),
+        "new_placed": placed_of(values["new_placed"]),
+    }
+    return Move(**values)

@@ -1,0 +1,151 @@
+"""What the scheduler asks of the compute database: about few hosts, or about all by aggregates and by open jobs only."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from moorage.compute.model.servers import DEFAULT_ZONE
+from moorage.compute.store.tables import aggregate_hosts, aggregates, build_failures, hosts, jobs
+from moorage.scheduler.hosts import HostView
+from moorage.scheduler.prefilters import ZONE_KEY, AggregateView
+from moorage.scheduler.weighers import WEIGHERS, multipliers_in
+
+#: A row for each aggregate that a host is in, one for a host in none; what of a host decides whether it will do.
+_BY_ROOTS = (
+    select(
+        hosts.c.provider_uuid,
+        hosts.c.name,
+        hosts.c.hypervisor_type,
+        hosts.c.cpu_info,
+        hosts.c.is_enabled,
+        hosts.c.forced_down,
+        hosts.c.heartbeat_at,
+        aggregates.c.metadata.label("of_aggregate"),
+    )
+    .outerjoin(aggregate_hosts, aggregate_hosts.c.host == hosts.c.name)
+    .outerjoin(aggregates, aggregates.c.id == aggregate_hosts.c.aggregate_id)
+    .where(hosts.c.provider_uuid.in_(bindparam("roots", expanding=True)))
+)
+_AGGREGATES = select(aggregates.c.id, aggregates.c.uuid, aggregates.c.name, aggregates.c.metadata).order_by(
+    aggregates.c.id
+)
+_ROOTS_IN = (
+    select(hosts.c.provider_uuid, aggregate_hosts.c.aggregate_id)
+    .join(hosts, hosts.c.name == aggregate_hosts.c.host)
+    .where(aggregate_hosts.c.aggregate_id.in_(bindparam("ids", expanding=True)))
+)
+_OPEN_JOBS = (
+    select(hosts.c.provider_uuid, func.count().label("number"))
+    .select_from(jobs)
+    .join(hosts, hosts.c.name == jobs.c.open_queue)
+    .group_by(hosts.c.provider_uuid)
+)
+_FAILURES = select(hosts.c.provider_uuid, build_failures.c.count.label("number")).join(
+    hosts, hosts.c.name == build_failures.c.host
+)
+_FAILED_AGAIN = (
+    update(build_failures)
+    .where(build_failures.c.host == bindparam("of_host"))
+    .values(count=build_failures.c.count + 1, failed_at=bindparam("now", type_=build_failures.c.failed_at.type))
+)
+_FAILED = insert(build_failures)
+_SUCCEEDED = delete(build_failures).where(build_failures.c.host == bindparam("of_host"))
+
+
+#: Values in one list of a statement: psycopg remembers how it translated statements with up to so many parameters, and
+#: parses longer ones each time, which takes longer than the database needs for them.
+AT_ONCE = 50
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Of all hosts, what is not usual, by root. It is little, however many hosts there are."""
+
+    open_jobs: dict[str, int]
+    failed_builds: dict[str, int]
+    multipliers: dict[str, dict[str, float]]  #: of hosts in aggregates whose metadata has some
+
+
+def views_of(
+    connection: Connection, roots: Collection[str], is_up: Callable[[bool, datetime], bool]
+) -> dict[str, HostView]:
+    """{root: its host}; trees that are no hosts of ours are not there. `is_up`: (forced down?, heard of at)."""
+    found: dict[str, HostView] = {}
+    for some in _chunks(roots):
+        for row in connection.execute(_BY_ROOTS, {"roots": some}):
+            known, metadata = found.get(row.provider_uuid), row.of_aggregate or {}
+            if known is None:
+                known = found[row.provider_uuid] = host_view(
+                    row.name, row.provider_uuid, DEFAULT_ZONE, row.hypervisor_type, row.cpu_info,
+                    is_up=is_up(row.forced_down, row.heartbeat_at), is_enabled=row.is_enabled,
+                )  # fmt: skip
+            if metadata:
+                found[row.provider_uuid] = _in_aggregate(known, metadata)
+    return found
+
+
+def _in_aggregate(host: HostView, metadata: Mapping[str, str]) -> HostView:
+    """A host is in several aggregates, and what each of them says holds."""
+    values = {key: host.metadata.get(key, frozenset()) | {value} for key, value in metadata.items()}
+    return replace(host, zone=metadata.get(ZONE_KEY) or host.zone, metadata={**host.metadata, **values})
+
+
+def host_view(
+    name: str, root: str, zone: str, kind: str, cpu_info: Mapping[str, Any], *, is_up: bool, is_enabled: bool
+) -> HostView:
+    """`kind`: of its hypervisor. One that is simulated does for images of any kind."""
+    arch = cpu_info.get("arch")
+    return HostView(
+        name=name,
+        root_uuid=root,
+        zone=zone,
+        is_up=is_up,
+        is_enabled=is_enabled,
+        hypervisor_type="" if kind == "simulated" else kind,
+        architecture=arch if isinstance(arch, str) else None,
+    )
+
+
+def _chunks(values: Collection[str]) -> Iterator[list[str]]:
+    """As many as one statement asks for."""
+    every = list(values)
+    for start in range(0, len(every), AT_ONCE):
+        yield every[start : start + AT_ONCE]
+
+
+def aggregate_views(connection: Connection) -> list[AggregateView]:
+    return [AggregateView(row.uuid, row.metadata, row.name) for row in connection.execute(_AGGREGATES)]
+
+
+def situation(connection: Connection, weighers: Collection[str] = WEIGHERS) -> Situation:
+    """`weighers`: whose multipliers count."""
+    return Situation(
+        {row.provider_uuid: row.number for row in connection.execute(_OPEN_JOBS)},
+        {row.provider_uuid: row.number for row in connection.execute(_FAILURES)},
+        _multipliers(connection, weighers),
+    )
+
+
+def _multipliers(connection: Connection, weighers: Collection[str]) -> dict[str, dict[str, float]]:
+    """Where a host is in several such aggregates the least number holds, as in Nova."""
+    rows = connection.execute(_AGGREGATES)
+    special = {row.id: found for row in rows if (found := multipliers_in(row.metadata, weighers))}
+    if not special:
+        return {}
+    by_root: dict[str, dict[str, float]] = {}
+    for row in connection.execute(_ROOTS_IN, {"ids": list(special)}):
+        of_host = by_root.setdefault(row.provider_uuid, {})
+        for name, number in special[row.aggregate_id].items():
+            of_host[name] = min(number, of_host.get(name, number))
+    return by_root
+
+
+def note_build(connection: Connection, host: str, now: datetime, *, succeeded: bool) -> None:
+    """A build ended on `host`."""
+    if succeeded:
+        connection.execute(_SUCCEEDED, {"of_host": host})
+    elif not connection.execute(_FAILED_AGAIN, {"of_host": host, "now": now}).rowcount:
+        connection.execute(_FAILED, {"host": host, "count": 1, "failed_at": now})

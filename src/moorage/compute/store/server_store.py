@@ -1,0 +1,270 @@
+"""Servers, their consoles and jobs in SQL. All functions work inside the caller's transaction.
+
+A change of a server's state goes: `lock_server`, decide, `update_server`. The row lock is what makes the decision
+hold until the commit, on SQLite as well (a writing transaction is the only one there).
+
+Not here: flavors and keypairs (`flavor_store`), hosts and aggregates (`host_store`), actions (`action_store`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, false, insert, or_, select, update
+
+from moorage.compute.model.servers import MAX_CONSOLE_BYTES, Fault, Flavor, Locker, Placed, Server, TaskState, VmState
+from moorage.compute.store.tables import consoles, jobs, servers
+from moorage.jobs.store import JobStore
+
+#: A host that dies of a job must not die of it for ever: it is given up after this many claims.
+MAX_HOST_ATTEMPTS = 10
+
+#: An administrator's password, and what an owner wrote for the guest, which often has one in it.
+_SECRETS = (("password",), ("server", "guest", "user_data"))
+
+HOST_JOBS = JobStore(jobs, max_attempts=MAX_HOST_ATTEMPTS, secrets=_SECRETS)
+#: What `build_worker` does is never given up by the store: an allocation must be given back, however long it takes.
+BUILD_JOBS = JobStore(jobs)
+
+#: What servers can be sorted by, and the column behind it.
+SORT_COLUMNS = {
+    "created_at": servers.c.created_at,
+    "updated_at": servers.c.updated_at,
+    "display_name": servers.c.name,
+    "name": servers.c.name,
+    "host": servers.c.host,
+    "vm_state": servers.c.vm_state,
+    "task_state": servers.c.task_state,
+    "uuid": servers.c.id,
+    "project_id": servers.c.project_id,
+    "user_id": servers.c.user_id,
+    "launched_at": servers.c.launched_at,
+    "instance_type_id": servers.c.flavor_id,
+}
+
+#: What counts against limits is no part of a `Server`: see `usage_store`.
+_SERVER = [column for column in servers.c if column.name not in ("counted", "is_counted")]
+
+_INSERT = insert(servers)
+_BY_ID = select(*_SERVER).where(servers.c.id == bindparam("of_id"))
+_BY_IDS = select(*_SERVER).where(servers.c.id.in_(bindparam("ids", expanding=True)))
+_LOCK = _BY_ID.with_for_update()
+_LOCK_ALL = _BY_IDS.order_by(servers.c.id).with_for_update()
+_UPDATE = update(servers).where(servers.c.id == bindparam("of_id"))
+_ASSIGN = _UPDATE.values(
+    host=bindparam("at"),
+    task_state=bindparam("task"),
+    placed=bindparam("what", type_=servers.c.placed.type),
+    updated_at=bindparam("now", type_=servers.c.updated_at.type),
+)
+_PRESENT = servers.c.vm_state != VmState.DELETED
+_ON_HOSTS = select(servers.c.host, servers.c.id, servers.c.name, servers.c.flavor).where(
+    _PRESENT, servers.c.host.is_not(None)
+)
+_HOSTS_OF = select(servers.c.host).where(
+    servers.c.id.in_(bindparam("ids", expanding=True)),
+    servers.c.project_id == bindparam("of_project"),
+    _PRESENT,
+    servers.c.host.is_not(None),
+)
+_RUNNING_IN = select(*_SERVER).where(
+    servers.c.launched_at < bindparam("until", type_=servers.c.launched_at.type),
+    or_(
+        servers.c.deleted_at.is_(None),
+        servers.c.deleted_at > bindparam("since", type_=servers.c.deleted_at.type),
+    ),
+)
+_PARKED = select(servers.c.id).where(
+    servers.c.vm_state == bindparam("in_state"),
+    servers.c.task_state.is_(None),
+    servers.c.parked_at <= bindparam("until", type_=servers.c.parked_at.type),
+)
+_CONSOLE = select(consoles.c.text).where(consoles.c.server_id == bindparam("of_id"))
+_CONSOLE_INSERT = insert(consoles)
+_CONSOLE_UPDATE = update(consoles).where(consoles.c.server_id == bindparam("of_id"))
+
+
+@dataclass(frozen=True)
+class ServerQuery:
+    """What SQL decides of a list of servers; None means any."""
+
+    project_id: str | None = None
+    user_id: str | None = None
+    host: str | None = None
+    flavor_id: str | None = None
+    image_id: str | None = None
+    uuids: Sequence[str] | None = None
+    vm_states: Sequence[VmState] | None = None
+    deleted: bool = False
+    softly_deleted: bool = False  #: those too that can be restored
+    changed_since: datetime | None = None
+    changed_before: datetime | None = None
+    sort: Sequence[tuple[str, bool]] = ()  #: (key of SORT_COLUMNS, descending?)
+
+
+def insert_servers(connection: Connection, new: Sequence[Server], counted: Mapping[str, int] | None = None) -> None:
+    """`server.number` is given by the database and ignored here. `counted`: what each counts, if the caller has added
+    that to what the project uses (`usage_store`).
+    """
+    connection.execute(_INSERT, [_row(server, counted) for server in new])
+
+
+def _row(server: Server, counted: Mapping[str, int] | None) -> dict[str, Any]:
+    values = dict(vars(server))
+    del values["number"]
+    values |= {"flavor_id": server.flavor.id, "flavor": vars(server.flavor)}
+    values |= {"tags": list(server.tags), "devices": list(server.devices), "fault": None, "placed": None}
+    return values | {"counted": counted, "is_counted": counted is not None}
+
+
+def server(connection: Connection, server_id: str) -> Server | None:
+    row = connection.execute(_BY_ID, {"of_id": server_id}).one_or_none()
+    return None if row is None else _server(row)
+
+
+def servers_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Server]:
+    """{id: server}, of those that there are."""
+    return {row.id: _server(row) for row in connection.execute(_BY_IDS, {"ids": list(ids)})}
+
+
+def hosts_of_servers(connection: Connection, ids: Collection[str], project_id: str) -> set[str]:
+    """Where those of them are that are the project's and anywhere."""
+    return set(connection.execute(_HOSTS_OF, {"ids": list(ids), "of_project": project_id}).scalars())
+
+
+def lock_server(connection: Connection, server_id: str) -> Server | None:
+    """The server as it is, and as it stays until this transaction ends."""
+    row = connection.execute(_LOCK, {"of_id": server_id}).one_or_none()
+    return None if row is None else _server(row)
+
+
+def lock_servers(connection: Connection, ids: Collection[str]) -> dict[str, Server]:
+    """As `lock_server`, {id: server}; locked in one order whoever asks."""
+    return {row.id: _server(row) for row in connection.execute(_LOCK_ALL, {"ids": list(ids)})}
+
+
+def assign_servers(
+    connection: Connection, places: Mapping[str, tuple[str, Placed]], task_state: TaskState | None, now: datetime
+) -> None:
+    """{server id: (host, what was claimed there)} of servers that the caller has locked."""
+    values = [
+        {"of_id": server_id, "at": host, "task": task_state, "what": _document(placed), "now": now}
+        for server_id, (host, placed) in places.items()
+    ]
+    connection.execute(_ASSIGN, values)
+
+
+def update_server(connection: Connection, server_id: str, now: datetime, **values: Any) -> None:
+    """`values` by column name; a `Fault` or `Placed` is stored as its document."""
+    for name in ("fault", "placed"):
+        if values.get(name) is not None:
+            values[name] = _document(values[name])
+    counting = () if (mark := _is_counted_after(values)) is None else ((servers.c.is_counted, mark),)
+    # MariaDB sets one column after the other: the mark goes by the state that the server was in.
+    changed = (*counting, (servers.c.updated_at, now), *((servers.c[name], value) for name, value in values.items()))
+    connection.execute(_UPDATE.ordered_values(*changed), {"of_id": server_id})
+
+
+def _is_counted_after(values: Mapping[str, Any]) -> ColumnElement[bool] | None:
+    """Whether it still counts what it did; None: what is changed does not matter for that (`quota_service.counts`)."""
+    if "flavor" in values or values.get("vm_state") in (VmState.DELETED, VmState.SHELVED_OFFLOADED):
+        return false()
+    if "vm_state" in values or "task_state" in values:
+        return and_(servers.c.is_counted, servers.c.vm_state != VmState.SHELVED_OFFLOADED)
+    return None
+
+
+def find_servers(connection: Connection, query: ServerQuery) -> Iterator[Server]:
+    """Newest first where `query.sort` says nothing else."""
+    conditions = [
+        column == value
+        for column, value in (
+            (servers.c.project_id, query.project_id),
+            (servers.c.user_id, query.user_id),
+            (servers.c.host, query.host),
+            (servers.c.flavor_id, query.flavor_id),
+            (servers.c.image_id, query.image_id),
+        )
+        if value is not None
+    ]
+    if query.uuids is not None:
+        conditions.append(servers.c.id.in_(query.uuids))
+    if query.vm_states is not None:
+        conditions.append(servers.c.vm_state.in_(query.vm_states))
+    if query.changed_since is not None:
+        conditions.append(servers.c.updated_at >= query.changed_since)
+    if query.changed_before is not None:
+        conditions.append(servers.c.updated_at <= query.changed_before)
+    if not (query.softly_deleted or query.deleted):
+        conditions.append(servers.c.vm_state != VmState.SOFT_DELETED)
+    # Who asks for changes wants to hear of deletions too.
+    if query.deleted:
+        conditions.append(servers.c.vm_state == VmState.DELETED)
+    elif query.changed_since is None:
+        conditions.append(_PRESENT)
+    order = [SORT_COLUMNS[key].desc() if down else SORT_COLUMNS[key].asc() for key, down in query.sort]
+    order = order or [servers.c.created_at.desc()]
+    for row in connection.execute(select(*_SERVER).where(*conditions).order_by(*order, servers.c.number.desc())):
+        yield _server(row)
+
+
+def servers_on_hosts(connection: Connection) -> dict[str, list[tuple[str, str, Flavor]]]:
+    """{host: [(server id, name, flavor)]}."""
+    found: dict[str, list[tuple[str, str, Flavor]]] = {}
+    for row in connection.execute(_ON_HOSTS):
+        found.setdefault(row.host, []).append((row.id, row.name, Flavor(**row.flavor)))
+    return found
+
+
+def servers_running_in(connection: Connection, since: datetime, until: datetime) -> Iterator[Server]:
+    """Servers that were there at some time in ``[since, until)``, deleted ones too."""
+    for row in connection.execute(_RUNNING_IN, {"since": since, "until": until}):
+        yield _server(row)
+
+
+def parked_until(connection: Connection, vm_state: VmState, until: datetime) -> list[str]:
+    """Ids of servers that have been in `vm_state` since that moment or longer, and with which nothing is done."""
+    return [row.id for row in connection.execute(_PARKED, {"in_state": vm_state, "until": until})]
+
+
+def save_console(connection: Connection, server_id: str, text: str, now: datetime) -> None:
+    """The last `MAX_CONSOLE_BYTES` of `text` replace what was there."""
+    kept = text.encode()[-MAX_CONSOLE_BYTES:].decode(errors="ignore")
+    if connection.execute(_CONSOLE_UPDATE.values(text=kept, updated_at=now), {"of_id": server_id}).rowcount == 0:
+        connection.execute(_CONSOLE_INSERT, {"server_id": server_id, "text": kept, "updated_at": now})
+
+
+def console(connection: Connection, server_id: str) -> str:
+    return str(connection.execute(_CONSOLE, {"of_id": server_id}).scalar() or "")
+
+
+def placed_of(document: Mapping[str, Any] | None) -> Placed | None:
+    if not document:
+        return None
+    return Placed({suffix: tuple(uuids) for suffix, uuids in document["mappings"].items()}, document["allocations"])
+
+
+def _document(value: Fault | Placed) -> Mapping[str, Any]:
+    """Not by `asdict`, which copies whatever is in it, level by level."""
+    document = dict(vars(value))
+    if isinstance(value, Fault):
+        document["created_at"] = value.created_at.isoformat()
+    return document
+
+
+def _server(row: Row[Any]) -> Server:
+    values = dict(row._mapping)
+    del values["flavor_id"]
+    fault, placed = values["fault"], values["placed"]
+    values |= {
+        "flavor": Flavor(**values["flavor"]),
+        "vm_state": VmState(values["vm_state"]),
+        "task_state": values["task_state"] and TaskState(values["task_state"]),
+        "locked_by": values["locked_by"] and Locker(values["locked_by"]),
+        "tags": tuple(values["tags"]),
+        "devices": tuple(values["devices"]),
+        "fault": fault and Fault(**fault | {"created_at": datetime.fromisoformat(fault["created_at"])}),
+        "placed": placed_of(placed),
+    }
+    return Server(**values)

@@ -1,0 +1,130 @@
+"""What servers count against the limits of their project, kept beside them in SQL, so that nobody counts them all.
+
+`quota_locks.used` of a project is the sum of `servers.counted` of its servers: always, for both are written in one
+transaction under the project's lock. A server whose `is_counted` is false may count something else by now. Whoever
+changes a server so (`store.update_server`), or a move of it (`move_store`), says that in the same statement or
+transaction, and needs no lock of the project for it; who next counts under the lock brings the few of those up to date.
+
+All functions work inside the caller's transaction. Not here: what a flavor counts (`quota_service`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Dialect, Executable, bindparam, false, select, update
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from moorage.compute.model.servers import Flavor, VmState
+from moorage.compute.store.tables import moves, quota_locks, servers
+
+#: Servers that are brought up to date in one transaction; the others are counted, and written down by the next ones.
+MOST = 500
+
+_USED = select(quota_locks.c.used).where(quota_locks.c.project_id == bindparam("of_project"))
+_LOCK = _USED.with_for_update()
+_SET_USED = update(quota_locks).where(quota_locks.c.project_id == bindparam("of_project"))
+_UNCOUNTED = select(servers.c.id, servers.c.flavor, servers.c.vm_state, servers.c.task_state, servers.c.counted).where(
+    servers.c.project_id == bindparam("of_project"), servers.c.is_counted == false()
+)
+#: Who changes one of them now says again that it is not counted: it is left to the next one, and waited for by nobody.
+_TO_COUNT = _UNCOUNTED.order_by(servers.c.number).limit(MOST).with_for_update(skip_locked=True)
+_MOVING = select(moves.c.server_id, moves.c.old_flavor, moves.c.new_flavor).where(
+    moves.c.server_id.in_(bindparam("ids", expanding=True)), moves.c.is_open
+)
+_COUNTED = (
+    update(servers)
+    .where(servers.c.id == bindparam("of_id"))
+    .values(counted=bindparam("what", type_=servers.c.counted.type), is_counted=True)
+)
+_UNCOUNT = update(servers).where(servers.c.id == bindparam("of_id")).values(is_counted=False)
+_UNCOUNT_MOVED = (
+    update(servers)
+    .where(servers.c.id == select(moves.c.server_id).where(moves.c.id == bindparam("of_move")).scalar_subquery())
+    .values(is_counted=False)
+)
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """A server that may count something else than `counted`. `migration_workflow`: (flavor before, after) of those that are open."""
+
+    id: str
+    flavor: Flavor
+    is_deleted: bool
+    is_offloaded: bool  #: an image: it holds nothing until it is on its way back to a host
+    counted: Mapping[str, int]
+    moves: Sequence[tuple[Flavor, Flavor]]
+
+
+def lock_project(connection: Connection, project_id: str) -> dict[str, int]:
+    """What `counted` of its servers comes to. Until this transaction ends nobody else counts in order to add to it."""
+    found = connection.execute(_LOCK, {"of_project": project_id}).one_or_none()
+    if found is None:
+        connection.execute(_insert_lock(connection.dialect), {"project_id": project_id})
+        found = connection.execute(_LOCK, {"of_project": project_id}).one()
+    return dict(found.used or {})
+
+
+def used(connection: Connection, project_id: str) -> dict[str, int]:
+    """As `lock_project`, without the lock."""
+    return dict(connection.execute(_USED, {"of_project": project_id}).scalar_one_or_none() or {})
+
+
+def set_used(connection: Connection, project_id: str, used: Mapping[str, int]) -> None:
+    connection.execute(_SET_USED.values(used=dict(used)), {"of_project": project_id})
+
+
+def uncounted(connection: Connection, project_id: str) -> list[Uncounted]:
+    return list(_found(connection, connection.execute(_UNCOUNTED, {"of_project": project_id}).all()))
+
+
+def lock_uncounted(connection: Connection, project_id: str) -> list[Uncounted]:
+    """Those that nobody else changes now, `MOST` at most; nobody does until this transaction ends."""
+    return list(_found(connection, connection.execute(_TO_COUNT, {"of_project": project_id}).all()))
+
+
+def set_counted(connection: Connection, counted: Mapping[str, Mapping[str, int]]) -> None:
+    """{id of a server that is locked: what it counts}"""
+    connection.execute(_COUNTED, [{"of_id": one, "what": dict(counts)} for one, counts in counted.items()])
+
+
+def uncount(connection: Connection, server_id: str) -> None:
+    """A move of it begins."""
+    connection.execute(_UNCOUNT, {"of_id": server_id})
+
+
+def uncount_moved(connection: Connection, move_id: str) -> None:
+    """The move ends: of the server that it is about."""
+    connection.execute(_UNCOUNT_MOVED, {"of_move": move_id})
+
+
+def _found(connection: Connection, rows: Sequence[Any]) -> Iterator[Uncounted]:
+    moving = _moves_of(connection, [row.id for row in rows]) if rows else {}
+    for row in rows:
+        yield Uncounted(
+            row.id,
+            Flavor(**row.flavor),
+            row.vm_state == VmState.DELETED,
+            row.vm_state == VmState.SHELVED_OFFLOADED and row.task_state is None,
+            row.counted or {},
+            moving.get(row.id, ()),
+        )
+
+
+def _moves_of(connection: Connection, ids: Collection[str]) -> dict[str, list[tuple[Flavor, Flavor]]]:
+    found: dict[str, list[tuple[Flavor, Flavor]]] = {}
+    every = list(ids)
+    for start in range(0, len(every), MOST):
+        for row in connection.execute(_MOVING, {"ids": every[start : start + MOST]}):
+            found.setdefault(row.server_id, []).append((Flavor(**row.old_flavor), Flavor(**row.new_flavor)))
+    return found
+
+
+def _insert_lock(dialect: Dialect) -> Executable:
+    """Nothing happens where it is there."""
+    if dialect.name == "sqlite":
+        return sqlite.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
+    if dialect.name == "postgresql":
+        return postgresql.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
+    return mysql.insert(quota_locks).on_duplicate_key_update(project_id=quota_locks.c.project_id)

@@ -1,0 +1,162 @@
+"""One look at a page: who looks, what they sent, and the answer as a page.
+
+A handler is ``def show(visit: Visit, **path) -> Page | Reply``; `page` makes it one that the kernel calls. Whatever it
+raises becomes a page that says what is wrong and what to do.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from urllib.parse import quote, urlsplit
+
+from moorage.core.errors import Forbidden, MoorageError, Unauthorized
+from moorage.dashboard import cookies
+from moorage.dashboard.forms import Form, check_origin, read_form, split_address
+from moorage.dashboard.navigation import ENTRIES
+from moorage.dashboard.pages import HEADERS, HTML, Page, error_page, trouble_page
+from moorage.dashboard.service import Dashboard
+from moorage.dashboard.signing_in import Person
+from moorage.wire.client import ServiceClient
+from moorage.wire.errors import Problem
+from moorage.wire.http import Call, Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    call: Call[Dashboard]
+    cookies: Mapping[str, str]
+    seed: str  #: of the forms' tokens; new for a browser that came without
+    form: Form
+    person: Person | None = None
+
+    @property
+    def who(self) -> Person:
+        """Raises `Unauthorized` on a page that nobody had to sign in for."""
+        if self.person is None:
+            raise Unauthorized("sign in first", code="dashboard.session_over")
+        return self.person
+
+    def client(self, service_type: str) -> ServiceClient:
+        """As the signed-in user. Raises `Unavailable` where the service is not there at all."""
+        return self.call.service.ways.client(service_type, self.who.token)
+
+    def has(self, service_type: str) -> bool:
+        return self.call.service.ways.has(service_type)
+
+    @property
+    def root(self) -> str:
+        """The path that the dashboard is mounted at, as browsers see it: ``/ui``."""
+        return urlsplit(self.call.base_url).path
+
+
+Handler = Callable[..., Page | Reply]
+
+
+def page(handler: Handler, *, is_public: bool = False) -> Callable[..., Reply]:
+    """`handler` behind sign-in, form checks and error pages."""
+
+    @wraps(handler)
+    def answer(call: Call[Dashboard], **path: str) -> Reply:
+        sent = cookies.read(call.headers)
+        visit = Visit(call, sent, sent.get(cookies.SEED) or call.service.new_seed(), Form([]))
+        try:
+            visit = _admitted(visit, is_public=is_public)
+            return _reply(visit, handler(visit, **path))
+        except Unauthorized as error:
+            if call.service.signing_in is None or is_public:
+                return _reply(visit, error_page(error))
+            return to_sign_in(visit, error if sent.get(cookies.SESSION) else None)
+        except MoorageError as error:
+            return _reply(visit, error_page(error))
+
+    return answer
+
+
+def _admitted(visit: Visit, *, is_public: bool) -> Visit:
+    """With the form checked and the person known. Raises `Forbidden`, `Unauthorized`."""
+    call, session = visit.call, visit.cookies.get(cookies.SESSION, "")
+    form = visit.form
+    if call.method == "POST":
+        check_origin(call)
+        form = read_form(call)
+        if not cookies.is_form_token(form.text("form_token"), visit.cookies.get(cookies.SEED, ""), session):
+            raise Forbidden(
+                "this form was made for another session, or cookies are switched off; load the page again and repeat "
+                "what you did",
+                code="dashboard.form_token",
+            )
+    person = None if is_public else call.service.person(session or None, call.caller)
+    if person is None and not is_public:
+        raise Unauthorized("sign in first", code="dashboard.session_over")
+    if person is not None and call.change is not None:
+        call.change.by(name=person.user_name, project_id=person.project.id, project_name=person.project.name)
+    return Visit(call, visit.cookies, visit.seed, form, person)
+
+
+def _reply(visit: Visit, answer: Page | Reply) -> Reply:
+    reply = answer if isinstance(answer, Reply) else rendered(visit, answer)
+    reply.headers = {**HEADERS, **reply.headers}
+    if visit.seed != visit.cookies.get(cookies.SEED):
+        reply.cookies = (*reply.cookies, cookies.cookie(cookies.SEED, visit.seed, visit.call.base_url))
+    return reply
+
+
+def rendered(visit: Visit, answer: Page) -> Reply:
+    theme = visit.cookies.get(cookies.THEME, "auto")
+    values = {
+        "title": answer.title,
+        "root": visit.root,
+        "path": visit.call.path,
+        "here": _here(visit.call),
+        "form_token": cookies.form_token(visit.seed, visit.cookies.get(cookies.SESSION, "")),
+        "theme": theme if theme in cookies.THEMES else "auto",
+        "person": visit.person,
+        "signs_in": visit.call.service.signing_in is not None,
+        "entries": [
+            entry
+            for entry in ENTRIES
+            if visit.person and visit.has(entry.needs) and (visit.person.is_admin or not entry.for_admins)
+        ],
+        "now": visit.call.service.clock.now(),
+        **answer.values,
+    }
+    body = visit.call.service.templates.render(answer.template, values)
+    return Reply(answer.status, body, content_type=HTML)
+
+
+def _here(call: Call[Dashboard]) -> str:
+    """Path and query of this page, below the mount, to come back to: of what a form did, the page that it was on."""
+    if call.method != "GET":
+        sent_from, root = split_address(call.headers.get("referer", "")), urlsplit(call.base_url).path
+        if not sent_from.path.startswith(f"{root}/"):
+            return "/"
+        return sent_from.path.removeprefix(root) + (f"?{sent_from.query}" if sent_from.query else "")
+    query = "&".join(f"{quote(name)}={quote(value)}" for name, value in call.query.pairs)
+    return f"{call.path}?{query}" if query else call.path
+
+
+def redirect(visit: Visit, path: str, *new_cookies: str) -> Reply:
+    """To a page of ours: 303, so that the browser asks for it with GET."""
+    return Reply(303, headers={"location": visit.root + path}, cookies=new_cookies)
+
+
+def to_sign_in(visit: Visit, over: MoorageError | None) -> Reply:
+    """`over`: why the session that there was is none any more."""
+    target = quote(_here(visit.call), safe="")
+    gone = [cookies.cookie(cookies.SESSION, "", visit.call.base_url, max_age_s=0)] if over else []
+    return _reply(visit, redirect(visit, f"/sign-in?next={target}{'&over=1' if over else ''}", *gone))
+
+
+def plain_error(service: Dashboard, root: str) -> Callable[[Problem], Reply]:
+    """What goes wrong before a page is found or inside one that has a fault: an `ErrorShape`."""
+
+    def shape(problem: Problem) -> Reply:
+        answer = trouble_page(problem.status, problem.message, problem.code, problem.request_id)
+        values = {
+            "title": answer.title, "root": root, "path": "", "here": "/", "form_token": "", "theme": "auto",
+            "person": None, "signs_in": False, "entries": [], "now": service.clock.now(), **answer.values,
+        }  # fmt: skip
+        body = service.templates.render(answer.template, values)
+        return Reply(problem.status, body, dict(HEADERS), content_type=HTML)
+
+    return shape

@@ -1,0 +1,1 @@
+"""Values that pages show, computed from the services' answers. Pure."""

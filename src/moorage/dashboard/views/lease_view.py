@@ -1,0 +1,205 @@
+"""A lease as its page shows it: what it is, what can be done to it, what happens to it. Values only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from moorage.dashboard.views.calendar_view import moment
+from moorage.dashboard.views.lease_form import TYPES, typed_actions
+
+#: {status: colour}
+COLOURS: Mapping[str, str] = {
+    "ACTIVE": "good", "STARTING": "warn", "CREATING": "warn", "UPDATING": "warn", "TERMINATING": "warn",
+    "DELETING": "warn", "ERROR": "bad", "DONE": "good", "IN_PROGRESS": "warn", "trying": "warn", "done": "good", "failed": "bad",
+}  # fmt: skip
+
+_EVENTS = {
+    "create_lease": "Created", "start_lease": "Start", "before_end_lease": "Soon at its end", "end_lease": "End",
+    "update_lease": "Changed", "delete_lease": "Deleted",
+}  # fmt: skip
+_STATES = {"UNDONE": "to come", "IN_PROGRESS": "under way", "DONE": "done", "ERROR": "failed"}
+_ACTIONS = {"snapshot": "Snapshot of its servers", "email": "E-mail to", "webhook": "Webhook to"}
+_AFFINITIES = {None: "none", True: "affinity", False: "anti-affinity"}
+_MOVABLE = frozenset({"PENDING"})
+_CHANGEABLE = frozenset({"PENDING", "ACTIVE", "ERROR"})
+_ENDABLE = frozenset({"ACTIVE"})
+
+#: {status: (what taking the lease away is called, what the button says)}; of all others something may run.
+_REMOVALS: Mapping[str, tuple[str, str]] = {
+    "CREATING": ("Cancel", "Cancel it: it will not begin"),
+    "PENDING": ("Cancel", "Cancel it: it will not begin"),
+    "TERMINATED": ("Delete", "Delete it from the list"),
+}
+_REMOVAL = ("Delete", "Delete it and what runs on it")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One reservation in words."""
+
+    id: str
+    what: str
+    facts: Sequence[tuple[str, str]]
+    status: str
+    amount: int | None  #: what the form changes; None of whole hosts, which have a range
+
+
+@dataclass(frozen=True, slots=True)
+class EndAction:
+    """Something that is done before the end, and what has become of it."""
+
+    words: str
+    target: str
+    status: str
+    colour: str
+    attempts: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    id: str
+    name: str
+    status: str
+    colour: str
+    start: datetime
+    end: datetime
+    project_id: str
+    degraded: bool
+    reservations: Sequence[Held]
+    before_end: datetime | None
+    before_end_actions: Sequence[EndAction]
+    typed_actions: Mapping[str, str]  #: as the form has them
+    can_move: bool  #: its start, too
+    can_change: bool
+    can_end: bool
+    removal: tuple[str, str]
+
+
+def shown(lease: Mapping[str, Any]) -> Shown:
+    status = lease["status"]
+    return Shown(
+        id=lease["id"],
+        name=lease["name"],
+        status=status,
+        colour=COLOURS.get(status, ""),
+        start=moment(lease["start_date"]),
+        end=moment(lease["end_date"]),
+        project_id=lease["project_id"],
+        degraded=lease["degraded"],
+        reservations=[_held(each) for each in lease["reservations"]],
+        before_end=next(
+            (moment(each["time"]) for each in lease["events"] if each["event_type"] == "before_end_lease"), None
+        ),
+        before_end_actions=[_action(each) for each in lease["before_end_actions"]],
+        typed_actions=typed_actions(lease["before_end_actions"]),
+        can_move=status in _MOVABLE,
+        can_change=status in _CHANGEABLE,
+        can_end=status in _ENDABLE,
+        removal=_REMOVALS.get(status, _REMOVAL),
+    )
+
+
+def _action(action: Mapping[str, Any]) -> EndAction:
+    kind, status = action["action"], action["status"]
+    target = action.get("to") or action.get("url") or ""
+    return EndAction(
+        _ACTIONS.get(kind, kind), target, status, COLOURS.get(status, ""), action["attempts"], action["error"]
+    )
+
+
+def _held(reservation: Mapping[str, Any]) -> Held:
+    return Held(
+        reservation["id"], TYPES.get(reservation["resource_type"], reservation["resource_type"]), facts_of(reservation),
+        reservation["status"], reservation.get("amount") if reservation["resource_type"] != "physical:host" else None,
+    )  # fmt: skip
+
+
+def facts_of(reservation: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name, value) of what is asked for: of a reservation, or of a request for one, which may leave things out."""
+    kind = reservation["resource_type"]
+    facts: list[tuple[str, str]] = []
+    if kind == "physical:host":
+        facts.append(("Hosts", f"{reservation['min']} to {reservation['max']}"))
+    else:
+        facts.append(("Amount", str(reservation["amount"])))
+        facts.append(("Affinity", _AFFINITIES.get(reservation.get("affinity"), str(reservation.get("affinity")))))
+    if kind == "virtual:instance":
+        size = f"{reservation['vcpus']} VCPU, {reservation['memory_mb']} MB, {reservation['disk_gb']} GB disk"
+        facts.append(("Each", size))
+    if resources := reservation.get("resources"):
+        facts.append(("Each", ", ".join(f"{amount} {name}" for name, amount in sorted(resources.items()))))
+    for key, words in (("resource_properties", "Hosts with"), ("hypervisor_properties", "Hypervisors with"),
+                       ("flavor_id", "Flavor to launch with")):  # fmt: skip
+        if reservation.get(key):
+            facts.append((words, str(reservation[key])))
+    if reservation.get("missing_resources"):
+        facts.append(("Missing", "hosts failed and there is no room elsewhere yet"))
+    return facts
+
+
+@dataclass(frozen=True, slots=True)
+class HoldShown:
+    """Room that is kept for a while. `what`: (type in words, facts) of each reservation."""
+
+    id: str
+    start: datetime
+    end: datetime
+    expires_at: datetime
+    what: Sequence[tuple[str, Sequence[tuple[str, str]]]]
+
+
+def hold(document: Mapping[str, Any]) -> HoldShown:
+    return HoldShown(
+        document["id"], moment(document["start_date"]), moment(document["end_date"]), moment(document["expires_at"]),
+        [(TYPES.get(each["resource_type"], each["resource_type"]), facts_of(each)) for each in document["reservations"]],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    words: str
+    done: int
+    total: int
+    state: str
+    colour: str
+    attempts: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    words: str
+    time: datetime
+    state: str
+    colour: str
+    attempts: int
+    error: str | None
+    steps: Sequence[Step]
+
+
+def timeline(rows: Sequence[Mapping[str, Any]]) -> list[Happening]:
+    return [
+        Happening(
+            words=_EVENTS.get(row["event_type"], row["event_type"]),
+            time=moment(row["time"]),
+            state=_STATES.get(row["status"], row["status"]),
+            colour=COLOURS.get({"UNDONE": "", "ERROR": "ERROR"}.get(row["status"], row["status"]), ""),
+            attempts=row["attempts"],
+            error=row["error"],
+            steps=[_step(step) for step in row["steps"]],
+        )
+        for row in rows
+    ]
+
+
+def _step(step: Mapping[str, Any]) -> Step:
+    if step["failed"]:
+        state, colour = "given up", "bad"
+    elif step["done"] == step["total"]:
+        state, colour = "done", "good"
+    else:
+        state, colour = ("tried again" if step["attempts"] else "to do"), "warn" if step["attempts"] else ""
+    words = step["kind"].replace("_", " ").capitalize()
+    return Step(words, step["done"], step["total"], state, colour, step["attempts"], step["error"])

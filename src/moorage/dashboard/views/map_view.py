@@ -1,0 +1,393 @@
+"""What the map shows: sums by class and aggregate, rows of hosts, and one tree down to regions and their functions.
+
+From the documents of placement's ``/moorage/v1/survey`` and ``trees``, of compute's aggregates, of the accelerator
+service's handles and of the reservation service's allocations. Pure.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from moorage.core.names import reservation_class
+from moorage.dashboard.views.calendar_view import moment
+
+Document = Mapping[str, Any]
+
+#: Shown of a host in a list; all of them are on its own page.
+CLASSES_OF_ROW = 4
+_FIRST = ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB")
+_RESERVATION = "CUSTOM_RESERVATION_"
+_REGION = re.compile(r"^(?P<device>.+)_(?P<region>R\d+)$")
+_FUNCTION = re.compile(r"_FUNCTION_(?P<uuid>[0-9A-F]{8}(?:_[0-9A-F]{4}){3}_[0-9A-F]{12})$")
+_DISABLED, _KEPT, _SHARES = "COMPUTE_STATUS_DISABLED", "CUSTOM_RESERVATION_HOST", "MISC_SHARES_VIA_AGGREGATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One class: `used` of `capacity`, and what is kept back. Widths are in percent of the whole."""
+
+    name: str
+    used: int
+    capacity: int
+    reserved: int = 0
+    providers: int = 1
+    lease: str = ""  #: the id of the lease whose slots these are
+
+    @property
+    def whole(self) -> int:
+        return max(self.capacity, self.used) + self.reserved
+
+    @property
+    def used_width(self) -> float:
+        return round(100 * self.used / self.whole, 2) if self.whole else 0.0
+
+    @property
+    def reserved_width(self) -> float:
+        return round(100 * self.reserved / self.whole, 2) if self.whole else 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """More is held than there is: an operator has shrunk the inventory."""
+        return self.used > self.capacity
+
+    @property
+    def free(self) -> int:
+        return max(0, self.capacity - self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The trees of an aggregate."""
+
+    name: str
+    trees: int
+    bars: tuple[Bar, ...]
+    uuid: str
+    zone: str  #: empty where it is of none
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    trees: int
+    providers: int
+    bars: tuple[Bar, ...]
+    left_out: int
+    aggregates: tuple[Part, ...]
+    aggregates_left_out: int
+
+
+def overview(survey: Document, aggregates: Iterable[Document] = ()) -> Overview:
+    """`aggregates`: compute's, which have names and zones; those that it does not know have their uuid for a name."""
+    known = {one["uuid"]: one for one in aggregates}
+    parts = [
+        Part(
+            str(known.get(one["uuid"], {}).get("name") or one["uuid"]), one["trees"], bars_of(one), one["uuid"],
+            str(known.get(one["uuid"], {}).get("availability_zone") or ""),
+        )
+        for one in survey["aggregates"]
+    ]  # fmt: skip
+    return Overview(
+        trees=survey["trees"],
+        providers=survey["providers"],
+        bars=bars_of(survey),
+        left_out=survey["resource_classes_left_out"],
+        aggregates=tuple(sorted(parts, key=lambda part: (part.zone, part.name, part.uuid))),
+        aggregates_left_out=survey["aggregates_left_out"],
+    )
+
+
+def bars_of(document: Document) -> tuple[Bar, ...]:
+    """Of sums by class: the usual ones first."""
+    rows = [
+        Bar(one["name"], one["used"], one["capacity"], providers=one["providers"])
+        for one in document["resource_classes"]
+    ]
+    return tuple(sorted(rows, key=lambda bar: _class_order(bar.name)))
+
+
+def _class_order(name: str) -> tuple[int, str]:
+    place = _FIRST.index(name) if name in _FIRST else len(_FIRST) + name.startswith(_RESERVATION)
+    return place, name
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    uuid: str
+    name: str
+    kind: str
+    providers: int
+    bars: tuple[Bar, ...]
+    more: int  #: classes that are not shown here
+    flags: tuple["Flag", ...]
+
+
+def rows(page: Document) -> tuple[HostRow, ...]:
+    return tuple(_row(tree) for tree in page["trees"])
+
+
+def _row(tree: Document) -> HostRow:
+    bars, traits = bars_of(tree), frozenset(tree["traits"])
+    kind = kind_of(tree["name"], traits, is_root=True)
+    return HostRow(
+        tree["uuid"], tree["name"], kind, tree["providers"], bars[:CLASSES_OF_ROW],
+        max(0, len(bars) - CLASSES_OF_ROW), (*_trait_flags(traits), *_over(bars)),
+    )  # fmt: skip
+
+
+# --- one tree -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Something to know of a provider; `tone` is a badge's: good, warn, bad or none."""
+
+    text: str
+    tone: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A way into a device: who has it, or why nobody can."""
+
+    address: str
+    state: str
+    tone: str
+    reason: str
+    server: str  #: its uuid
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A consumer, and what it holds of one provider. `kind`: server, migration, or what its writer called it."""
+
+    consumer: str
+    name: str
+    kind: str
+    project: str
+    amounts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What a lease has of a host now: so many slots, or the host as a whole, which counts as one."""
+
+    lease_id: str
+    slots: int
+    start: datetime
+    end: datetime
+
+
+@dataclass
+class Node:
+    """A provider of the tree, or a card that stands for those of its regions (no `uuid` then)."""
+
+    uuid: str
+    label: str
+    name: str
+    kind: str
+    bars: tuple[Bar, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    functions: tuple[str, ...] = ()
+    bitstream: str = ""
+    device: str = ""  #: uuid, in the accelerator service
+    traits: tuple[str, ...] = ()
+    handles: tuple[Handle, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    leases: tuple[Lent, ...] = ()  #: of the root
+    children: list["Node"] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What other services know: the names of servers by uuid, the handles of the host, and what of it is reserved now."""
+
+    servers: Mapping[str, str] = field(default_factory=dict)
+    handles: Sequence[Document] = ()
+    slots: Sequence[Document] = ()
+
+
+def tree(document: Document, around: Around) -> Node:
+    """The root. Children are in the order of their names; regions of one card are below it."""
+    by_parent: dict[str | None, list[Document]] = defaultdict(list)
+    known = {one["uuid"] for one in document["providers"]}
+    for one in document["providers"]:
+        # As of a past time a parent may be missing; what hung below it is shown below the root.
+        parent = one["parent_provider_uuid"]
+        by_parent[parent if parent in known else None].append(one)
+    holders, handles = _holders(document.get("holders") or (), around.servers), _by_provider(around.handles)
+    leases = {reservation_class(one["id"]): str(one["lease_id"]) for one in around.slots}
+
+    def grown(one: Document) -> Node:
+        node = _node(one, handles.get(one["uuid"], ()))
+        node.holders = tuple(holders.get(one["uuid"], ()))
+        node.bars = tuple(replace(bar, lease=leases.get(bar.name, "")) for bar in node.bars)
+        below = [grown(child) for child in sorted(by_parent[one["uuid"]], key=lambda child: str(child["name"]))]
+        node.children = _by_card(below)
+        return node
+
+    first, *others = by_parent[None]
+    root = grown(first)
+    root.children += [grown(one) for one in others]
+    root.leases = _lent(around.slots)
+    for node in every(root):
+        node.label = _label(node, root.name)
+    return root
+
+
+def slots_at(slots: Iterable[Document], now: datetime) -> list[Document]:
+    """Of a host's reservations those whose time it is."""
+    return [one for one in slots if moment(one["start_date"]) <= now < moment(one["end_date"])]
+
+
+def _lent(slots: Iterable[Document]) -> tuple[Lent, ...]:
+    counts = Counter((one["lease_id"], one["start_date"], one["end_date"]) for one in slots)
+    found = [Lent(lease, count, moment(start), moment(end)) for (lease, start, end), count in counts.items()]
+    return tuple(sorted(found, key=lambda one: (one.end, one.lease_id)))
+
+
+def every(node: Node) -> Iterable[Node]:
+    yield node
+    for child in node.children:
+        yield from every(child)
+
+
+def kind_of(name: str, traits: frozenset[str], *, is_root: bool) -> str:
+    """What a provider is, in a word; the first that holds."""
+    kinds = {
+        "NUMA node": "HW_NUMA_ROOT" in traits,
+        "reservations": name.startswith("blazar_"),
+        "shared": _SHARES in traits,
+        "host": is_root,
+        "region": any("_REGION_" in trait for trait in traits),
+        "device": "OWNER_CYBORG" in traits,
+    }
+    return next((kind for kind, holds in kinds.items() if holds), "provider")
+
+
+def _node(one: Document, handles: Sequence[Document]) -> Node:
+    traits = frozenset(one["traits"])
+    bars = _bars(one)
+    functions = [match["uuid"].replace("_", "-").lower() for trait in traits if (match := _FUNCTION.search(trait))]
+    first = handles[0] if handles else {}
+    return Node(
+        one["uuid"], one["name"], one["name"], kind_of(one["name"], traits, is_root=not one["parent_provider_uuid"]),
+        bars, (*_trait_flags(traits), *_over(bars), *_device_flags(first), *_kept_back(bars, handles)),
+        tuple(sorted(functions)), first.get("bitstream_id") or "", first.get("device_uuid") or "",
+        tuple(sorted(traits)), tuple(_handle(handle) for handle in handles),
+    )  # fmt: skip
+
+
+def _bars(provider: Document) -> tuple[Bar, ...]:
+    found = []
+    for name, inventory in provider["inventories"].items():
+        ratio = inventory["allocation_ratio"]
+        capacity = int((inventory["total"] - inventory["reserved"]) * ratio)
+        whole = int(inventory["total"] * ratio)
+        found.append(Bar(name, provider["usages"].get(name, 0), max(0, capacity), max(0, min(whole, whole - capacity))))
+    return tuple(sorted(found, key=lambda bar: _class_order(bar.name)))
+
+
+def _trait_flags(traits: frozenset[str]) -> list[Flag]:
+    flags = []
+    if _DISABLED in traits:
+        flags.append(Flag("disabled", "warn", "no new servers come here"))
+    if _KEPT in traits:
+        flags.append(Flag("reserved host", "warn", "only servers of its leases come here"))
+    return flags
+
+
+def _over(bars: Iterable[Bar]) -> list[Flag]:
+    return [
+        Flag(f"{bar.name} overdrawn", "bad", f"{bar.used} are held of {bar.capacity}") for bar in bars if bar.is_over
+    ]
+
+
+def _device_flags(handle: Document) -> list[Flag]:
+    flags = []
+    if handle and handle["health"] != "ok":
+        flags.append(Flag(str(handle["health"]), "bad", "its driver says so: nobody is sent there"))
+    if handle and handle["status"] != "enabled":
+        flags.append(Flag(str(handle["status"]), "warn", "an administrator has disabled the device"))
+    return flags
+
+
+def _kept_back(bars: Iterable[Bar], handles: Sequence[Document]) -> list[Flag]:
+    """What is reserved without a handle that says why."""
+    if any(handle["state"] in _TONES for handle in handles):
+        return []
+    return [Flag(f"{bar.reserved:,} {bar.name} reserved", "", "not for servers") for bar in bars if bar.reserved]
+
+
+_TONES = {"dirty": "warn", "cleaning": "warn", "quarantined": "bad"}
+_STATE_TONES = {"free": "good", **_TONES}
+
+
+def _handle(handle: Document) -> Handle:
+    state = handle["state"]
+    return Handle(
+        handle["handle"], state, _STATE_TONES.get(state, ""), handle["reason"] or _WHY.get(state, ""),
+        handle["instance_uuid"] or "", handle["request_uuid"] or "",
+    )  # fmt: skip
+
+
+_WHY = {
+    "dirty": "its last server has given it back; it is to be cleaned first",
+    "cleaning": "what its last server left is being erased",
+}
+
+
+def _by_provider(handles: Iterable[Document]) -> dict[str, list[Document]]:
+    found: dict[str, list[Document]] = defaultdict(list)
+    for handle in handles:
+        if handle["rp_uuid"]:
+            found[handle["rp_uuid"]].append(handle)
+    return found
+
+
+def _holders(holders: Iterable[Document], servers: Mapping[str, str]) -> dict[str, list[Holder]]:
+    """By provider."""
+    found: dict[str, list[Holder]] = defaultdict(list)
+    for one in holders:
+        consumer, kind = one["consumer"], (one["consumer_type"] or "unknown").lower()
+        for provider, amounts in one["allocations"].items():
+            ordered = sorted(amounts, key=_class_order)
+            found[provider].append(
+                Holder(
+                    consumer,
+                    servers.get(consumer, ""),
+                    "server" if kind == "instance" else kind,
+                    one["project_id"],
+                    ", ".join(f"{amounts[name]:,} {name}" for name in ordered),
+                )
+            )
+    return found
+
+
+def _by_card(nodes: list[Node]) -> list[Node]:
+    """Regions of one card, below a node for the card."""
+    cards: dict[str, Node] = {}
+    placed: list[Node] = []
+    for node in nodes:
+        match = _REGION.match(node.name) if node.kind == "region" else None
+        if match is None:
+            placed.append(node)
+            continue
+        card = cards.get(match["device"])
+        if card is None:
+            card = cards[match["device"]] = Node("", match["device"], match["device"], "device", device=node.device)
+            placed.append(card)
+        card.children.append(node)
+    return placed
+
+
+def _label(node: Node, root: str) -> str:
+    """Without what its parents say already."""
+    region = _REGION.match(node.name) if node.kind == "region" else None
+    if region is not None:
+        return region["region"]
+    return node.name.removeprefix(f"{root}_") or node.name

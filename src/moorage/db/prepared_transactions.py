@@ -1,0 +1,344 @@
+"""Transactions whose statements go out in the driver's own words, each compiled and prepared once.
+
+    database = Database(engine)
+    with database.read() as connection: ...
+    database.in_transaction(lambda connection: connection.execute(statement, values))
+
+What SQLAlchemy does around a statement (a ping, BEGIN, its own contexts and results, the pool's ROLLBACK) costs several
+times what PostgreSQL needs to answer it. Stores that keep their statements, with a `bindparam` for each value, are as they
+were: a connection of this module is as much of an SQLAlchemy `Connection` as they use. A statement that is made anew for
+each call is understood too, and compiled each time.
+
+The connections are of their own (`moorage.db.driver_connections`); one that was lost while idle is noticed before it is used.
+Not here: how they are worded (`moorage.db.driver_statements`), single questions (`moorage.db.single_reads`), many rows at once (`moorage.db.statement_pipelines`).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import NoResultFound
+from sqlalchemy.sql import Executable
+
+from moorage.core import blocking_hook
+from moorage.core.errors import RetryableConflict, Unavailable
+from moorage.db.driver_connections import Driver, MariadbLink, PostgresqlLink, Rows, SqliteLink
+from moorage.db.driver_statements import Compiler, Values, Words
+from moorage.db.engine import dialect_name
+from moorage.db.timeouts import OUTCOME_UNKNOWN, has_ended
+from moorage.db.transactions import is_over
+
+T = TypeVar("T")
+
+#: {engine: what its statements are run in}
+_AROUND: WeakKeyDictionary[Engine, Callable[[str], AbstractContextManager[None]]] = WeakKeyDictionary()
+
+
+def run_within(engine: Engine, around: Callable[[str], AbstractContextManager[None]]) -> None:
+    """From now on each prepared statement on this engine is run within ``around(its words)``, which have no values."""
+    _AROUND[engine] = around
+
+
+class Database:
+    """Thread-safe. Raises what `moorage.db.transactions` raises."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._sql = Compiler(engine)
+        self._open_link = _LINKS[dialect_name(engine)]
+        self._driver = Driver(engine)
+        #: Idle ones, the last used last.
+        self._idle: list[_Link] = []
+        #: What was run so far: what a test holds a use case to.
+        self.statements = self.transactions = 0
+        event.listen(engine, "engine_disposed", lambda _: self.close())
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Statements that only read, as `moorage.db.transactions.read` shows them the database."""
+        with self._session() as session:
+            session.begin(writes=False)
+            yield cast(Connection, session)
+            session.end()
+
+    def in_transaction(self, work: Callable[[Connection], T], *, attempts: int = 8) -> T:
+        """As `moorage.db.transactions.in_transaction`."""
+        began = time.monotonic()
+        for attempt in range(1, attempts + 1):
+            try:
+                with self._session() as session:
+                    session.begin(writes=True)
+                    answer = work(cast(Connection, session))
+                    session.commit()
+                    self.transactions += 1
+                    return answer
+            except RetryableConflict:
+                if attempt == attempts or is_over(began):
+                    raise
+        raise AssertionError("unreachable")
+
+    def around(self, words: str) -> AbstractContextManager[None]:
+        """What a statement is run in: see `run_within`."""
+        around = _AROUND.get(self._engine)
+        return nullcontext() if around is None else around(words)
+
+    @contextmanager
+    def _session(self) -> Iterator["_Session"]:
+        session = _Session(self, self._link(), self._sql, self._driver)
+        try:
+            yield session
+        except BaseException:
+            session.roll_back()
+            raise
+        finally:
+            if session.is_sound:
+                self._idle.append(session.link)
+
+    def _link(self) -> "_Link":
+        try:
+            link = self._idle.pop()
+        except IndexError:
+            return self._driver.connect(self._open_link)
+        if not link.has_ended():
+            return link
+        link.close()
+        self.close()  # the others are of the same age
+        return self._driver.connect(self._open_link)
+
+    def close(self) -> None:
+        """Those in use are kept."""
+        idle, self._idle = self._idle, []
+        for link in idle:
+            link.close()
+
+
+class Result:
+    """What a statement answered: as much of SQLAlchemy's as stores use."""
+
+    def __init__(self, rows: Sequence[Any], rowcount: int) -> None:
+        self._rows = rows
+        self.rowcount = rowcount  #: rows that were written
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._rows)
+
+    def all(self) -> Sequence[Any]:
+        return self._rows
+
+    def mappings(self) -> Sequence[Mapping[str, Any]]:
+        return [row._asdict() for row in self._rows]
+
+    def one_or_none(self) -> Any:
+        return self._rows[0] if self._rows else None
+
+    def one(self) -> Any:
+        if not self._rows:
+            raise NoResultFound("the statement found no row")
+        return self._rows[0]
+
+    def scalar(self) -> Any:
+        return self._rows[0][0] if self._rows else None
+
+
+class _Session:
+    """One transaction on one link."""
+
+    def __init__(self, database: Database, link: "_Link", sql: Compiler, driver: Driver) -> None:
+        self.link = link
+        self.is_sound = True
+        self.dialect = sql.dialect
+        self._database = database
+        self._sql = sql
+        self._driver = driver
+        self._is_open = False
+
+    def begin(self, *, writes: bool) -> None:
+        self._is_open = self.link.needs_begin(writes=writes)
+        if self._is_open:
+            self._do("BEGIN", lambda: self.link.begin(writes=writes))
+
+    def execute(self, statement: Executable, values: Values | Sequence[Values] | None = None) -> Result:
+        """Several `values` are written one after the other."""
+        if isinstance(values, Sequence):
+            return Result((), sum(self._execute(statement, one).rowcount for one in values))
+        return self._execute(statement, values or {})
+
+    def _execute(self, statement: Executable, values: Values) -> Result:
+        words = self._sql.words(statement, values)
+        self._database.statements += 1
+        with self._database.around(words.text):
+            rows, count = self._do(words.text, lambda: self.link.run(words, words.placed(values)))
+        return Result(words.named(rows), count)
+
+    def commit(self) -> None:
+        try:
+            self._do("COMMIT", self.link.commit)
+        except Unavailable as error:
+            if self.is_sound:
+                raise
+            raise Unavailable(OUTCOME_UNKNOWN) from error
+        self._is_open = False
+
+    def end(self) -> None:
+        """Of what only read."""
+        if self._is_open:
+            self._do("ROLLBACK", self.link.roll_back)
+            self._is_open = False
+
+    def roll_back(self) -> None:
+        if not (self._is_open and self.is_sound):
+            return
+        try:
+            self.link.roll_back()
+        except self._driver.errors:
+            self._give_up()
+
+    def _do(self, text: str, what: Callable[[], T]) -> T:
+        try:
+            return what()
+        except self._driver.errors as error:
+            lost = self._driver.is_lost(self.link.driver_connection, error)
+            if lost:
+                self._give_up()
+            raise self._driver.translated(text, error, lost=lost) from error
+
+    def _give_up(self) -> None:
+        self.is_sound = False
+        self._database.close()
+        with suppress(*(self._driver.errors,)):
+            self.link.close()
+
+
+class _Link(Protocol):
+    """One connection. Errors are the driver's."""
+
+    driver_connection: Any
+
+    def needs_begin(self, *, writes: bool) -> bool:
+        """Whether there is a transaction to be begun: single statements see one state by themselves."""
+        ...
+
+    def begin(self, *, writes: bool) -> None: ...
+
+    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
+        """Rows that it found; how many it wrote."""
+        ...
+
+    def commit(self) -> None: ...
+
+    def roll_back(self) -> None: ...
+
+    def has_ended(self) -> bool:
+        """Whether the server has ended it, while nobody used it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class _PostgresqlLink(PostgresqlLink):
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection)
+        self.plan_for_full_tables()
+        self._begun = False
+
+    def needs_begin(self, *, writes: bool) -> bool:
+        return writes
+
+    def begin(self, *, writes: bool) -> None:
+        self.replan_now_and_then()
+        self._begun = True  # with the first statement: no round trip of its own
+
+    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
+        self._prepare(words.name, words.encoded)
+        given = [None if value is None else str(value).encode() for value in values]
+        if not self._begun:
+            self._pg.send_query_prepared(words.name, given)
+            self._answers.flush()
+            return self._answer(self._checked(self._result()))
+        self._begun = False
+        self._pg.enter_pipeline_mode()
+        self._pg.send_query_params(b"BEGIN", None)
+        self._pg.send_query_prepared(words.name, given)
+        self._pg.pipeline_sync()
+        self._answers.flush()
+        begun, result = self._result(), self._result()
+        self._answers.next()  # the end of the pipeline
+        self._pg.exit_pipeline_mode()
+        self._checked(begun)
+        return self._answer(self._checked(result))
+
+    def _answer(self, result: Any) -> tuple[Rows, int]:
+        return self._rows(result), result.command_tuples or 0
+
+    def commit(self) -> None:
+        self._end(b"COMMIT")
+
+    def roll_back(self) -> None:
+        self._end(b"ROLLBACK")
+
+    def _end(self, how: bytes) -> None:
+        if self._begun:  # nothing was run
+            self._begun = False
+            return
+        self._pg.send_query_params(how, None)
+        self._answers.flush()
+        self._checked(self._result())
+
+    def has_ended(self) -> bool:
+        return bool(self.driver_connection.closed) or has_ended(self._pg.socket)
+
+
+class _MariadbLink(MariadbLink):
+    def needs_begin(self, *, writes: bool) -> bool:
+        return writes
+
+    def begin(self, *, writes: bool) -> None:
+        self._cursor.execute("START TRANSACTION")
+
+    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
+        self._cursor.execute(words.text, tuple(values) or None)
+        return list(self._cursor.fetchall()), self._cursor.rowcount
+
+    def commit(self) -> None:
+        self.driver_connection.commit()
+
+    def roll_back(self) -> None:
+        self.driver_connection.rollback()
+
+    def has_ended(self) -> bool:
+        connection = self.driver_connection
+        return not connection.open or has_ended(connection._sock.fileno())  # noqa: SLF001 - shown nowhere else
+
+
+class _SqliteLink(SqliteLink):
+    def needs_begin(self, *, writes: bool) -> bool:
+        return True
+
+    def begin(self, *, writes: bool) -> None:
+        if writes:
+            blocking_hook.waits()  # for other writers, and for the disk
+        self.driver_connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
+        cursor = self.driver_connection.execute(words.text, values)
+        rows: Rows = cursor.fetchall()
+        return rows, cursor.rowcount
+
+    def commit(self) -> None:
+        self.driver_connection.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        self.driver_connection.execute("ROLLBACK")
+
+    def has_ended(self) -> bool:
+        return False
+
+
+_LINKS: dict[str, Callable[[Any], _Link]] = {
+    "postgresql": _PostgresqlLink,
+    "mariadb": _MariadbLink,
+    "sqlite": _SqliteLink,
+}

@@ -1,0 +1,151 @@
+"""A host's jobs over HTTP, as each service that has work for hosts offers them to their agents.
+
+POST <service>/agent/v1/hosts/{host}/jobs   ``{"worker", "limit"}`` -> its next jobs
+PUT  <service>/agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: what became of one -> ``{"more"}``, whether
+                                            the host may have others, or nothing
+
+Who calls as a host reaches what is that host's: `agent_route` compares the host of a path with the caller's, and
+`is_of_host` the queue of a job.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote
+
+from moorage.core.errors import Conflict, Forbidden, RemoteError
+from moorage.core.names import QUEUES
+from moorage.jobs.model import FENCED_CODE, Job
+from moorage.wire.body import Schema
+from moorage.wire.client import ServiceClient
+from moorage.wire.http import Call, Reply, Route
+
+S = TypeVar("S")
+
+CLAIM = Schema(
+    {
+        "type": "object",
+        "properties": {
+            "worker": {"type": "string", "minLength": 1, "maxLength": 255},
+            "limit": {"type": "integer", "minimum": 1},
+        },
+        "required": ["worker"],
+        "additionalProperties": False,
+    }
+)
+REPORT = Schema(
+    {
+        "type": "object",
+        "properties": {
+            "epoch": {"type": "integer", "minimum": 0, "maximum": 2147483647},
+            "state": {"type": "string", "enum": ["running", "done", "failed"]},
+            "result": {"type": ["object", "null"]},
+        },
+        "required": ["epoch", "state"],
+        "additionalProperties": False,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an agent says of a job."""
+
+    state: str  #: ``running``, ``done`` or ``failed``
+    epoch: int
+    result: Mapping[str, Any]
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed, in one sentence."""
+        if self.state != "failed":
+            return None
+        return str(self.result.get("error") or "the host gave no reason")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentJob:
+    """A job as its agent sees it. `payload`: see who enqueues it."""
+
+    id: str
+    kind: str
+    key: str
+    epoch: int
+    attempt: int
+    payload: Mapping[str, Any]
+
+
+def agent_route(
+    method: str,
+    path: str,
+    handler: Callable[..., Reply],
+    rule: str,
+    schema: Schema | None = None,
+    *,
+    effect: Literal["change", "none", "routine"] = "change",
+    reads: str = "json",
+) -> Route[S]:
+    """A route of hosts' agents: below ``/agent/v1/hosts/{host}``, or one whose handler asks `is_of_host`."""
+    check = check_host if "{host}" in path else None
+    return Route(method, path, handler, rule, schema=schema, before_schema=check, reads=reads, effect=effect)
+
+
+def check_host(call: Call[Any], host: str, **_: str) -> None:
+    """Raises `Forbidden` where the caller is the agent of another host."""
+    if call.caller.host not in (None, host):
+        raise Forbidden(
+            f"the agent of host {call.caller.host} may not act for host {host}", code="jobs.other_host", host=host
+        )
+
+
+def is_of_host(job: Job, host: str | None) -> bool:
+    """Whether the agent of `host` may report on it; None: a service, which may on every job of a host.
+
+    A host may have queues of its own behind its name, ``compute-1/clean``.
+    """
+    return job.queue not in QUEUES and (host is None or job.queue == host or job.queue.startswith(f"{host}/"))
+
+
+def report_of(document: Mapping[str, Any]) -> Report:
+    """From a body that `REPORT` accepts."""
+    return Report(document["state"], document["epoch"], document.get("result") or {})
+
+
+def job_document(job: Job) -> dict[str, object]:
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "key": job.key,
+        "epoch": job.epoch,
+        "attempt": job.attempt,
+        "payload": job.payload,
+    }
+
+
+class HostJobsClient:
+    """The agent's side."""
+
+    def __init__(self, http: ServiceClient) -> None:
+        self._http = http
+
+    def claim_jobs(self, host: str, worker: str, limit: int = 1) -> list[AgentJob]:
+        """Not repeated by itself: a worker whose answer was lost asks again, and gets the same jobs."""
+        body = {"worker": worker, "limit": limit}
+        rows = self._http.request("POST", f"/agent/v1/hosts/{quote(host, safe='')}/jobs", json=body)["jobs"]
+        return [
+            AgentJob(row["id"], row["kind"], row["key"], row["epoch"], row["attempt"], row["payload"]) for row in rows
+        ]
+
+    def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, Any] | None = None) -> bool:
+        """`state`: running, done or failed. The same report again is fine. False: the host has no other job now.
+
+        Raises `Conflict` ``jobs.fenced`` when another worker has the job by now: stop working on it.
+        """
+        body = {"epoch": epoch, "state": state, "result": dict(result or {})}
+        try:
+            answer = self._http.request("PUT", f"/agent/v1/jobs/{quote(job_id, safe='')}", json=body)
+        except RemoteError as error:
+            if error.status == 409:
+                raise Conflict(error.message, code=FENCED_CODE) from error
+            raise
+        return answer is None or bool(answer.get("more", True))

@@ -1,0 +1,124 @@
+"""Very many duties in few threads, in real time: what a process of a thousand simulated hosts runs.
+
+A duty of its own thread is better where there are few: a long tick holds up nobody else. Here it holds up as many
+others as there are more duties due than threads.
+"""
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from moorage.core.clock import Clock
+from moorage.jobs.background_tasks import LONGEST_WAIT_S, Duty, Round, Wakeups, listens_to, rest_s, tick
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(order=True)
+class _Turn:
+    """When a duty is due; `number` keeps the order of those that are due together."""
+
+    due: datetime
+    number: int
+    row: "_Row" = field(compare=False)
+
+
+@dataclass(eq=False)
+class _Row:
+    duty: Duty
+    turn: _Turn | None = None  #: the one that counts; others of it in the heap are passed over
+    is_running: bool = False
+    is_woken: bool = False  #: while it was running
+    rested_at: datetime = _LONG_AGO  #: not before, however often it is woken
+
+
+class DutyPool:
+    """Ticks of one duty never overlap. `topics` as with `DutyThreads`."""
+
+    def __init__(
+        self, clock: Clock, wakeups: Wakeups, threads: int, ticked: Callable[[Round], None] | None = None
+    ) -> None:
+        """`ticked` is told after each round."""
+        self._clock = clock
+        self._wakeups = wakeups
+        self._ticked = ticked
+        self._changed = threading.Condition()
+        self._turns: list[_Turn] = []
+        self._numbers = itertools.count()
+        self._stopping = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"duties {number}", daemon=True) for number in range(threads)
+        ]
+
+    def start(self, duties: Sequence[Duty]) -> None:
+        """Each is due at once."""
+        now = self._clock.now()
+        for duty in duties:
+            row = _Row(duty)
+            with self._changed:
+                self._put(row, now)
+            self._wakeups.call(partial(self._wake, row), *listens_to(duty), own=(duty.name,))
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """As `DutyThreads.stop`."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _wake(self, row: _Row) -> None:
+        with self._changed:
+            if row.is_running:
+                row.is_woken = True
+            else:
+                self._put(row, max(self._clock.now(), row.rested_at))
+
+    def _put(self, row: _Row, due: datetime | None) -> None:
+        row.turn = None if due is None else _Turn(due, next(self._numbers), row)
+        if row.turn is not None:
+            heapq.heappush(self._turns, row.turn)
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while (row := self._next()) is not None:
+            done = tick(row.duty, self._clock)
+            due = done.due
+            if self._ticked is not None:
+                self._ticked(done)
+            with self._changed:
+                row.is_running = False
+                row.rested_at = self._clock.now() + timedelta(seconds=rest_s(row.duty))
+                if row.is_woken:
+                    row.is_woken = False
+                    due = row.rested_at
+                self._put(row, due)
+
+    def _next(self) -> _Row | None:
+        """The next that is due, when it is; None at the end."""
+        with self._changed:
+            while not self._stopping:
+                if not self._turns:
+                    self._changed.wait(LONGEST_WAIT_S)
+                    continue
+                turn = self._turns[0]
+                if turn.row.turn is not turn:
+                    heapq.heappop(self._turns)
+                    continue
+                pause_s = (turn.due - self._clock.now()).total_seconds()
+                if pause_s > 0:
+                    self._changed.wait(min(pause_s, LONGEST_WAIT_S))
+                    continue
+                heapq.heappop(self._turns)
+                turn.row.turn = None
+                turn.row.is_running = True
+                return turn.row
+            return None

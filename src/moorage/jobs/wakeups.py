@@ -1,0 +1,337 @@
+"""Hints: "look at this queue now", to whoever waits for its jobs, in this process and in others.
+
+A hint only shortens a wait. The jobs table is the truth and is polled anyway, so a lost hint costs at most one
+poll period, and nothing here raises or blocks because a database or a broker is away.
+
+    hints = open_hints("amqp://...", wakeups)      # or postgresql://..., or None: this process only
+    hints.send("compute-1")                        # after the commit of the job
+    hints.close()
+
+Not here: jobs (`moorage.jobs.store`) and who waits (`moorage.jobs.background_tasks.Wakeups`).
+"""
+
+import contextlib
+import importlib
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from moorage.core.errors import StartError, Unavailable
+from moorage.jobs.background_tasks import Wakeups
+
+log = logging.getLogger(__name__)
+
+#: The channel of PostgreSQL and the exchange of RabbitMQ.
+CHANNEL = "moorage_jobs"
+
+#: Pauses between attempts to connect, doubled from the first to the last.
+FIRST_PAUSE_S = 0.2
+LAST_PAUSE_S = 10.0
+
+#: A connection that does not come about in this time counts as failed.
+CONNECT_TIMEOUT_S = 5
+
+#: How long a thread listens or waits before it looks whether it is to stop.
+ROUND_S = 0.5
+
+
+class Hints(Protocol):
+    def send(self, queue: str) -> None:
+        """Wake who waits for jobs of `queue`. Returns at once; never raises."""
+        ...
+
+    def close(self) -> None: ...
+
+
+#: Told each time a connection breaks or does not come about: ``listener`` or ``sender``.
+Interrupted = Callable[[str], object]
+
+
+def open_hints(
+    url: str | None, wakeups: Wakeups, *, channel: str = CHANNEL, interrupted: Interrupted = lambda _role: None
+) -> Hints:
+    """The kind that `url` names. `channel` tells apart installations that share a database or a broker."""
+    if url is None:
+        return InProcessHints(wakeups)
+    scheme = urlsplit(url).scheme.partition("+")[0]
+    if scheme in ("postgresql", "postgres"):
+        return PostgresHints(url, wakeups, channel=channel, interrupted=interrupted)
+    if scheme in ("amqp", "amqps"):
+        return RabbitHints(url, wakeups, channel=channel, interrupted=interrupted)
+    raise StartError(f"hints go by postgresql://, by amqp://, or (no URL) within one process; not by {scheme!r}")
+
+
+def try_link(url: str) -> None:
+    """Connect once, as hints do, and send one that nobody waits for. Raises `Unavailable` with the reason, `StartError`."""
+    scheme = urlsplit(url).scheme.partition("+")[0]
+    connect: Callable[[], _Link]
+    if scheme in ("postgresql", "postgres"):
+        _need("psycopg", "postgres")
+        connect = partial(_PostgresLink, url, CHANNEL)
+    elif scheme in ("amqp", "amqps"):
+        _need("pika", "rabbit")
+        connect = partial(_RabbitLink, url, CHANNEL)
+    else:
+        raise StartError(f"hints go by postgresql:// or by amqp://; not by {scheme!r}")
+    try:
+        with contextlib.closing(connect()) as link:
+            link.send("moorage-doctor")
+    except Exception as error:  # raised again as ours: two drivers, each with errors of its own
+        trouble = " ".join(str(error).split()) or type(error).__name__
+        raise Unavailable(f"the bus does not answer: {trouble}") from error
+
+
+class InProcessHints:
+    """For one process: what the all-in-one plane uses."""
+
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
+
+    def send(self, queue: str) -> None:
+        self._wakeups.wake(queue)
+
+    def close(self) -> None:
+        return
+
+
+class _Link(Protocol):
+    """One connection to what carries hints, used by one thread. Every method may raise what the driver raises."""
+
+    def listen(self, queues: Iterable[str]) -> None:
+        """From now on `hear` hints for these, too. Only called on the link of a listener."""
+        ...
+
+    def hear(self, seconds: float) -> Iterable[str]:
+        """Queues that hints came for; waits so long at most, and keeps the connection alive."""
+        ...
+
+    def send(self, queue: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _RemoteHints:
+    """Two threads with a link each, one that listens and one that sends; each connects again by itself.
+
+    Waiters of this process are woken without the detour. When the listener is connected (again) all are woken
+    once: what was sent while it was away is lost. The sender keeps what it could not send, each queue once, and
+    connects when there is something to send, so a process that only listens has one connection.
+    """
+
+    def __init__(self, name: str, wakeups: Wakeups, connect: Callable[[], _Link], interrupted: Interrupted) -> None:
+        #: Set while a hint would be heard.
+        self.listening = threading.Event()
+        self._name = name
+        self._wakeups = wakeups
+        self._connect = connect
+        self._interrupted = interrupted
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._pending: dict[str, None] = {}  # queues to send hints for, in order
+        self._threads = [
+            threading.Thread(target=self._listen, name=f"hints-{name}-listen", daemon=True),
+            threading.Thread(target=self._publish, name=f"hints-{name}-send", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, queue: str) -> None:
+        self._wakeups.wake(queue)
+        with self._changed:
+            self._pending[queue] = None
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Hints that are not sent yet are dropped."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify()
+        for thread in self._threads:
+            thread.join(CONNECT_TIMEOUT_S + 2 * ROUND_S)
+
+    def _listen(self) -> None:
+        def hear_until_lost(link: _Link) -> None:
+            known: frozenset[str] = frozenset()
+            link.listen(known)  # also where nobody waits yet: `hear` then notices a lost link
+            try:
+                while not self._stopping.is_set():
+                    if new := self._wakeups.queues() - known:
+                        link.listen(new)
+                        known |= new
+                        for queue in new:
+                            self._wakeups.wake(queue)
+                    self.listening.set()
+                    for queue in link.hear(ROUND_S):
+                        self._wakeups.wake(queue)
+            finally:
+                self.listening.clear()
+
+        self._keep("listener", hear_until_lost)
+
+    def _publish(self) -> None:
+        def send_until_lost(link: _Link) -> None:
+            while not self._stopping.is_set():
+                while (queue := self._next_pending()) is not None:
+                    try:
+                        link.send(queue)
+                    except Exception:  # raised again: whatever it is, the hint was not sent
+                        self._put_back(queue)
+                        raise
+                link.hear(0)
+                self._wait_for_pending()
+
+        self._keep("sender", send_until_lost, wanted=self._wait_for_pending)
+
+    def _wait_for_pending(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._stopping.is_set(), ROUND_S)
+            return bool(self._pending)
+
+    def _next_pending(self) -> str | None:
+        # Taken out before it is sent: a hint for the same queue that comes meanwhile is a new one.
+        with self._changed:
+            queue = next(iter(self._pending), None)
+            if queue is not None:
+                del self._pending[queue]
+            return queue
+
+    def _put_back(self, queue: str) -> None:
+        with self._changed:
+            self._pending[queue] = None
+
+    def _keep(self, role: str, use: Callable[[_Link], None], wanted: Callable[[], bool] = lambda: True) -> None:
+        """Connect whenever it is wanted and `use` the link; after a failure again, with growing pauses."""
+        pause_s = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            if not wanted():
+                continue
+            try:
+                with contextlib.closing(self._connect()) as link:
+                    pause_s = FIRST_PAUSE_S
+                    use(link)
+            except Exception as error:  # noqa: BLE001 - the top of a thread; a hint is never worth more than a line
+                if not self._stopping.is_set():
+                    self._interrupted(role)
+                    trouble = str(error) or type(error).__name__
+                    log.warning(
+                        "no hints for now; polling goes on",
+                        extra={"hints": self._name, "role": role, "trouble": trouble, "pause_s": pause_s},
+                    )
+                self._stopping.wait(pause_s)
+                pause_s = min(pause_s * 2, LAST_PAUSE_S)
+
+
+class PostgresHints(_RemoteHints):
+    """NOTIFY and LISTEN. Every process hears every hint: for tens of them; where hosts are many, take RabbitMQ.
+
+    Behind PgBouncer this needs session pooling.
+    """
+
+    def __init__(
+        self, url: str, wakeups: Wakeups, *, channel: str = CHANNEL, interrupted: Interrupted = lambda _role: None
+    ) -> None:
+        _need("psycopg", "postgres")
+        super().__init__("postgresql", wakeups, lambda: _PostgresLink(url, channel), interrupted)
+
+
+class RabbitHints(_RemoteHints):
+    """A direct exchange; each process has an exclusive queue, bound to the job queues that it waits for."""
+
+    def __init__(
+        self, url: str, wakeups: Wakeups, *, channel: str = CHANNEL, interrupted: Interrupted = lambda _role: None
+    ) -> None:
+        _need("pika", "rabbit")
+        super().__init__("rabbitmq", wakeups, lambda: _RabbitLink(url, channel), interrupted)
+
+
+class _PostgresLink:
+    def __init__(self, url: str, channel: str) -> None:
+        import psycopg
+
+        scheme, _, rest = url.partition("://")
+        self._channel = channel
+        self._listens = False
+        self._connection = psycopg.connect(
+            f"{scheme.partition('+')[0]}://{rest}",
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            application_name="moorage hints",
+            # A server that vanished without a word is noticed after about half a minute.
+            keepalives_idle=15,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=30_000,
+        )
+
+    def listen(self, queues: Iterable[str]) -> None:
+        """One channel carries all queues. After LISTEN this connection runs no query: psycopg hung on that."""
+        from psycopg import sql
+
+        if not self._listens:
+            self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            self._listens = True
+
+    def hear(self, seconds: float) -> Iterable[str]:
+        if not self._listens:
+            return []
+        return [notify.payload for notify in self._connection.notifies(timeout=seconds, stop_after=1)]
+
+    def send(self, queue: str) -> None:
+        self._connection.execute("SELECT pg_notify(%s, %s)", (self._channel, queue))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _RabbitLink:
+    def __init__(self, url: str, channel: str) -> None:
+        import pika
+
+        parameters = pika.URLParameters(url)
+        parameters.heartbeat = 15
+        parameters.connection_attempts = 1
+        # The last one: a broker that is out of memory or disk blocks publishers instead of refusing.
+        parameters.socket_timeout = parameters.stack_timeout = CONNECT_TIMEOUT_S
+        parameters.blocked_connection_timeout = CONNECT_TIMEOUT_S
+        self._exchange = channel
+        self._heard: list[str] = []
+        self._own_queue = ""
+        self._connection: Any = pika.BlockingConnection(parameters)
+        self._channel: Any = self._connection.channel()
+        self._channel.exchange_declare(self._exchange, exchange_type="direct")
+
+    def listen(self, queues: Iterable[str]) -> None:
+        if not self._own_queue:
+            self._own_queue = self._channel.queue_declare("", exclusive=True).method.queue
+            self._channel.add_on_cancel_callback(self._on_cancel)
+            self._channel.basic_consume(self._own_queue, self._on_message, auto_ack=True)
+        for queue in sorted(queues):
+            self._channel.queue_bind(self._own_queue, self._exchange, routing_key=queue)
+
+    def hear(self, seconds: float) -> Iterable[str]:
+        self._connection.process_data_events(time_limit=seconds)
+        heard, self._heard = self._heard, []
+        return heard
+
+    def send(self, queue: str) -> None:
+        self._channel.basic_publish(self._exchange, routing_key=queue, body=b"")
+
+    def close(self) -> None:
+        if self._connection.is_open:
+            self._connection.close()
+
+    def _on_message(self, _channel: object, method: Any, _properties: object, _body: bytes) -> None:
+        self._heard.append(method.routing_key)
+
+    def _on_cancel(self, _frame: object) -> None:
+        raise ConnectionError("the broker deleted our queue")
+
+
+def _need(module: str, extra: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise StartError(f"these hints need {module}: pip install 'moorage[{extra}]'") from error

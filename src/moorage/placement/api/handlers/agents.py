@@ -1,0 +1,153 @@
+"""What the agent of a host may do: see and write the tree of providers that is its host's.
+
+A tree belongs to the host that its root is named after. Nobody but administrators and services renames or moves a
+provider, so an agent that could make a root of another name, or put a provider below another's, would have the tree of that
+host; it can do neither. In its own tree it may not change
+
+* inventories and traits that say what is reserved, or that the host is disabled: those are told to hosts, not by them;
+* that there is the provider that has the slots of reservations (`core.names.reservation_provider`).
+
+It makes resource classes and traits, but deletes and renames none. Whatever is not in `CHECKS` is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from uuid import UUID
+
+from moorage.core.errors import Forbidden, Invalid, NotFound
+from moorage.core.names import DISABLED_HOST_TRAIT, is_reservation_class, reservation_provider
+from moorage.placement.api.handlers import allocations, inventories, providers, resource_classes, traits, usages
+from moorage.placement.api.handlers.answers import PlacementCall
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Provider
+from moorage.wire.http import Reply
+
+Handler = Callable[..., Reply]
+
+
+def own_listing(call: PlacementCall, host: str) -> None:
+    """Its root by name, or its tree."""
+    match call.query.pairs:
+        case [("name", name)] if name == host:
+            return
+        case [("in_tree", uuid)]:
+            forest = call.service.providers.forest()
+            provider = forest.by_uuid(_canonical(uuid))
+            if provider is None or _is_own(forest, provider, host):
+                return
+    raise _refused(host, "it may list its root provider by name, and its tree")
+
+
+def own_new(call: PlacementCall, host: str) -> None:
+    name, parent_uuid = call.json["name"], call.json.get("parent_provider_uuid")
+    if parent_uuid is None:
+        if name != host:
+            raise _refused(host, f"its root provider is called {host}, not {name}")
+        return
+    _own(call, host, parent_uuid)
+    if not name.startswith(f"{host}_"):
+        raise _refused(host, f"the names of its nested providers begin with {host}_, and {name} does not")
+
+
+def own(call: PlacementCall, host: str, uuid: str) -> None:
+    """To be read: what others made in its tree too."""
+    _own(call, host, uuid)
+
+
+def own_nested(call: PlacementCall, host: str, uuid: str) -> None:
+    """Its root goes when an operator retires the host."""
+    provider = _own(call, host, uuid)
+    if provider.is_root:
+        raise _refused(host, "only an operator deletes a root provider")
+    if provider.name == reservation_provider(host):
+        raise _refused(host, f"provider {provider.name} is the reservation service's")
+
+
+def own_inventories(call: PlacementCall, host: str, uuid: str) -> None:
+    provider = _own(call, host, uuid)
+    wanted = inventories.decode_all(call.json["inventories"])
+    before, after = _reserved(provider.inventories), _reserved(wanted)
+    if before != after and provider.generation == call.json["resource_provider_generation"]:
+        raise _refused(host, f"inventories of reservations are not its to change: {_differing(before, after)}")
+
+
+def own_traits(call: PlacementCall, host: str, uuid: str) -> None:
+    provider = _own(call, host, uuid)
+    changed = {name for name in provider.traits.symmetric_difference(call.json["traits"]) if _is_told_to_hosts(name)}
+    if changed and provider.generation == call.json["resource_provider_generation"]:
+        raise _refused(host, f"these traits are not its to change: {', '.join(sorted(changed))}")
+
+
+def new_name(_call: PlacementCall, host: str, name: str) -> None:
+    if _is_told_to_hosts(name):
+        raise _refused(host, f"{name} is made by the reservation service")
+
+
+#: By the handler of a route: raises `Forbidden` for what is not the host's.
+CHECKS: Mapping[Handler, Callable[..., None]] = {
+    providers.index: own_listing,
+    providers.create: own_new,
+    providers.delete: own_nested,
+    inventories.index: own,
+    inventories.replace: own_inventories,
+    traits.of_provider: own,
+    traits.set_for_provider: own_traits,
+    usages.of_provider: own,
+    allocations.of_provider: own,
+    resource_classes.ensure: new_name,
+    traits.create: new_name,
+}
+
+
+def for_agents_too(handler: Handler) -> Handler:
+    """`handler`, for the agents of hosts as far as `CHECKS` lets them."""
+    check = CHECKS.get(handler)
+
+    @wraps(handler)
+    def checked(call: PlacementCall, /, **parameters: str) -> Reply:
+        if (host := call.caller.host) is not None:
+            if check is None:
+                raise _refused(host, "this is for services and operators")
+            check(call, host, **parameters)
+        return handler(call, **parameters)
+
+    return checked
+
+
+def _own(call: PlacementCall, host: str, uuid: str) -> Provider:
+    """A provider in the tree of the host. Raises `Forbidden`, and `NotFound` for one that is nobody's."""
+    forest = call.service.providers.forest()
+    provider = forest.by_uuid(_canonical(uuid))
+    if provider is None:
+        raise NotFound(f"No resource provider with uuid {uuid} found")
+    if not _is_own(forest, provider, host):
+        raise _refused(host, f"provider {uuid} is not its own")
+    return provider
+
+
+def _is_own(forest: Forest, provider: Provider, host: str) -> bool:
+    root = forest.by_id(provider.root_id)
+    return root is not None and root.name == host
+
+
+def _reserved(found: Mapping[str, object]) -> dict[str, object]:
+    return {name: inventory for name, inventory in found.items() if is_reservation_class(name)}
+
+
+def _is_told_to_hosts(name: str) -> bool:
+    return name == DISABLED_HOST_TRAIT or is_reservation_class(name)
+
+
+def _differing(before: Mapping[str, object], after: Mapping[str, object]) -> str:
+    return ", ".join(sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)))
+
+
+def _canonical(uuid: str) -> str:
+    try:
+        return str(UUID(uuid))
+    except ValueError as error:
+        raise Invalid(f"{uuid!r} is no uuid") from error
+
+
+def _refused(host: str, why: str) -> Forbidden:
+    return Forbidden(f"the agent of host {host} may not do this: {why}", code="placement.other_host")

@@ -1,0 +1,114 @@
+"""/allocations, /allocations/{consumer} and /resource_providers/{uuid}/allocations"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from moorage.core.errors import Invalid
+from moorage.placement.api.handlers.answers import PlacementCall, answer, done
+from moorage.placement.api.handlers.usages import UNKNOWN
+from moorage.placement.forest.model import Allocation
+from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.search.query import canonical_uuid, looks_like_uuid
+from moorage.wire.http import Reply
+
+#: Owner of allocations that were written before 1.8, when nobody said.
+INCOMPLETE = "00000000-0000-0000-0000-000000000000"
+
+#: A consumer that holds nothing is forgotten, and the next of its uuid has the same generations: an answer about one tells
+#: which it is, and a request may name those that it saw, ``UUID=NUMBER``, with commas between.
+INCARNATION = "x-moorage-consumer"
+INCARNATIONS = "x-moorage-consumers"
+#: Of a number that a consumer may have.
+_MOST_DIGITS = 18
+
+
+def of_consumer(call: PlacementCall, consumer_uuid: str) -> Reply:
+    consumer, allocations = call.service.allocations.of_consumer(consumer_uuid)
+    by_provider: dict[str, dict[str, Any]] = {}
+    for allocation in allocations:
+        entry = by_provider.setdefault(
+            allocation.provider_uuid, {"resources": {}, "generation": allocation.provider_generation}
+        )
+        entry["resources"][allocation.resource_class] = allocation.used
+    body: dict[str, object] = {"allocations": by_provider}
+    if consumer is not None and allocations:
+        if call.version >= (1, 12):
+            body |= {"project_id": consumer.project_id, "user_id": consumer.user_id}
+        if call.version >= (1, 28):
+            body["consumer_generation"] = consumer.generation
+        if call.version >= (1, 38):
+            body["consumer_type"] = consumer.consumer_type or UNKNOWN
+    reply = answer(call, body, _newest(allocations))
+    if consumer is None or not allocations:
+        return reply
+    return replace(reply, headers=reply.headers | {INCARNATION: str(consumer.id)})
+
+
+def of_provider(call: PlacementCall, uuid: str) -> Reply:
+    generation, allocations = call.service.allocations.of_provider(uuid)
+    by_consumer: dict[str, dict[str, Any]] = {}
+    for allocation in allocations:
+        entry = by_consumer.setdefault(allocation.consumer_uuid, {"resources": {}})
+        entry["resources"][allocation.resource_class] = allocation.used
+        if call.version >= (1, 28):
+            entry["consumer_generation"] = allocation.consumer_generation
+    body = {"allocations": by_consumer, "resource_provider_generation": generation}
+    return answer(call, body, _newest(allocations))
+
+
+def check_uuid(call: PlacementCall, consumer_uuid: str) -> None:
+    if not looks_like_uuid(consumer_uuid):
+        raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
+
+
+def put(call: PlacementCall, consumer_uuid: str) -> Reply:
+    call.service.allocations.claim([wish(call, canonical_uuid(consumer_uuid), call.json)], single=True)
+    return done(call)
+
+
+def post(call: PlacementCall) -> Reply:
+    call.service.allocations.claim([wish(call, consumer, document) for consumer, document in call.json.items()])
+    return done(call)
+
+
+def delete(call: PlacementCall, consumer_uuid: str) -> Reply:
+    call.service.allocations.release(consumer_uuid)
+    return done(call)
+
+
+def wish(call: PlacementCall, consumer_uuid: str, document: Mapping[str, Any]) -> Wish:
+    """One consumer's part of any of the five bodies."""
+    given = document["allocations"]
+    if isinstance(given, list):
+        allocations = {entry["resource_provider"]["uuid"]: entry["resources"] for entry in given}
+    else:
+        allocations = {uuid: entry["resources"] for uuid, entry in given.items()}
+    return Wish(
+        consumer_uuid=consumer_uuid,
+        allocations={uuid: {name: int(units) for name, units in one.items()} for uuid, one in allocations.items()},
+        project_id=document.get("project_id", INCOMPLETE),
+        user_id=document.get("user_id", INCOMPLETE),
+        consumer_type=document.get("consumer_type"),
+        generation=document.get("consumer_generation"),
+        check_generation=call.version >= (1, 28),
+        incarnation=_incarnation(call, consumer_uuid),
+    )
+
+
+def _incarnation(call: PlacementCall, consumer_uuid: str) -> int | None:
+    """Raises `Invalid` for what cannot be read: whoever names a consumer relies on it."""
+    if (header := call.headers.get(INCARNATIONS)) is None:
+        return None
+    named: dict[str, int] = {}
+    for part in header.split(","):
+        uuid, _, number = part.strip().partition("=")
+        if not looks_like_uuid(uuid) or not number.isdecimal() or len(number) > _MOST_DIGITS:
+            raise Invalid(f"{INCARNATIONS}: {part.strip()} is not a uuid, =, and a number")
+        named[canonical_uuid(uuid)] = int(number)
+    return named.get(canonical_uuid(consumer_uuid))
+
+
+def _newest(allocations: Iterable[Allocation]) -> datetime | None:
+    return max((allocation.created_at for allocation in allocations), default=None)

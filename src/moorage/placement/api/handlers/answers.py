@@ -1,0 +1,109 @@
+"""What all handlers share: headers, links, and the checks that Placement makes before it does anything."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from functools import lru_cache, wraps
+from typing import Any, Concatenate, ParamSpec
+from urllib.parse import urlsplit
+
+from moorage.core.errors import NotAcceptable
+from moorage.placement.api.accept import quality
+from moorage.placement.service.service import PlacementService
+from moorage.placement.sync import stale_reads
+from moorage.wire.body import Schema, Versioned
+from moorage.wire.http import Call, Reply
+
+P = ParamSpec("P")
+
+PlacementCall = Call[PlacementService]
+Handler = Callable[Concatenate[PlacementCall, P], Reply]
+
+
+def json_only(handler: Handler[P]) -> Handler[P]:
+    """406 for whoever does not take JSON."""
+
+    @wraps(handler)
+    def checked(call: PlacementCall, /, *args: P.args, **kwargs: P.kwargs) -> Reply:
+        accept = call.headers.get("accept")
+        if accept and not quality(accept, "application/json"):
+            raise NotAcceptable("Only application/json is provided")
+        return handler(call, *args, **kwargs)
+
+    return checked
+
+
+def reads(handler: Handler[P]) -> Handler[P]:
+    """For all that only reads: it may be what was known last while the database does not answer, and says so."""
+    checked = json_only(handler)
+
+    @wraps(handler)
+    def reading(call: PlacementCall, /, *args: P.args, **kwargs: P.kwargs) -> Reply:
+        with stale_reads.Reading() as read:
+            reply = checked(call, *args, **kwargs)
+        if read.age_s is None:
+            return reply
+        return replace(reply, headers=reply.headers | _old(call.service.clock.now(), read.age_s))
+
+    return reading
+
+
+def _old(now: datetime, age_s: float) -> dict[str, str]:
+    """RFC 9111 has ``age`` for it; ``warning`` 110 is what older caches say; the time is for people."""
+    return {
+        "age": str(math.ceil(age_s)),
+        "warning": '110 moorage "the database does not answer: this is what was known last"',
+        "x-moorage-as-of": (now - timedelta(seconds=age_s)).isoformat(timespec="milliseconds"),
+    }
+
+
+def answer(
+    call: PlacementCall,
+    body: object,
+    modified: datetime | None = None,
+    *,
+    status: int = 200,
+    location: str | None = None,
+) -> Reply:
+    """A JSON answer; from 1.15 on with the time it was last changed (now, where nobody knows)."""
+    headers = fresh(call, modified)
+    if location is not None:
+        headers["location"] = call.base_url + location
+    return Reply(status, body, headers)
+
+
+def fresh(call: PlacementCall, modified: datetime | None = None) -> dict[str, str]:
+    if call.version < (1, 15):
+        return {}
+    moment = modified or call.service.clock.now()
+    return {"cache-control": "no-cache", "last-modified": _http_date(moment.replace(microsecond=0))}
+
+
+@lru_cache(maxsize=4096)
+def _http_date(moment: datetime) -> str:
+    return format_datetime(moment, usegmt=True)
+
+
+def done(call: PlacementCall, status: int = 204, *, location: str | None = None) -> Reply:
+    """No body, no content type."""
+    return Reply(status, None, {} if location is None else {"location": call.base_url + location})
+
+
+def path(call: PlacementCall, below: str) -> str:
+    """For links: the path with the mount prefix, without scheme and host."""
+    return urlsplit(call.base_url).path + below
+
+
+def checked_query(call: PlacementCall, schemas: Schema | Versioned) -> dict[str, str]:
+    """The query parameters, each one's last value. Raises `Invalid`."""
+    schema = schemas.at(call.version) if isinstance(schemas, Versioned) else schemas
+    values = dict(call.query.pairs)
+    if schema is not None:
+        schema.check(values, lambda error: f"Invalid query string parameters: {error}")
+    return values
+
+
+def word_body_error(error: Any) -> str:
+    return f"JSON does not validate: {error}"

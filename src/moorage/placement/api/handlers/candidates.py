@@ -1,0 +1,78 @@
+"""GET /allocation_candidates, and our own GET /moorage/v1/explain, which tells why they are what they are"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from urllib.parse import urlencode
+
+from moorage.placement.api.handlers.answers import PlacementCall, answer
+from moorage.placement.api.handlers.candidate_body import body
+from moorage.placement.api.handlers.root import VERSIONS
+from moorage.placement.api.schemas import candidate as schemas
+from moorage.placement.explain.explanation import Explanation
+from moorage.placement.search.request import Request, parse, to_pairs
+from moorage.wire.http import Reply
+from moorage.wire.microversion import Version
+
+#: Of a request with a limit: a seed, by which it gets some of all candidates instead of the first ones. A header, for
+#: a Placement that does not know it passes it by, where it would refuse a parameter.
+SAMPLE = "x-moorage-sample"
+
+
+def index(call: PlacementCall) -> Reply:
+    request = _request(call.query.pairs, call.version)
+    forest, found = call.service.candidates.find(request, call.headers.get(SAMPLE) or None)
+    return answer(call, body(call.version, forest, request, found))
+
+
+def explain(call: PlacementCall) -> Reply:
+    """In whatever microversion is asked for; without one, in the newest."""
+    version = call.version if "openstack-api-version" in call.headers else VERSIONS.maximum
+    return answer(call, encode(call.service.candidates.explain(_request(call.query.pairs, version))))
+
+
+#: Queries that are remembered, and the length of the longest: schedulers ask the same again and again.
+REMEMBERED = 512
+REMEMBERED_LENGTH = 2000
+
+
+def _request(pairs: Sequence[tuple[str, str]], version: Version) -> Request:
+    """Raises `Invalid` as the peer does."""
+    if sum(len(key) + len(value) for key, value in pairs) > REMEMBERED_LENGTH:
+        return _parsed(tuple(pairs), version)
+    return _remembered(tuple(pairs), version)
+
+
+def _parsed(pairs: tuple[tuple[str, str], ...], version: Version) -> Request:
+    schema = schemas.LIST.at(version)
+    if schema is not None:
+        schema.check(dict(pairs), lambda error: f"Invalid query string parameters: {error}")
+    return parse(pairs, version)
+
+
+_remembered = lru_cache(REMEMBERED)(_parsed)
+
+
+def encode(explanation: Explanation) -> dict[str, object]:
+    steps = [
+        {
+            "constraint": step.constraint,
+            "before": step.before,
+            "after": step.after,
+            "removed": [{"provider": removed.provider, "reason": removed.reason} for removed in step.removed],
+        }
+        for step in explanation.steps
+    ]
+    change = explanation.change
+    return {
+        "text": explanation.text,
+        "candidates": explanation.candidates,
+        "steps": steps,
+        "closest": [{"provider": host.provider, "lacks": host.lacks} for host in explanation.closest],
+        "change": None
+        if change is None
+        else {
+            "provider": change.provider,
+            "parts": change.parts,
+            "query": urlencode(to_pairs(change.request), safe=":,!"),
+        },
+    }

@@ -1,0 +1,92 @@
+"""/moorage/v1/survey and /moorage/v1/trees: what people look at"""
+
+from collections.abc import Iterable
+
+from moorage.placement.api.handlers.answers import PlacementCall, answer, checked_query
+from moorage.placement.api.handlers.history import moment
+from moorage.placement.api.schemas import cloud_summary as schemas
+from moorage.placement.explain.cloud_summary import TreeFilter, TreeRow, Units
+from moorage.placement.forest.change_events import written
+from moorage.placement.service.cloud_summary_service import TreeState
+from moorage.placement.store.holding_store import Held
+from moorage.wire.http import Reply
+
+#: Trees on a page, where nobody says how many.
+USUAL_LIMIT = "50"
+
+Document = dict[str, object]
+
+
+def show(call: PlacementCall) -> Reply:
+    classes = checked_query(call, schemas.SURVEY).get("resource_class", "")
+    found = call.service.survey.survey(classes.split(",") if classes else ())
+    body: Document = {
+        "trees": found.trees,
+        "providers": found.providers,
+        "resource_classes": _units(found.units),
+        "resource_classes_left_out": found.classes_left_out,
+        "aggregates": [
+            {"uuid": part.uuid, "trees": part.trees, "resource_classes": _units(part.units)}
+            for part in found.aggregates
+        ],
+        "aggregates_left_out": found.aggregates_left_out,
+    }
+    return answer(call, body)
+
+
+def index(call: PlacementCall) -> Reply:
+    values = checked_query(call, schemas.TREES)
+    wanted = TreeFilter(
+        values.get("search", ""), values.get("member_of"), values.get("resource_class"), values.get("required")
+    )
+    page = call.service.survey.trees(wanted, values.get("after"), int(values.get("limit", USUAL_LIMIT)))
+    body = {"trees": [_row(row) for row in page.rows], "matching": page.matching, "next": page.following}
+    return answer(call, body)
+
+
+def tree(call: PlacementCall, uuid: str) -> Reply:
+    at = moment(checked_query(call, schemas.TREE), "at")
+    survey = call.service.survey
+    return answer(call, _tree(survey.tree(uuid) if at is None else survey.tree_at(uuid, at)))
+
+
+def _units(units: Iterable[Units]) -> list[Document]:
+    return [{"name": one.name, "providers": one.providers, "capacity": one.capacity, "used": one.used} for one in units]
+
+
+def _row(row: TreeRow) -> Document:
+    return {
+        "uuid": row.root.uuid,
+        "name": row.root.name,
+        "generation": row.root.generation,
+        "providers": row.providers,
+        "traits": sorted(row.root.traits),
+        "aggregates": sorted(row.root.aggregates),
+        "resource_classes": _units(row.units),
+    }
+
+
+def _tree(state: TreeState) -> Document:
+    return {
+        "at": None if state.at is None else written(state.at),
+        "providers": state.providers,
+        "holders": None if state.held is None else _holders(state.held),
+        "is_cut": state.is_cut,
+    }
+
+
+def _holders(held: Iterable[Held]) -> list[Document]:
+    """One for each consumer: what it holds, by provider and class."""
+    holders: dict[str, Document] = {}
+    amounts: dict[str, dict[str, dict[str, int]]] = {}
+    for one in held:
+        holdings = amounts.setdefault(one.consumer_uuid, {})
+        holdings.setdefault(one.provider_uuid, {})[one.resource_class] = one.used
+        holders[one.consumer_uuid] = {
+            "consumer": one.consumer_uuid,
+            "project_id": one.project_id,
+            "user_id": one.user_id,
+            "consumer_type": one.consumer_type,
+            "allocations": holdings,
+        }
+    return list(holders.values())

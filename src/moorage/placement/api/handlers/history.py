@@ -1,0 +1,60 @@
+"""/moorage/v1/history: what providers and consumers were"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from moorage.core import parsing
+from moorage.core.errors import Invalid
+from moorage.placement.api.handlers.answers import PlacementCall, checked_query
+from moorage.placement.api.schemas import event as schemas
+from moorage.placement.forest.change_events import Change, Cursor, written
+from moorage.placement.service.history_service import State
+from moorage.placement.store.change_store import Period
+from moorage.wire.http import Reply
+
+
+def provider(call: PlacementCall, uuid: str) -> Reply:
+    return _state(call.service.history.provider(uuid, moment(checked_query(call, schemas.STATE), "at")))
+
+
+def consumer(call: PlacementCall, consumer_uuid: str) -> Reply:
+    return _state(call.service.history.consumer(consumer_uuid, moment(checked_query(call, schemas.STATE), "at")))
+
+
+def provider_entries(call: PlacementCall, uuid: str) -> Reply:
+    return _entries(call, uuid, call.service.history.provider_entries)
+
+
+def consumer_entries(call: PlacementCall, consumer_uuid: str) -> Reply:
+    return _entries(call, consumer_uuid, call.service.history.consumer_entries)
+
+
+def _state(state: State) -> Reply:
+    body = {
+        "at": written(state.at),
+        "changed_at": written(state.changed_at),
+        "id": str(state.cursor),
+        "state": state.document,
+    }
+    return Reply(200, body)
+
+
+def _entries(call: PlacementCall, uuid: str, read: Callable[..., list[Change]]) -> Reply:
+    values = checked_query(call, schemas.ENTRIES)
+    most = int(values.get("limit", "100"))
+    after = Cursor.parse(values["after"]) if "after" in values else Cursor(0)
+    found = read(uuid, Period(moment(values, "since"), moment(values, "until")), after, most + 1)
+    changes = ",".join(entry.json() for entry in found[:most])
+    following = f'"{found[most - 1].cursor}"' if len(found) > most else "null"
+    return Reply(200, f'{{"changes":[{changes}],"next":{following}}}'.encode())
+
+
+def moment(values: dict[str, str], name: str) -> datetime | None:
+    """Aware. Raises `Invalid`."""
+    text = values.get(name)
+    if text is None:
+        return None
+    try:
+        return parsing.moment(text, zone=None)
+    except ValueError as error:
+        raise Invalid(f"{name}={text!r} is no time with a zone; write it like 2026-03-01T09:30:00Z") from error

@@ -1,0 +1,131 @@
+"""/resource_providers/{uuid}/inventories and below"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from moorage.core.errors import Conflict, Invalid, MethodNotAllowed, NotFound
+from moorage.placement.api.handlers.answers import PlacementCall, answer, done, word_body_error
+from moorage.placement.api.schemas import inventory as schemas
+from moorage.placement.api.schemas.common import NAME
+from moorage.placement.forest.model import Inventory, Provider
+from moorage.placement.rules.inventory_writes import IN_USE
+from moorage.wire.http import Reply
+
+_FIELDS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
+
+
+def index(call: PlacementCall, uuid: str) -> Reply:
+    return _many(call, _provider(call, uuid))
+
+
+def show(call: PlacementCall, uuid: str, resource_class: str) -> Reply:
+    provider = _provider(call, uuid)
+    if resource_class not in provider.inventories:
+        raise NotFound(f"No inventory of class {resource_class} for {uuid}")
+    return _one(call, provider, resource_class)
+
+
+def create(call: PlacementCall, uuid: str) -> Reply:
+    name = call.json["resource_class"]
+    inventory = decode(call.json)
+    call.service.providers.check_exists(uuid)
+    _check(call, uuid, {name: inventory}, "create")
+    provider = call.service.providers.add_inventory(uuid, name, inventory)
+    reply = _one(call, provider, name, status=201)
+    reply.headers["location"] = f"{call.base_url}/resource_providers/{uuid}/inventories/{name}"
+    return reply
+
+
+def replace(call: PlacementCall, uuid: str) -> Reply:
+    wanted = decode_all(call.json["inventories"])
+    generation = call.json["resource_provider_generation"]
+    call.service.providers.check_generation(uuid, generation, "resource provider generation conflict")
+    _check(call, uuid, wanted, "update")
+    return _many(call, call.service.providers.set_inventories(uuid, generation, wanted))
+
+
+def update(call: PlacementCall, uuid: str, resource_class: str) -> Reply:
+    inventory = decode(call.json)
+    generation = call.json["resource_provider_generation"]
+    call.service.providers.check_generation(uuid, generation, "resource provider generation conflict")
+    _check(call, uuid, {resource_class: inventory}, "update")
+    provider = call.service.providers.update_inventory(uuid, generation, resource_class, inventory)
+    return _one(call, provider, resource_class)
+
+
+def delete(call: PlacementCall, uuid: str, resource_class: str) -> Reply:
+    call.service.providers.delete_inventory(uuid, resource_class)
+    return done(call)
+
+
+def clear(call: PlacementCall, uuid: str) -> Reply:
+    try:
+        call.service.providers.set_inventories(uuid, None, {})
+    except Conflict as error:
+        if error.error_code != IN_USE:
+            raise
+        raise Conflict(error.message.removeprefix("update conflict: "), code=IN_USE) from error
+    return done(call)
+
+
+def clear_unknown(call: PlacementCall, uuid: str) -> Reply:
+    """Before 1.5."""
+    raise MethodNotAllowed("The method DELETE is not allowed for this resource.", allowed="GET, POST, PUT")
+
+
+def decode_all(records: Mapping[str, Any]) -> dict[str, Inventory]:
+    """Of PUT inventories and of the reshaper, by class. The peer's schema lets anything pass under a name that cannot
+    be a class; who sent it is told about the class if the rest is sound.
+    """
+    for name, record in records.items():
+        if re.search(NAME, name) is None:
+            schemas.RECORD.check(record, word_body_error)
+    return {name: decode(record) for name, record in records.items()}
+
+
+def decode(record: Mapping[str, Any]) -> Inventory:
+    given = {name: record[name] for name in _FIELDS if name in record}
+    ratio = float(given.pop("allocation_ratio", 1.0))
+    return Inventory(**{name: int(value) for name, value in given.items()}, allocation_ratio=ratio)
+
+
+def encode(inventory: Inventory) -> dict[str, object]:
+    return {name: getattr(inventory, name) for name in _FIELDS}
+
+
+def _provider(call: PlacementCall, uuid: str) -> Provider:
+    found = call.service.providers.forest().by_uuid(uuid)
+    if found is None:
+        raise NotFound(f"No resource provider with uuid {uuid} found : No resource provider with uuid {uuid} found")
+    return found
+
+
+def _many(call: PlacementCall, provider: Provider) -> Reply:
+    body = {
+        "resource_provider_generation": provider.generation,
+        "inventories": {name: encode(inventory) for name, inventory in provider.inventories.items()},
+    }
+    reply = answer(call, body, provider.inventories_updated_at)
+    if not provider.inventories:
+        reply.headers.pop("last-modified", None)  # an oddity of the peer
+    return reply
+
+
+def _one(call: PlacementCall, provider: Provider, name: str, *, status: int = 200) -> Reply:
+    body = encode(provider.inventories[name])
+    if provider.generation:
+        body["resource_provider_generation"] = provider.generation
+    return answer(call, body, provider.inventories_updated_at, status=status)
+
+
+def _check(call: PlacementCall, uuid: str, inventories: Mapping[str, Inventory], verb: str) -> None:
+    """Something must be left to allocate; from 1.26 on all may be reserved."""
+    least = 0 if call.version >= (1, 26) else 1
+    for name, inventory in inventories.items():
+        if inventory.capacity < least:
+            relation = "greater than total" if least == 0 else "greater than or equal to total"
+            raise Invalid(
+                f"Unable to {verb} inventory for resource provider {uuid}: Invalid inventory for '{name}' on "
+                f"resource provider '{uuid}'. The reserved value is {relation}."
+            )

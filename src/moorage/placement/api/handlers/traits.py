@@ -1,0 +1,87 @@
+"""/traits and /resource_providers/{uuid}/traits"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from moorage.core.errors import Invalid, NotFound
+from moorage.placement.api.handlers.answers import PlacementCall, answer, checked_query, done, fresh
+from moorage.placement.api.schemas import names as schemas
+from moorage.placement.forest.model import Name
+from moorage.wire.http import Reply
+
+_BAD_NAME = (
+    "The trait is invalid. A valid trait must be no longer than 255 characters, start with the prefix "
+    '"CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and "_"'
+)
+
+
+def index(call: PlacementCall) -> Reply:
+    values = checked_query(call, schemas.LIST_TRAITS)
+    prefix, among = _name_filter(values["name"]) if "name" in values else (None, None)
+    associated = None
+    if "associated" in values:
+        if values["associated"].lower() not in ("true", "false"):
+            raise Invalid('The query parameter "associated" only accepts "true" or "false"')
+        associated = values["associated"].lower() == "true"
+    found = call.service.names.traits(prefix=prefix, among=among, associated=associated)
+    return answer(call, {"traits": [trait.name for trait in found]}, _newest(found))
+
+
+def _name_filter(text: str) -> tuple[str | None, list[str] | None]:
+    operator, colon, value = text.partition(":")
+    if not colon:
+        raise Invalid(
+            "Badly formatted name parameter. Expected name query string parameter in form: "
+            f'?name=[in|startswith]:[name1,name2|prefix]. Got: "{text}"'
+        )
+    if operator == "in":
+        return None, value.split(",")
+    return (value, None) if operator == "startswith" else (None, None)
+
+
+def show(call: PlacementCall, name: str) -> Reply:
+    return Reply(204, None, fresh(call, call.service.names.trait(name).created_at))
+
+
+def create(call: PlacementCall, name: str) -> Reply:
+    schemas.CUSTOM_TRAIT.check(name, lambda _: _BAD_NAME)
+    trait, is_new = call.service.names.ensure_trait(name)
+    reply = done(call, 201 if is_new else 204, location=f"/traits/{name}")
+    reply.headers |= fresh(call, trait.created_at)
+    return reply
+
+
+def delete(call: PlacementCall, name: str) -> Reply:
+    call.service.names.delete_trait(name)
+    return done(call)
+
+
+def of_provider(call: PlacementCall, uuid: str) -> Reply:
+    forest = call.service.providers.forest()
+    provider = forest.by_uuid(uuid)
+    if provider is None:
+        raise NotFound(f"No resource provider with uuid {uuid} found: No resource provider with uuid {uuid} found")
+    known = forest.names
+    found = [known.full_traits[name] for name in sorted(provider.traits, key=known.traits.__getitem__)]
+    return _of_provider(call, provider.generation, found)
+
+
+def set_for_provider(call: PlacementCall, uuid: str) -> Reply:
+    provider, found = call.service.providers.set_traits(
+        uuid, call.json["resource_provider_generation"], call.json["traits"]
+    )
+    return _of_provider(call, provider.generation, found)
+
+
+def clear_for_provider(call: PlacementCall, uuid: str) -> Reply:
+    call.service.providers.set_traits(uuid, None, ())
+    return done(call)
+
+
+def _of_provider(call: PlacementCall, generation: int, found: list[Name]) -> Reply:
+    body = {"traits": [trait.name for trait in found], "resource_provider_generation": generation}
+    return answer(call, body, _newest(found))
+
+
+def _newest(found: Iterable[Name]) -> datetime | None:
+    return max((trait.created_at for trait in found), default=None)

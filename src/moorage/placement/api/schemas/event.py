@@ -1,0 +1,21 @@
+"""Queries of the change log and of history: our own routes, beside the peer's."""
+
+from moorage.placement.api.schemas.common import JsonSchema, closed
+from moorage.placement.forest.change_documents import Kind
+from moorage.wire.body import Schema
+
+_KIND = f"({'|'.join(Kind)})"
+_UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+_PLACE: JsonSchema = {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,18})?$"}
+_TIME: JsonSchema = {"type": "string", "maxLength": 40}
+_LIMIT: JsonSchema = {"type": "string", "pattern": "^([1-9][0-9]{0,2}|1000)$"}
+_FILTER: JsonSchema = {
+    "kind": {"type": "string", "pattern": f"^{_KIND}(,{_KIND})*$"},
+    "subject": {"type": "string", "pattern": f"^{_UUID}(,{_UUID}){{0,99}}$"},
+}
+
+EVENTS = Schema(closed({"since": _PLACE, **_FILTER}))
+CHANGES = Schema(closed({"since": _PLACE, "limit": _LIMIT, **_FILTER}))
+STATE = Schema(closed({"at": _TIME}))
+ENTRIES = Schema(closed({"since": _TIME, "until": _TIME, "after": _PLACE, "limit": _LIMIT}))

@@ -1,0 +1,126 @@
+"""The answer to ``GET /allocation_candidates`` as the client gives it out: decoded once, looked at one by one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import msgspec
+
+from moorage.core.errors import Unavailable
+from moorage.placement.client.values import Resources
+
+#: On a provider that others use through an aggregate: a tree of its own, and no host.
+SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
+_SHARING = f'"{SHARING_TRAIT}"'.encode()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to serve a query; goes into `claim` as it is."""
+
+    allocations: Mapping[str, Resources]  # {provider uuid: {class: amount}}
+    mappings: Mapping[str, tuple[str, ...]]  # {group suffix, '' for the unsuffixed group: provider uuids}
+    #: Root of the tree that it is about: the host. With sharing providers, the root that is not one of them.
+    root_uuid: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A candidate for a consumer that holds nothing yet, and whose that is."""
+
+    candidate: Candidate
+    project_id: str
+    user_id: str
+
+
+class Amounts(msgspec.Struct, frozen=True, gc=False):
+    """Of one class on one provider."""
+
+    capacity: int
+    used: int
+
+
+class Summary(msgspec.Struct, frozen=True, gc=False):
+    """One provider in the trees of the candidates, as it is on the wire. Traits are text until somebody asks: a host has
+    dozens, a thousand hosts are in an answer, and mostly nobody does.
+    """
+
+    resources: dict[str, Amounts]
+    trait_list: msgspec.Raw = msgspec.field(name="traits")
+    root_provider_uuid: str
+    parent_provider_uuid: str | None = None
+
+    @property
+    def traits(self) -> list[str]:
+        return msgspec.json.decode(self.trait_list, type=list[str])
+
+    @property
+    def is_sharing(self) -> bool:
+        return _SHARING in bytes(self.trait_list)
+
+
+class Candidates(Sequence[Candidate]):
+    """Made one by one where they are looked at: of a thousand that are offered one is taken."""
+
+    def __init__(self, requests: "Sequence[_Way]", summaries: Mapping[str, Summary]) -> None:
+        self._requests = requests
+        self._summaries = summaries
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, at: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Candidate]: ...
+    def __getitem__(self, at: int | slice) -> Candidate | Sequence[Candidate]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        way = self._requests[at]
+        allocations = {uuid: taken.resources for uuid, taken in way.allocations.items()}
+        mappings = {suffix: tuple(uuids) for suffix, uuids in way.mappings.items()}
+        return Candidate(allocations, mappings, self.root(at))
+
+    def root(self, at: int) -> str:
+        """The root of the tree that a candidate is about: `Candidate.root_uuid` without the rest."""
+        way = self._requests[at]
+        for uuid in way.allocations:
+            summary = self._summaries.get(uuid)
+            if summary is not None and not summary.is_sharing:
+                return summary.root_provider_uuid
+        return _root([*way.allocations, *(uuid for uuids in way.mappings.values() for uuid in uuids)], self._summaries)
+
+
+def _root(uuids: Sequence[str], summaries: Mapping[str, Summary]) -> str:
+    """The tree's root; sharing providers are trees of their own and only count where there is nothing else."""
+    own = [uuid for uuid in uuids if uuid in summaries and not summaries[uuid].is_sharing]
+    chosen = (own or list(uuids))[0]
+    return summaries[chosen].root_provider_uuid if chosen in summaries else chosen
+
+
+class _Taken(msgspec.Struct, frozen=True, gc=False):
+    resources: dict[str, int]
+
+
+class _Way(msgspec.Struct, frozen=True, gc=False):
+    allocations: dict[str, _Taken]
+    mappings: dict[str, list[str]]
+
+
+class _Ways(msgspec.Struct, frozen=True):
+    """The body of ``GET /allocation_candidates``."""
+
+    allocation_requests: list[_Way]
+    provider_summaries: dict[str, Summary]
+
+
+_WAYS: msgspec.json.Decoder[_Ways] = msgspec.json.Decoder(_Ways)
+
+
+def candidates_of(body: bytes) -> tuple[Candidates, Mapping[str, Summary]]:
+    """The candidates, and {provider uuid: summary}. Raises `Unavailable` where the body is neither."""
+    try:
+        ways = _WAYS.decode(body)
+    except msgspec.DecodeError as error:
+        raise Unavailable(f"Placement's answer is no list of allocation candidates: {error}") from error
+    return Candidates(ways.allocation_requests, ways.provider_summaries), ways.provider_summaries

@@ -1,0 +1,68 @@
+"""Following placement's changes over HTTP, for as long as somebody listens.
+
+An answer of the server ends after a while, for its own reasons; whoever follows comes again with the last id. So does
+this when the server is away: nothing is missed, and nothing comes twice.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Unavailable
+from moorage.placement.forest.change_events import Filter
+from moorage.wire.client import ServiceClient, with_query
+
+EVENTS = "/moorage/v1/events"
+
+#: When to come again where the server did not say, or was not there.
+PAUSE_S = 1.0
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a follower is, and what the server has told it about coming again."""
+
+    last_id: str | None
+    pause_s: float = PAUSE_S
+
+
+def follow(client: ServiceClient, clock: Clock, since: str | None, wanted: Filter) -> Iterator[dict[str, Any]]:
+    """Entries behind `since` (None: from now on) as they come, without an end.
+
+    Raises `RemoteError` for what the server refuses: 410 where the place is no longer kept.
+    """
+    place = _Place(since)
+    while True:
+        try:
+            yield from _answer(client, place, wanted)
+        except Unavailable:
+            place.pause_s = PAUSE_S
+        clock.sleep(place.pause_s)
+
+
+def _answer(client: ServiceClient, place: _Place, wanted: Filter) -> Iterator[dict[str, Any]]:
+    query = {"kind": ",".join(wanted.kinds) or None, "subject": ",".join(wanted.subjects) or None}
+    headers = {"accept": "text/event-stream"}
+    if place.last_id is not None:
+        headers["last-event-id"] = place.last_id
+    with client.download(with_query(EVENTS, query), headers) as chunks:
+        for fields in blocks(chunks):
+            if "retry" in fields:
+                place.pause_s = int(fields["retry"]) / 1000
+            # Before it is given out: whoever stops listening there has it.
+            place.last_id = fields.get("id", place.last_id)
+            if "data" in fields:
+                yield orjson.loads(fields["data"])
+
+
+def blocks(chunks: Iterable[bytes]) -> Iterator[dict[str, str]]:
+    """The fields of each block of server-sent events that is whole; what an answer breaks off in is left out."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n\n")
+        for block in whole:
+            lines = (line.split(": ", 1) for line in block.decode().split("\n") if not line.startswith(":"))
+            yield {line[0]: line[-1] for line in lines}

@@ -1,0 +1,433 @@
+"""Placement over its public API: what other features import, and all that they import of this one.
+
+Speaks 1.39, so it works with OpenStack's Placement too; only `explanation`, and the sample of `candidates`, are our own.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFound, RemoteError
+from moorage.core.inventories import Inventory
+from moorage.core.names import CUSTOM_PREFIX
+from moorage.placement.client.candidates import Candidate, Candidates, Claim, Summary, candidates_of
+from moorage.placement.client.explanation import Explanation, explanation_of
+from moorage.placement.client.values import Holder, Provider, ProviderState, Resources, provider_of, tree_states_of
+from moorage.wire.client import ServiceClient, decode
+
+__all__ = [
+    "MOVE_TYPE",
+    "SERVER_TYPE",
+    "VERSION",
+    "Candidate",
+    "Candidates",
+    "Claim",
+    "Explanation",
+    "Holder",
+    "Inventory",
+    "PlacementClient",
+    "Provider",
+    "ProviderState",
+    "Summary",
+]
+
+#: The microversion that this client needs; the wiring gives it to the `ServiceClient`.
+VERSION = "1.39"
+CONCURRENT_UPDATE = "placement.concurrent_update"
+SERVER_TYPE = "INSTANCE"
+MOVE_TYPE = "MIGRATION"
+#: How consumers without a type are shown, and the last version in which one is written without.
+UNKNOWN_TYPE = "unknown"
+_WITHOUT_TYPES = "1.37"
+#: Our own (`moorage.placement.search.sampling`).
+_SAMPLE = "x-moorage-sample"
+#: Our own: which consumer an answer is about, and which ones a request is about (`moorage.placement.api.handlers.allocations`).
+_INCARNATION, _INCARNATIONS = "x-moorage-consumer", "x-moorage-consumers"
+#: Somebody else changed a provider between our read and our write: read again, at most so often in all.
+_MAX_TRIES = 5
+
+
+class PlacementClient:
+    """Raises `ConcurrentUpdate` and other `Conflict` for 409, `NotFound` for 404, `RemoteError` for the rest."""
+
+    def __init__(self, http: ServiceClient, version: str = VERSION) -> None:
+        """`version`: an older one for who asks for nothing newer, so that an older Placement will do."""
+        self._http = http
+        self._version = version
+
+    def newest_version(self) -> str:
+        """The newest microversion that is spoken there; asked without one."""
+        return str(self._http.get("/")["versions"][0]["max_version"])
+
+    # --- providers ----------------------------------------------------------------------------------------------
+
+    def provider(self, uuid: str) -> Provider | None:
+        try:
+            return provider_of(self._get(f"/resource_providers/{uuid}"))
+        except NotFound:
+            return None
+
+    def providers(self, query: Sequence[tuple[str, str]] = ()) -> list[Provider]:
+        """Those that `query` leaves, in no order."""
+        return [provider_of(document) for document in self._get("/resource_providers", query)["resource_providers"]]
+
+    def provider_by_name(self, name: str) -> Provider | None:
+        found = self._get("/resource_providers", [("name", name)])["resource_providers"]
+        return provider_of(found[0]) if found else None
+
+    def tree(self, root_uuid: str) -> list[Provider]:
+        """All providers of the tree that this one is in; empty when there is none."""
+        found = self._get("/resource_providers", [("in_tree", root_uuid)])["resource_providers"]
+        return [provider_of(document) for document in found]
+
+    def tree_states(self, uuid: str) -> list[ProviderState] | None:
+        """All about the tree that this provider is in, in one request. None when it is gone, or where Placement is not
+        ours and has no such answer.
+        """
+        try:
+            return tree_states_of(self._get(f"/moorage/v1/trees/{uuid}"))
+        except NotFound:
+            return None
+
+    def create_provider(self, name: str, *, uuid: str | None = None, parent_uuid: str | None = None) -> Provider:
+        body: dict[str, object] = {"name": name}
+        if uuid is not None:
+            body["uuid"] = uuid
+        if parent_uuid is not None:
+            body["parent_provider_uuid"] = parent_uuid
+        return provider_of(self._send("POST", "/resource_providers", body))
+
+    def delete_provider(self, uuid: str) -> None:
+        self._delete(f"/resource_providers/{uuid}")
+
+    # --- what they offer ----------------------------------------------------------------------------------------
+
+    def inventories(self, uuid: str) -> tuple[int, dict[str, Inventory]]:
+        """(generation, {class: inventory})"""
+        document = self._get(f"/resource_providers/{uuid}/inventories")
+        return document["resource_provider_generation"], {
+            name: Inventory(**record) for name, record in document["inventories"].items()
+        }
+
+    def set_inventories(self, uuid: str, generation: int, inventories: Mapping[str, Inventory]) -> int:
+        """The new generation."""
+        body = {
+            "resource_provider_generation": generation,
+            "inventories": {name: asdict(inventory) for name, inventory in inventories.items()},
+        }
+        answer = self._send("PUT", f"/resource_providers/{uuid}/inventories", body)
+        return int(answer["resource_provider_generation"])
+
+    def add_inventory(self, uuid: str, resource_class: str, inventory: Inventory) -> None:
+        """One of a class that the provider has not got: one request, of no generation. Raises `Conflict` where it has,
+        also when an earlier try was granted and its answer got lost.
+        """
+        body = {"resource_class": resource_class, **asdict(inventory)}
+        path = f"/resource_providers/{uuid}/inventories"
+        try:
+            self._http.answer("POST", path, json=body, version=self._version, repeatable=True)
+        except RemoteError as error:
+            raise _refusal(error) from error
+
+    def put_inventory(self, uuid: str, resource_class: str, inventory: Inventory) -> None:
+        """Set one class, whether it was there or not; the others stay. Repeated when others write at the time."""
+        self.put_inventories(uuid, {resource_class: inventory})
+
+    def put_inventories(self, uuid: str, wanted: Mapping[str, Inventory]) -> None:
+        """As `put_inventory`, several classes in one write."""
+
+        def attempt() -> None:
+            generation, inventories = self.inventories(uuid)
+            if any(inventories.get(name) != inventory for name, inventory in wanted.items()):
+                self.set_inventories(uuid, generation, {**inventories, **wanted})
+
+        _repeated(attempt)
+
+    def delete_inventory(self, uuid: str, resource_class: str) -> None:
+        self._delete(f"/resource_providers/{uuid}/inventories/{resource_class}")
+
+    def traits(self, uuid: str) -> tuple[int, frozenset[str]]:
+        """(generation, traits)"""
+        document = self._get(f"/resource_providers/{uuid}/traits")
+        return document["resource_provider_generation"], frozenset(document["traits"])
+
+    def set_traits(self, uuid: str, generation: int, traits: Collection[str]) -> int:
+        """The new generation. The traits must exist (`ensure_trait`)."""
+        body = {"resource_provider_generation": generation, "traits": sorted(traits)}
+        return int(self._send("PUT", f"/resource_providers/{uuid}/traits", body)["resource_provider_generation"])
+
+    def put_trait(self, uuid: str, trait: str, *, wanted: bool) -> None:
+        """The provider has this trait from now on, or has it not; the others stay. Repeated as `put_inventory` is.
+
+        A trait that is wanted must exist (`ensure_trait`).
+        """
+
+        def attempt() -> None:
+            generation, traits = self.traits(uuid)
+            if (trait in traits) is not wanted:
+                self.set_traits(uuid, generation, traits ^ {trait})
+
+        _repeated(attempt)
+
+    def aggregates(self, uuid: str) -> tuple[int, frozenset[str]]:
+        """(generation, aggregate uuids)"""
+        document = self._get(f"/resource_providers/{uuid}/aggregates")
+        return document["resource_provider_generation"], frozenset(document["aggregates"])
+
+    def set_aggregates(self, uuid: str, generation: int, aggregates: Collection[str]) -> int:
+        """The new generation."""
+        body = {"resource_provider_generation": generation, "aggregates": sorted(aggregates)}
+        return int(self._send("PUT", f"/resource_providers/{uuid}/aggregates", body)["resource_provider_generation"])
+
+    def ensure_trait(self, name: str) -> None:
+        self._send("PUT", f"/traits/{name}")
+
+    def ensure_class(self, name: str) -> None:
+        self._send("PUT", f"/resource_classes/{name}")
+
+    def classes(self) -> frozenset[str]:
+        """Names of all."""
+        return frozenset(row["name"] for row in self._get("/resource_classes")["resource_classes"])
+
+    def unused_traits(self) -> frozenset[str]:
+        """Names of custom ones that no provider has."""
+        query = [("name", f"startswith:{CUSTOM_PREFIX}"), ("associated", "false")]
+        return frozenset(self._get("/traits", query)["traits"])
+
+    def has_class(self, name: str) -> bool:
+        return self._is_there(f"/resource_classes/{name}")
+
+    def has_trait(self, name: str) -> bool:
+        return self._is_there(f"/traits/{name}")
+
+    def delete_trait(self, name: str) -> None:
+        """Raises `Conflict` where a provider has it."""
+        self._delete(f"/traits/{name}")
+
+    def delete_class(self, name: str) -> None:
+        self._delete(f"/resource_classes/{name}")
+
+    # --- who holds it -------------------------------------------------------------------------------------------
+
+    def usages(self, uuid: str) -> dict[str, int]:
+        return dict(self._get(f"/resource_providers/{uuid}/usages")["usages"])
+
+    def provider_allocations(self, uuid: str) -> dict[str, dict[str, int]]:
+        """{consumer: {class: units}}"""
+        found = self._get(f"/resource_providers/{uuid}/allocations")["allocations"]
+        return {consumer: dict(entry["resources"]) for consumer, entry in found.items()}
+
+    def holders(self, uuid: str) -> tuple[int, dict[str, dict[str, int]]]:
+        """(generation, {consumer: {class: units}}) of a provider."""
+        document = self._get(f"/resource_providers/{uuid}/allocations")
+        held = {consumer: dict(entry["resources"]) for consumer, entry in document["allocations"].items()}
+        return document["resource_provider_generation"], held
+
+    def holder(self, consumer: str) -> Holder | None:
+        """None where it holds nothing."""
+        try:
+            answer = self._http.answer("GET", f"/allocations/{consumer}", version=VERSION)
+        except RemoteError as error:
+            raise _refusal(error) from error
+        document = decode(answer)
+        if not document["allocations"]:
+            return None
+        return Holder(
+            uuid=consumer,
+            generation=document["consumer_generation"],
+            project_id=document["project_id"],
+            user_id=document["user_id"],
+            type=document["consumer_type"],
+            allocations={uuid: dict(entry["resources"]) for uuid, entry in document["allocations"].items()},
+            written_at=parsedate_to_datetime(answer.headers["last-modified"]),
+            incarnation=answer.headers.get(_INCARNATION),
+        )
+
+    def consumers_of(self, project_id: str) -> int:
+        """How many consumers of the project hold something."""
+        usages = self._get("/usages", [("project_id", project_id)])["usages"]
+        return sum(entry["consumer_count"] for entry in usages.values())
+
+    def project_usages(self, project_id: str) -> dict[str, dict[str, int]]:
+        """{consumer type: {class: units}} of all that the project's consumers hold."""
+        usages = self._get("/usages", [("project_id", project_id)])["usages"]
+        return {
+            kind: {name: units for name, units in entry.items() if name != "consumer_count"}
+            for kind, entry in usages.items()
+        }
+
+    def hold(self, holder: Holder) -> None:
+        """Let it hold what it says from now on, nothing included, if it is still of its generation and its incarnation.
+
+        Raises `ConcurrentUpdate` where it is not.
+        """
+        kind = {} if holder.type == UNKNOWN_TYPE else {"consumer_type": holder.type}
+        body = {
+            "allocations": _resources(holder.allocations),
+            "consumer_generation": holder.generation,
+            "project_id": holder.project_id,
+            "user_id": holder.user_id,
+        }
+        # A consumer without a type can keep none only below 1.38.
+        version = VERSION if kind else _WITHOUT_TYPES
+        try:
+            self._http.request(
+                "PUT", f"/allocations/{holder.uuid}", json=body | kind, version=version, headers=_only(holder)
+            )
+        except RemoteError as error:
+            raise _refusal(error) from error
+
+    def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
+        """{provider uuid: {class: units}}; empty for a consumer that holds nothing."""
+        found = self._get(f"/allocations/{consumer}")["allocations"]
+        return {uuid: dict(entry["resources"]) for uuid, entry in found.items()}
+
+    def claim(self, consumer: str, candidate: Candidate, project_id: str, user_id: str) -> None:
+        """Take it for a consumer that holds nothing yet. Repeating a claim that was made is not an error."""
+        try:
+            self._send("PUT", f"/allocations/{consumer}", _claim(candidate, project_id, user_id))
+        except ConcurrentUpdate:
+            # The answer to an earlier try may have been lost on the way, and this is its repetition.
+            if self.allocations(consumer) != {uuid: dict(units) for uuid, units in candidate.allocations.items()}:
+                raise
+
+    def claim_together(self, claims: Mapping[str, Claim]) -> None:
+        """What each of several consumers is to hold, {consumer: claim}, in one step: all of them or none.
+
+        Raises `Conflict` where one of them cannot have it, whichever that is; also when an earlier try of the same was
+        granted and its answer got lost: `claim` tells then who holds what.
+        """
+        body = {consumer: _claim(one.candidate, one.project_id, one.user_id) for consumer, one in claims.items()}
+        self._send("POST", "/allocations", body)
+
+    def hand_over(self, source: str, target: str, target_type: str) -> None:
+        """What `source` holds is what `target` holds from now on, and nothing else, in one step.
+
+        A source that holds nothing has handed over before. Raises `ConcurrentUpdate` when either changed meanwhile.
+        """
+        giving = self.holder(source)
+        if giving is None:
+            return
+        taking = self.holder(target)
+        common = {"project_id": giving.project_id, "user_id": giving.user_id}
+        body = {
+            source: {
+                "allocations": {},
+                "consumer_generation": giving.generation,
+                "consumer_type": giving.type,
+                **common,
+            },
+            target: {
+                "allocations": _resources(giving.allocations),
+                "consumer_generation": None if taking is None else taking.generation,
+                "consumer_type": target_type,
+                **common,
+            },
+        }
+        self._send("POST", "/allocations", body, _only(giving, taking))
+
+    def release(self, consumer: str) -> None:
+        """Give back all it holds; nothing is fine.
+
+        Not by DELETE, which does not say what is given back: one that comes late, after its sender has given it up and
+        claimed anew, would take that claim away. This one names the generation of what it saw; and as a consumer that held
+        nothing begins again at the first, where Placement tells that, also which incarnation. Raises `ConcurrentUpdate`
+        where others were quicker.
+        """
+
+        def attempt() -> None:
+            holder = self.holder(consumer)
+            if holder is not None:
+                self.hold(replace(holder, allocations={}))
+
+        _repeated(attempt)
+
+    # --- who could ----------------------------------------------------------------------------------------------
+
+    def candidates(
+        self, query: Sequence[tuple[str, str]], *, sample: str | None = None
+    ) -> tuple[Candidates, Mapping[str, Summary]]:
+        """The candidates, and {provider uuid: summary} of all providers in their trees.
+
+        `sample`: where the query has a limit, those that are left are others for another seed, from all over the
+        cloud; OpenStack's Placement passes it by and chooses in its own way.
+        """
+        headers = {} if sample is None else {_SAMPLE: sample}
+        try:
+            answer = self._http.answer("GET", "/allocation_candidates", params=query, version=VERSION, headers=headers)
+        except RemoteError as error:
+            raise _refusal(error) from error
+        return candidates_of(answer.body)
+
+    def explain(self, query: Sequence[tuple[str, str]]) -> Explanation:
+        """Why the query has the candidates that it has: constraint by constraint."""
+        return explanation_of(self._get("/moorage/v1/explain", query))
+
+    # --- the wire -----------------------------------------------------------------------------------------------
+
+    def _is_there(self, path: str) -> bool:
+        return self._http.answer("GET", path, version=self._version, accept=(404,)).status != 404
+
+    def _get(self, path: str, query: Iterable[tuple[str, str]] = ()) -> Any:
+        try:
+            return self._http.get(path, params=query, version=self._version)
+        except RemoteError as error:
+            raise _refusal(error) from error
+
+    def _send(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:
+        try:
+            return self._http.request(method, path, json=body, version=self._version, headers=headers)
+        except RemoteError as error:
+            raise _refusal(error) from error
+
+    def _delete(self, path: str) -> None:
+        """404 is as good as done."""
+        try:
+            self._http.answer("DELETE", path, version=self._version, accept=(404,))
+        except RemoteError as error:
+            raise _refusal(error) from error
+
+
+def _repeated(attempt: Callable[[], None]) -> None:
+    """Raises `ConcurrentUpdate` where others were quicker every time."""
+    for tries_left in reversed(range(_MAX_TRIES)):
+        try:
+            attempt()
+        except ConcurrentUpdate:
+            if not tries_left:
+                raise
+        else:
+            return
+
+
+def _refusal(error: RemoteError) -> MoorageError:
+    if error.status != 409:
+        return error
+    kind = ConcurrentUpdate if error.error_code == CONCURRENT_UPDATE else Conflict
+    return kind(error.message, code=error.error_code, **error.fields)
+
+
+def _only(*holders: Holder | None) -> dict[str, str]:
+    """The header of a request that is about these consumers, and none that come after them."""
+    named = [f"{one.uuid}={one.incarnation}" for one in holders if one is not None and one.incarnation is not None]
+    return {_INCARNATIONS: ",".join(named)} if named else {}
+
+
+def _claim(candidate: Candidate, project_id: str, user_id: str) -> dict[str, object]:
+    """The body of a claim for a new consumer."""
+    body: dict[str, object] = {
+        "allocations": _resources(candidate.allocations),
+        "consumer_generation": None,
+        "consumer_type": SERVER_TYPE,
+        "project_id": project_id,
+        "user_id": user_id,
+    }
+    if candidate.mappings:
+        body["mappings"] = {suffix: list(uuids) for suffix, uuids in candidate.mappings.items()}
+    return body
+
+
+def _resources(allocations: Mapping[str, Resources]) -> dict[str, dict[str, dict[str, int]]]:
+    """{provider uuid: {class: units}} as it is written."""
+    return {uuid: {"resources": dict(units)} for uuid, units in allocations.items()}

@@ -1,0 +1,171 @@
+"""What could be done where a request has no candidate: the hosts that lack least, and the smallest change.
+
+A host's distance is the number of constraints that it does not meet, taken one by one; where units are short, by the
+share that is missing. For the nearest host where that helps, the smallest change is worked out (`relaxation`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.placement.explain.host_verdicts import Hosts, Some
+from moorage.placement.explain.relaxation import Change, CloseHost, Unmet, smallest_change
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Provider
+from moorage.placement.search import masks
+from moorage.placement.search.constraints import Constraint, GroupMasks, Kind, constraints_by_group
+from moorage.placement.search.equivalence_classes import Block
+from moorage.placement.search.request import Request
+from moorage.placement.search.requirements import TOO_MUCH
+from moorage.placement.search.search_budget import Budget
+
+#: Hosts named as the closest.
+CLOSEST = 3
+#: What a constraint costs that is to be left away. Units that are short cost less, those that are nowhere more (nobody
+#: asks for a host without them): `masks.shortage`.
+LEFT_AWAY = 2.0
+#: Members whose distance is weighed for one constraint, for one step of work.
+WEIGHED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """A host that nearly fits; `provider` is the name of its root."""
+
+    provider: str
+    lacks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    closest: tuple[Close, ...] = ()  #: hosts that lack least, the best first, at most `CLOSEST`
+    change: Change | None = None  #: what would make one of them serve the request
+
+
+def remedy_for(forest: Forest, request: Request, hosts: Hosts, max_steps: int) -> Remedy:
+    """Nothing of it where there are no hosts, or weighing all would take too long."""
+    weighed = sum(map(len, constraints_by_group(request))) * hosts.members // WEIGHED
+    if not len(hosts) or not Budget(max_steps).affords(weighed):
+        return Remedy()
+    distance = hosts.by_host("distance", lambda some: _distance(forest, request, some), weighs=True)
+    near = hosts.kept("nearest", distance, (), lambda: [int(hosts.anchors[place]) for place in _nearest(distance)])
+
+    def make() -> Remedy:
+        closest = _close_hosts(forest, request, hosts.some(np.array(sorted(near))), near)
+        change = smallest_change(forest, request, hosts.layout, [host for _, host in closest], Budget(max_steps))
+        return Remedy(tuple(close for close, _ in closest), change)
+
+    return hosts.kept("remedy", hosts.anchors, near, make)
+
+
+def _distance(forest: Forest, request: Request, some: Some) -> NDArray[np.float64]:
+    """By anchor."""
+    distance = np.zeros(len(some.anchors))
+    for group in some.groups:
+        distance += _Costs(some.block, group).by_anchor()
+    if request.root_required or request.root_forbidden:
+        roots = some.block.roots[some.block.starts]
+        for trait in request.root_required:
+            distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], 0, LEFT_AWAY)
+        for trait in request.root_forbidden:
+            distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], LEFT_AWAY, 0)
+    return distance
+
+
+def _close_hosts(forest: Forest, request: Request, some: Some, anchors: Sequence[int]) -> list[tuple[Close, CloseHost]]:
+    """These anchors, which `some` has in another order."""
+    costs = [_Costs(some.block, group) for group in some.groups]
+    places = np.searchsorted(some.anchors, anchors).tolist()
+    return [_close_host(forest, request, some.block, costs, place) for place in places]
+
+
+def _nearest(distance: NDArray[np.float64]) -> list[int]:
+    """Places of the least, at most `CLOSEST`, in order; of equal ones the first. Sorting would be slower."""
+    distance = distance.copy()
+    found: list[int] = []
+    while len(found) < min(CLOSEST, len(distance)):
+        found.append(int(distance.argmin()))
+        distance[found[-1]] = np.inf
+    return found
+
+
+class _Costs:
+    """What it would cost to have one group served."""
+
+    def __init__(self, block: Block, group: GroupMasks) -> None:
+        self.group = group
+        self._block = block
+        filters = np.zeros(len(block.slots))
+        units: list[tuple[int, NDArray[np.float64]]] = []
+        self._traits: list[int] = []
+        self._filters: list[int] = []
+        for number, constraint in enumerate(group.constraints):
+            if constraint.kind is Kind.UNITS:
+                units.append((number, block.shortage(constraint.name, min(constraint.amount, TOO_MUCH))))
+            elif constraint.kind is Kind.TRAIT and not group.group.is_granular:
+                self._traits.append(number)
+            else:
+                self._filters.append(number)
+                filters += ~group.mask(number) * LEFT_AWAY
+        # A granular group needs all of it on one provider, the unsuffixed group each class somewhere.
+        if group.group.is_granular:
+            alone = filters + sum((cost for _, cost in units), np.zeros(len(block.slots)))
+            self._needs = [([number for number, _ in units], alone)]
+        else:
+            self._needs = [([number], cost + filters) for number, cost in units]
+
+    def by_anchor(self) -> NDArray[np.float64]:
+        block, found = self._block, np.zeros(len(self._block.anchors))
+        for _, cost in self._needs:
+            found += cost if block.has_one_each else np.minimum.reduceat(cost, block.starts)
+        for number in self._traits:
+            found += ~block.by_anchor(self.group.mask(number)) * LEFT_AWAY
+        return found
+
+    def unmet(self, members: slice) -> list[tuple[int, Constraint]]:
+        """(member, constraint) for the members of one anchor: what those who cost least do not meet."""
+        found: dict[Constraint, int] = {}
+        best = [members.start]
+        for numbers, cost in self._needs:
+            best.append(members.start + int(np.argmin(cost[members])))
+            for number in (*numbers, *self._filters):
+                if not self.group.mask(number)[best[-1]]:
+                    found.setdefault(self.group.constraints[number], best[-1])
+        for number in self._traits:
+            if not self.group.mask(number)[best[1:]].any():
+                found.setdefault(self.group.constraints[number], members.start)
+        return [(member, constraint) for constraint, member in found.items()]
+
+
+def _close_host(
+    forest: Forest, request: Request, block: Block, costs: Sequence[_Costs], place: int
+) -> tuple[Close, CloseHost]:
+    start = int(block.starts[place])
+    end = int(block.starts[place + 1]) if place + 1 < len(block.starts) else len(block.slots)
+    members = slice(start, end)
+    root = forest.at(int(block.roots[start]))
+    unmet, lacks = [], _root_lacks(request, root)
+    for cost in costs:
+        for member, constraint in cost.unmet(members):
+            unmet.append(Unmet(constraint, _amount(block, constraint, member)))
+            lacks.append(f"{constraint}: {constraint.why_not([forest.at(int(block.slots[member]))])}")
+    if not lacks:
+        lacks = [f"{root.name} can serve each group alone but not all of them at once"]
+    return Close(root.name, tuple(lacks)), CloseHost(int(block.anchors[place]), root, tuple(unmet))
+
+
+def _amount(block: Block, constraint: Constraint, member: int) -> int:
+    if constraint.kind is not Kind.UNITS:
+        return 0
+    return block.attainable(constraint.name, min(constraint.amount, TOO_MUCH), member)
+
+
+def _root_lacks(request: Request, root: Provider) -> list[str]:
+    lacks = [
+        f"root_required={trait}: {root.name} does not have it" for trait in sorted(request.root_required - root.traits)
+    ]
+    return lacks + [
+        f"root_required=!{trait}: {root.name} has it" for trait in sorted(request.root_forbidden & root.traits)
+    ]

@@ -1,0 +1,211 @@
+"""All of a cloud at a glance, and its trees by the page: for who looks at ten thousand hosts and wants to see a few.
+
+Sums are made on the columns; objects are looked at for the trees of one page only. Pure.
+"""
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.placement.forest.columns import Column, Slots
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Provider
+
+#: Of the classes, those that most providers have; each reservation has one of its own, so there may be very many.
+MOST_CLASSES = 100
+#: Of these each aggregate's part is told, unless others are named.
+CLASSES_OF_AGGREGATES = 8
+MOST_AGGREGATES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What some providers have of one class. `capacity` counts none below zero; sums are exact up to 2**53."""
+
+    name: str
+    providers: int
+    capacity: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatePart:
+    """The trees with a member in an aggregate, and what they have together."""
+
+    uuid: str
+    trees: int
+    units: tuple[Units, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """`*_left_out`: so many more there are."""
+
+    trees: int
+    providers: int
+    units: tuple[Units, ...]
+    classes_left_out: int
+    aggregates: tuple[AggregatePart, ...]
+    aggregates_left_out: int
+
+
+def survey(forest: Forest, classes: Collection[str] = ()) -> Survey:
+    """`classes`: those of which the aggregates' parts are told; those that are not known are left out."""
+    columns = forest.columns
+    by_size = sorted(columns, key=lambda name: (-len(columns[name].slots), name))
+    told = [name for name in classes if name in columns] if classes else by_size[:CLASSES_OF_AGGREGATES]
+    largest = sorted(forest.aggregates, key=lambda uuid: (-len(forest.aggregates[uuid]), uuid))
+    return Survey(
+        trees=len(forest.trees),
+        providers=len(forest),
+        units=tuple(_units(name, columns[name]) for name in by_size[:MOST_CLASSES]),
+        classes_left_out=max(0, len(by_size) - MOST_CLASSES),
+        aggregates=_parts(forest, largest[:MOST_AGGREGATES], {name: columns[name] for name in told}),
+        aggregates_left_out=max(0, len(largest) - MOST_AGGREGATES),
+    )
+
+
+def _units(name: str, column: Column) -> Units:
+    capacity = column.capacity.clip(0).sum(dtype=np.float64)
+    return Units(name, len(column.slots), int(capacity), int(column.used.sum(dtype=np.float64)))
+
+
+def _parts(forest: Forest, aggregates: Sequence[str], columns: Mapping[str, Column]) -> tuple[AggregatePart, ...]:
+    """Each aggregate with each root of a tree that has a member in it is one pair; sums go over the pairs."""
+    roots = [np.unique(forest.roots[list(forest.aggregates[uuid])]) for uuid in aggregates]
+    if not roots:
+        return ()
+    counts = [len(found) for found in roots]
+    paired, numbers = np.concatenate(roots), np.repeat(np.arange(len(roots)), counts)
+
+    def by_aggregate(column: Column, weights: NDArray[np.float64] | None) -> list[int]:
+        by_root = np.bincount(forest.roots[column.slots], weights, minlength=len(forest.roots))
+        return [int(units) for units in np.bincount(numbers, by_root[paired], minlength=len(roots))]
+
+    units: list[list[Units]] = [[] for _ in roots]
+    for name, column in columns.items():
+        providers = by_aggregate(column, None)
+        capacity = by_aggregate(column, column.capacity.clip(0).astype(np.float64))
+        used = by_aggregate(column, column.used.astype(np.float64))
+        for place, part in enumerate(units):
+            if providers[place]:
+                part.append(Units(name, providers[place], capacity[place], used[place]))
+    return tuple(
+        AggregatePart(uuid, count, tuple(part)) for uuid, count, part in zip(aggregates, counts, units, strict=True)
+    )
+
+
+# --- pages of trees -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFilter:
+    """All of it must hold. `search`: in the name or the beginning of the uuid of any provider of the tree, whatever its case.
+    The others: any provider of the tree is a member, has inventory, has the trait.
+    """
+
+    search: str = ""
+    member_of: str | None = None
+    resource_class: str | None = None
+    trait: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """A tree: its root, how many providers it has, and what they have together, classes in order."""
+
+    root: Provider
+    providers: int
+    units: tuple[Units, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TreePage:
+    """`matching`: how many pass in all. `following`: the name behind which the next page begins; None: there is none."""
+
+    rows: tuple[TreeRow, ...]
+    matching: int
+    following: str | None
+
+
+def trees(forest: Forest, wanted: TreeFilter, after: str | None, limit: int) -> TreePage:
+    """Those behind the root called `after`, host-2 before host-10; it need not be there any more."""
+    ordered, keys = forest.derived.get("trees by name", (forest.slot_of_name, forest.trees), lambda: _ordered(forest))
+    passing = _passing(forest, wanted)
+    found = ordered if passing is None else [slot for slot in ordered if slot in passing]
+    if passing is not None:
+        keys = [natural(forest.at(slot).name) for slot in found]
+    start = 0 if after is None else bisect_right(keys, natural(after))
+    shown = found[start : start + limit]
+    is_more = start + limit < len(found)
+    return TreePage(
+        tuple(_row(forest, slot) for slot in shown),
+        len(found),
+        forest.at(shown[-1]).name if is_more else None,
+    )
+
+
+Key = tuple[tuple[str | int, ...], str]
+
+
+def natural(name: str) -> Key:
+    """Numbers in a name count as numbers; the name itself settles the rest."""
+    parts = re.split("([0-9]+)", name.lower())
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), name
+
+
+def _ordered(forest: Forest) -> tuple[list[int], list[Key]]:
+    keyed = sorted((natural(forest.at(slot).name), slot) for slot in forest.trees)
+    return [slot for _, slot in keyed], [key for key, _ in keyed]
+
+
+def _passing(forest: Forest, wanted: TreeFilter) -> set[int] | None:
+    """Slots of roots; None: all."""
+    pools: list[set[int]] = []
+    if wanted.search:
+        pools.append(_called(forest, wanted.search.lower()))
+    if wanted.member_of is not None:
+        pools.append(_roots(forest, list(forest.aggregates.get(wanted.member_of, ()))))
+    if wanted.resource_class is not None:
+        column = forest.columns.get(wanted.resource_class)
+        pools.append(set() if column is None else _roots(forest, column.slots))
+    if wanted.trait is not None:
+        pools.append(_roots(forest, forest.with_trait.get(wanted.trait, [])))
+    return set.intersection(*pools) if pools else None
+
+
+def _called(forest: Forest, text: str) -> set[int]:
+    return _roots(
+        forest,
+        [
+            slot
+            for slot, one in enumerate(forest.providers)
+            if one is not None and (text in one.name.lower() or one.uuid.startswith(text))
+        ],
+    )
+
+
+def _roots(forest: Forest, slots: Slots | list[int]) -> set[int]:
+    return set(forest.roots[slots].tolist()) if len(slots) else set()
+
+
+def _row(forest: Forest, root: int) -> TreeRow:
+    members = [forest.at(slot) for slot in forest.trees[root]]
+    return TreeRow(forest.at(root), len(members), tuple(summed(members)))
+
+
+def summed(providers: Iterable[Provider]) -> list[Units]:
+    """What they have together, by class in order."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for provider in providers:
+        for name, inventory in provider.inventories.items():
+            row = sums[name]
+            row[0] += 1
+            row[1] += max(0, inventory.capacity)
+            row[2] += provider.used.get(name, 0)
+    return [Units(name, *sums[name]) for name in sorted(sums)]

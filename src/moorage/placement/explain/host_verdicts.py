@@ -1,0 +1,201 @@
+"""All hosts as one request sees them: what was found of each stays with the forest until something near it changes.
+
+It depends on the request and on the providers near the host (its tree, and what shares with it) and on nothing else. A
+claim changes one of those, and of it nothing that the request notices, where there is room for another one: then nobody is
+looked at again, though it were a store that all hosts share. Else those near it are, however many others there are.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.placement.explain.request_fingerprint import Bits, noticed_by
+from moorage.placement.forest.columns import Slots
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Provider
+from moorage.placement.forest.persistent_list import CHUNK_BITS, Stamps
+from moorage.placement.search import masks
+from moorage.placement.search.constraints import GroupMasks, groups_of
+from moorage.placement.search.equivalence_classes import Block
+from moorage.placement.search.layout import Layout, Places, layout_of
+from moorage.placement.search.request import Request
+from moorage.placement.search.requirements import demand_of
+
+T = TypeVar("T")
+N = TypeVar("N", bound=np.generic)
+
+#: Of requests with longer words nothing is kept: hostile ones would fill the memory.
+KEPT_WORDS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """Some hosts, and what each group of the request asks of those near them."""
+
+    anchors: Places
+    block: Block
+    groups: Sequence[GroupMasks]
+
+
+class Hosts:
+    """Trees that are more than a provider shared by others, in order."""
+
+    def __init__(self, forest: Forest, request: Request) -> None:
+        self._forest = forest
+        self._request = request
+        self._words = _words(request)
+        self._asked: Some | None = None
+        self._stamps = forest.providers.stamps()
+        self._since: tuple[Sequence[Stamps], Slots] | None = None
+        self._noticed = noticed_by(request)
+        self._noticed_last: tuple[Slots, Bits] | None = None
+        self.layout = layout_of(forest)
+        self._listed = _listed(forest, self.layout)
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+    @property
+    def anchors(self) -> Places:
+        return self._listed.anchors
+
+    @property
+    def members(self) -> int:
+        """How many providers are near any of them, at most."""
+        return len(self.layout.members)
+
+    def some(self, anchors: Places) -> Some:
+        """The same as last time where they are the same, with all that was found of them since."""
+        if self._asked is None or not np.array_equal(self._asked.anchors, anchors):
+            block = Block(self._forest, self.layout, demand_of(self._request), anchors)
+            self._asked = Some(anchors, block, groups_of(self._forest, self._request, block))
+        return self._asked
+
+    def providers_near(self, anchor: int) -> list[Provider]:
+        """The root of the host's tree first, what is shared last."""
+        start, end = self.layout.starts[anchor : anchor + 2].tolist()
+        return [self._forest.at(slot) for slot in self.layout.members[start:end].tolist()]
+
+    def by_host(self, what: str, find: Callable[[Some], NDArray[N]], *, weighs: bool = False) -> NDArray[N]:
+        """What `find` finds of each of those that it is given. The same array as before where all is as it was.
+
+        `weighs`: it also depends on how much is missing of what does not fit.
+        """
+        if len(self._words) > KEPT_WORDS:
+            return find(self.some(self.anchors))
+
+        def revised(last: _Kept[N] | None) -> _Kept[N]:
+            if last is None:
+                bits = self._bits(np.arange(len(self._forest.roots), dtype=np.int32))
+                return _Kept(self._stamps, bits, find(self.some(self.anchors)))
+            slots = self._changed(last.stamps)
+            if not len(slots):
+                return last
+            bits, slots = self._noticed_at(slots, last.bits, weighs=weighs)
+            changed = self._near(slots) if len(slots) else _NONE
+            if not len(changed):
+                return _Kept(self._stamps, bits, last.found)
+            return _Kept(self._stamps, bits, _replaced(last.found, changed, find(self.some(self.anchors[changed]))))
+
+        return self._forest.derived.revised((what, self._words), (self.layout, self._listed), revised).found
+
+    def kept(self, what: str, found: NDArray[Any], anchors: Iterable[int], make: Callable[[], T]) -> T:
+        """What `make` makes of what was found by host, and of the providers near these anchors."""
+        if len(self._words) > KEPT_WORDS:
+            return make()
+        near = [provider for anchor in anchors for provider in self.providers_near(anchor)]
+        return self._forest.derived.get((what, self._words), (self.layout, found, *near), make)
+
+    def _changed(self, before: Sequence[Stamps]) -> Slots:
+        """Of the providers that have changed."""
+        if self._since is None or self._since[0] is not before:
+            self._since = before, _differing(before, self._stamps)
+        return self._since[1]
+
+    def _bits(self, slots: Slots) -> Bits | None:
+        return None if self._noticed is None else self._noticed.bits(self._forest, slots)
+
+    def _noticed_at(self, slots: Slots, before: Bits | None, *, weighs: bool) -> tuple[Bits | None, Slots]:
+        """The bits of all, and those of `slots` about which there is something to notice."""
+        if self._noticed is None or before is None:
+            return None, slots
+        if self._noticed_last is None or self._noticed_last[0] is not slots:
+            self._noticed_last = slots, self._noticed.bits(self._forest, slots)
+        bits = self._noticed_last[1]
+        differ = bits != before[slots]
+        seen = before
+        if differ.any():
+            seen = before.copy()
+            seen[slots] = bits
+        return seen, slots[differ | self._noticed.is_short(self._forest, slots, bits) if weighs else differ]
+
+    def _near(self, slots: Slots) -> Places:
+        """Places of the hosts that these are near."""
+        forest, layout = self._forest, self.layout
+        if layout.has_shared:
+            touched = np.zeros(len(forest.roots), dtype=np.bool_)
+            touched[slots] = True
+            roots = layout.anchors[layout.anchor_of[touched[layout.members]]]
+        else:
+            roots = forest.roots[slots]
+        places = self._listed.place_at[roots[roots >= 0]]
+        return np.unique(places[places >= 0])
+
+
+def _differing(before: Sequence[Stamps], after: Sequence[Stamps]) -> Slots:
+    """Slots whose stamps are others; as many as there were, or the trees would not be the same."""
+    pairs = enumerate(zip(before, after, strict=True))
+    found = [
+        np.flatnonzero(old != new).astype(np.int32) + (number << CHUNK_BITS)
+        for number, (old, new) in pairs
+        if old is not new
+    ]
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int32)
+
+
+_NONE: Places = np.empty(0, dtype=np.intp)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[N]):
+    stamps: Sequence[Stamps]  #: of the providers, as they were then
+    bits: Bits | None  #: by slot: what is noticed of each; None: more than that
+    found: NDArray[N]  #: by host
+
+
+def _replaced(values: NDArray[N], places: Places, new: NDArray[N]) -> NDArray[N]:
+    if (values[places] == new).all():
+        return values
+    changed = values.copy()
+    changed[places] = new
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    anchors: Places  #: of each host, in order
+    place_at: Places  #: by slot: place of the host whose root it is, -1 where it is none's
+
+
+def _listed(forest: Forest, layout: Layout) -> _Listed:
+    def make() -> _Listed:
+        own = forest.roots[layout.members] == layout.anchors[layout.anchor_of]
+        if forest.sharing:
+            own &= ~masks.is_sharing(forest)[layout.members]
+        anchors = np.unique(layout.anchor_of[own]).astype(np.intp)
+        place_at = np.full(len(forest.roots), -1)
+        place_at[layout.anchors[anchors]] = np.arange(len(anchors))
+        return _Listed(anchors, place_at)
+
+    return forest.derived.get("hosts", (layout, forest.sharing, forest.roots), make)
+
+
+def _words(request: Request) -> str:
+    """Different for requests that mean something different; a limit is no part of it."""
+    words = request.memo.get("words")
+    if not isinstance(words, str):
+        words = request.memo["words"] = repr(replace(request, limit=None))
+    return words

@@ -1,0 +1,235 @@
+"""The smallest change that makes a request fit on a host that is close.
+
+What the host does not meet is relaxed (fewer units where it has some, else left away), and the changed request is tried
+there; if the groups still do not fit together, the policy, the subtrees and at last whole groups are left away, as few as
+will do.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from moorage.core.errors import Invalid
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Provider
+from moorage.placement.search.constraints import Constraint, Kind, alternatives
+from moorage.placement.search.equivalence_classes import Block
+from moorage.placement.search.layout import Layout
+from moorage.placement.search.query import AggregateFilter, AllOfAny, TraitFilter
+from moorage.placement.search.request import Request, RequestGroup
+from moorage.placement.search.requirements import demand_of
+from moorage.placement.search.search_budget import Budget, Work
+from moorage.placement.search.single_choice import root_filter
+from moorage.placement.search.tree_search import first_ways
+
+#: Steps of work to make decisions of one group.
+MADE = 32
+#: Times that a changed request is tried before there is none.
+TRIES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What would make a request fit on `provider`."""
+
+    provider: str
+    parts: tuple[str, ...]  #: in words
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    constraint: Constraint
+    amount: int  #: units that could be had instead from who comes closest; 0 where there are none, or it is not units
+
+
+@dataclass(frozen=True, slots=True)
+class CloseHost:
+    """A host, and what of the request it does not meet."""
+
+    anchor: int  #: its place in the layout
+    root: Provider
+    unmet: tuple[Unmet, ...]
+
+
+def smallest_change(
+    forest: Forest, request: Request, layout: Layout, closest: Sequence[CloseHost], budget: Budget
+) -> Change | None:
+    """For the first of these hosts where a change helps; None where none of them has any of it, or it takes too long."""
+    try:
+        changes = (_Trial(forest, layout, request, host, budget).change() for host in closest)
+        return next((change for change in changes if change is not None), None)
+    except Invalid:
+        return None  # why there is no candidate is known all the same
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a change."""
+
+    suffix: str | None  #: of the group that it is about; None: it is about all of them
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Something that can be left away."""
+
+    part: _Part
+    relax: Callable[[Request], Request]
+
+
+class _Trial:
+    """Changed requests tried on one host."""
+
+    def __init__(self, forest: Forest, layout: Layout, request: Request, host: CloseHost, budget: Budget) -> None:
+        self._forest = forest
+        self._request = request
+        self._layout = layout
+        self._host = host
+        self._budget = budget
+        self._left = TRIES
+
+    def change(self) -> Change | None:
+        request = self._request
+        changed, words = _with_root(request, self._host.root)
+        parts = [_Part(None, words)] if words else []
+        groups = {group.suffix: group for group in request.groups}
+        for unmet in self._host.unmet:
+            suffix = unmet.constraint.suffix
+            groups[suffix], words = _without(groups[suffix], unmet)
+            parts.append(_Part(suffix, words))
+        changed = replace(changed, groups=tuple(groups.values()))
+        if self._fits(changed):
+            return self._change(changed, parts)
+        return self._fewer_groups(changed, parts)
+
+    def _fewer_groups(self, request: Request, parts: list[_Part]) -> Change | None:
+        """Leave away what holds for the groups together, then groups: one of it if that is enough."""
+        ways = _ways_out(request)[: TRIES // 2]
+        for way in ways:
+            if self._fits(way.relax(request)):
+                return self._change(way.relax(request), [*parts, way.part])
+        for way in ways:
+            request, parts = way.relax(request), [*parts, way.part]
+            if self._fits(request):
+                return self._change(request, parts)
+        return None
+
+    def _change(self, request: Request, parts: list[_Part]) -> Change:
+        """What is said of a group that is left away in the end is not worth telling."""
+        tidy = _tidy(request)
+        kept = {group.suffix for group in tidy.groups}
+        told = [part.words for part in parts if part.suffix is None or part.suffix in kept]
+        gone = [_leave_away(group) for group in self._request.groups if group.suffix not in kept]
+        return Change(self._host.root.name, (*told, *gone), tidy)
+
+    def _fits(self, request: Request) -> bool:
+        request = _tidy(request)
+        if not self._left or not any(group.resources for group in request.groups):
+            return False
+        self._left -= 1
+        self._budget.spend(Work.TRYING, len(request.groups) * MADE)
+        block = Block(self._forest, self._layout, demand_of(request), np.array([self._host.anchor]))
+        if not root_filter(self._forest, request, block.roots[:1]).all():
+            return False
+        for one in block.alike():
+            solved = first_ways(block.demand.question, one.situation, 1, self._budget.steps)
+            self._budget.spend(Work.TRYING, solved.steps)
+            if len(solved.ways):
+                return True
+        return False
+
+
+def _with_root(request: Request, root: Provider) -> tuple[Request, str]:
+    missing = sorted(request.root_required - root.traits)
+    present = sorted(request.root_forbidden & root.traits)
+    changed = replace(
+        request,
+        root_required=request.root_required.difference(missing),
+        root_forbidden=request.root_forbidden.difference(present),
+    )
+    words = ",".join([*missing, *(f"!{trait}" for trait in present)])
+    return changed, f"leave away root_required={words}" if words else ""
+
+
+def _without(group: RequestGroup, unmet: Unmet) -> tuple[RequestGroup, str]:
+    constraint = unmet.constraint
+    words = f"leave away {constraint}"
+    traits, aggregates = group.traits, group.aggregates
+    match constraint.kind:
+        case Kind.UNITS:
+            if unmet.amount:
+                words = f"resources{constraint.suffix}:{constraint.name}={unmet.amount} instead of {constraint.amount}"
+                return replace(group, resources={**group.resources, constraint.name: unmet.amount}), words
+            resources = {name: units for name, units in group.resources.items() if name != constraint.name}
+            return replace(group, resources=resources), words
+        case Kind.TREE:
+            return replace(group, in_tree=None), words
+        case Kind.MEMBER:
+            aggregates = AggregateFilter(_others(aggregates.required, constraint.names), aggregates.forbidden)
+        case Kind.NOT_MEMBER:
+            aggregates = AggregateFilter(aggregates.required)
+        case Kind.TRAIT:
+            traits = TraitFilter(_others(traits.required, constraint.names), traits.forbidden)
+        case Kind.NO_TRAIT:
+            traits = TraitFilter(traits.required)
+    return replace(group, traits=traits, aggregates=aggregates), words
+
+
+def _others(required: AllOfAny, names: frozenset[str]) -> AllOfAny:
+    return tuple(any_of for any_of in required if any_of != names)
+
+
+def _ways_out(request: Request) -> list[_Way]:
+    found: list[_Way] = []
+    if request.group_policy == "isolate":
+        found.append(_Way(_Part(None, "group_policy=none"), lambda so_far: replace(so_far, group_policy="none")))
+    found += [_without_subtree(suffixes) for suffixes in request.same_subtrees]
+    found += [_without_group(group) for group in reversed(request.groups) if group.is_granular]
+    found += [_without_traits(group) for group in request.groups if not group.is_granular and group.traits.required]
+    return found
+
+
+def _without_subtree(suffixes: frozenset[str]) -> _Way:
+    def relax(request: Request) -> Request:
+        return replace(request, same_subtrees=tuple(one for one in request.same_subtrees if one != suffixes))
+
+    return _Way(_Part(None, f"leave away same_subtree={','.join(sorted(suffixes))}"), relax)
+
+
+def _without_group(group: RequestGroup) -> _Way:
+    def relax(request: Request) -> Request:
+        return replace(request, groups=tuple(one for one in request.groups if one.suffix != group.suffix))
+
+    return _Way(_Part(group.suffix, _leave_away(group)), relax)
+
+
+def _leave_away(group: RequestGroup) -> str:
+    return f"leave away group {group.suffix}" if group.is_granular else "leave away the unsuffixed group"
+
+
+def _without_traits(group: RequestGroup) -> _Way:
+    def relax(request: Request) -> Request:
+        relaxed = [
+            replace(one, traits=TraitFilter((), one.traits.forbidden)) if one.suffix == group.suffix else one
+            for one in request.groups
+        ]
+        return replace(request, groups=tuple(relaxed))
+
+    words = ", ".join(alternatives(any_of) for any_of in group.traits.required)
+    return _Way(_Part(group.suffix, f"leave away required{group.suffix}={words}"), relax)
+
+
+def _tidy(request: Request) -> Request:
+    """Without groups and subtrees about which nothing is said any more."""
+    named = frozenset().union(*request.same_subtrees)
+    groups = tuple(
+        group
+        for group in request.groups
+        if group.resources or (group.suffix in named and (group.traits.required or group.aggregates.required))
+    )
+    present = frozenset(group.suffix for group in groups)
+    subtrees = tuple(suffixes & present for suffixes in request.same_subtrees if suffixes & present)
+    return replace(request, groups=groups, same_subtrees=subtrees)

@@ -1,0 +1,128 @@
+"""Entries of the change log as everybody sees them: their place in the log, their JSON, and server-sent events.
+
+Order is the order of commits. An entry's document is whole, so an entry that is seen twice does no harm. Reading the
+log is in `change_store`, waiting for more in `event_service`.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from moorage.core.errors import Invalid
+
+#: What stands around a document in either form, about.
+AROUND_BYTES = 250
+
+_PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?")
+
+#: Behind every entry of a number; more than a transaction can write.
+END = 2**31 - 1
+
+
+class Cursor(NamedTuple):
+    """A place in the log: behind one entry, or (`END`) behind all of a number. Written ``7.2`` and ``7``."""
+
+    sequence: int
+    position: int = END
+
+    def __str__(self) -> str:
+        return f"{self.sequence}" if self.position == END else f"{self.sequence}.{self.position}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """Raises `Invalid`."""
+        match = _PLACE.fullmatch(text)
+        if match is None:
+            raise Invalid(
+                f"{text!r} is no place in the log of changes; take the id of an entry, or its sequence number"
+            )
+        sequence, position = match.groups()
+        return cls(int(sequence), END if position is None else int(position))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which entries are wanted; empty: all."""
+
+    kinds: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row of the log. `subject` is None for names and everything, `document` (JSON) is None for what is gone."""
+
+    cursor: Cursor
+    at: datetime
+    kind: str
+    subject: str | None
+    document: str | None
+
+    def json(self) -> str:
+        """On one line."""
+        subject = "null" if self.subject is None else f'"{self.subject}"'
+        return (
+            f'{{"id":"{self.cursor}","sequence":{self.cursor.sequence},"position":{self.cursor.position},'
+            f'"at":"{written(self.at)}","kind":"{self.kind}","subject":{subject},'
+            f'"document":{self.document or "null"}}}'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A stretch of the log: the `entries` that are wanted, and how far it was looked at for them."""
+
+    entries: tuple[Change, ...]
+    reached: Cursor
+    last: int  #: the newest number when this was read
+    first: int  #: the oldest number that is kept
+
+    @property
+    def is_last(self) -> bool:
+        """Nothing is waiting behind it."""
+        return self.reached >= Cursor(self.last)
+
+
+def frames(page: Page) -> bytes:
+    """The page as server-sent events. Who comes again with the last id misses nothing and gets nothing twice."""
+    shown = "".join(f"id: {entry.cursor}\nevent: {entry.kind}\ndata: {entry.json()}\n\n" for entry in page.entries)
+    at_end = bool(page.entries) and page.entries[-1].cursor == page.reached
+    return shown.encode() if at_end else shown.encode() + alive(page.reached)
+
+
+def alive(reached: Cursor) -> bytes:
+    """A sign of life: a comment, and an id without an event, which moves the place a client comes back to."""
+    return f": nothing more up to {reached}\nid: {reached}\n\n".encode()
+
+
+def retry(after_ms: int) -> bytes:
+    """When to come again, once this answer has ended."""
+    return f"retry: {after_ms}\n\n".encode()
+
+
+def listing(page: Page) -> bytes:
+    """The page as one JSON document; `next` is where the page after it begins."""
+    changes = ",".join(entry.json() for entry in page.entries)
+    return (
+        f'{{"changes":[{changes}],"next":"{page.reached}","is_last":{"true" if page.is_last else "false"},'
+        f'"first":{page.first},"last":{page.last}}}'
+    ).encode()
+
+
+def written(moment: datetime) -> str:
+    """ISO 8601 with microseconds, in UTC."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def within(entries: Iterable[Change], most_bytes: int) -> tuple[Change, ...]:
+    """As many from the front as fit, and one at least."""
+    kept: list[Change] = []
+    size = 0
+    for entry in entries:
+        size += AROUND_BYTES + len(entry.document or "")
+        if kept and size > most_bytes:
+            break
+        kept.append(entry)
+    return tuple(kept)

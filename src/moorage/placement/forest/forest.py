@@ -1,0 +1,255 @@
+"""All providers in one immutable picture: objects per provider, columns per resource class.
+
+Searches narrow tens of thousands of providers with array operations on the columns and look at objects only
+where something survived. An update copies what changed and shares the rest: a claim copies two small tuples, and
+who offers what is gathered again when somebody asks (`moorage.placement.forest.inverted_index`).
+
+Providers are addressed by *slot*, a dense small integer that stays theirs as long as they live.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from moorage.placement.forest.columns import Column, Slots
+from moorage.placement.forest.inverted_index import LateOffers, Offers
+from moorage.placement.forest.memo import Derived
+from moorage.placement.forest.model import Names, Provider
+from moorage.placement.forest.persistent_list import Chunks
+from moorage.placement.forest.persistent_map import Layers
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Built by `build`, changed by `with_changes`; never in place."""
+
+    sequence: int = -1  #: every change up to this number of the change log is in
+    names: Names = field(default_factory=Names)
+    providers: Chunks[Provider | None] = field(default_factory=Chunks)
+    slot_of_id: Layers[int, int] = field(default_factory=Layers)
+    slot_of_uuid: Layers[str, int] = field(default_factory=Layers)
+    slot_of_name: Layers[str, int] = field(default_factory=Layers)
+    #: Slot of each slot's root; -1 where the slot is free.
+    roots: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    #: Slot of each slot's parent; -1 where there is none.
+    parents: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    #: {slot of a root: slots of its tree, the root first, parents before children}
+    trees: Layers[int, tuple[int, ...]] = field(default_factory=Layers)
+    offers: LateOffers = field(default_factory=LateOffers)
+    #: What searches made of all this; shared with the forests before and after.
+    derived: Derived = field(default_factory=Derived, compare=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.slot_of_id)
+
+    @property
+    def is_nested(self) -> bool:
+        return len(self.trees) < len(self.slot_of_id)
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        return self.offers.get().columns
+
+    @property
+    def aggregates(self) -> Mapping[str, frozenset[int]]:
+        """{aggregate: slots of its members}"""
+        return self.offers.get().aggregates
+
+    @property
+    def with_trait(self) -> Mapping[str, Slots]:
+        """{trait: slots of those that have it, in order}"""
+        return self.offers.get().with_trait
+
+    @property
+    def sharing(self) -> frozenset[int]:
+        """Slots of providers that share their inventory."""
+        return self.offers.get().sharing
+
+    def at(self, slot: int) -> Provider:
+        provider = self.providers[slot]
+        if provider is None:
+            raise KeyError(slot)
+        return provider
+
+    def by_uuid(self, uuid: str) -> Provider | None:
+        slot = self.slot_of_uuid.get(uuid)
+        return None if slot is None else self.at(slot)
+
+    def by_id(self, provider_id: int) -> Provider | None:
+        slot = self.slot_of_id.get(provider_id)
+        return None if slot is None else self.at(slot)
+
+    def root_of(self, slot: int) -> int:
+        return int(self.roots[slot])
+
+    def parent_of(self, slot: int) -> int | None:
+        parent_id = self.at(slot).parent_id
+        return None if parent_id is None else self.slot_of_id[parent_id]
+
+    def all(self) -> Iterator[Provider]:
+        return (provider for provider in self.providers if provider is not None)
+
+    def tree(self, slot: int) -> tuple[int, ...]:
+        """The slots of the tree that `slot` is in."""
+        return self.trees[self.root_of(slot)]
+
+    def roots_near(self, slot: int) -> frozenset[int]:
+        """Roots of all trees with a member in one of the provider's aggregates: what a sharing provider can serve."""
+        near: set[int] = set()
+        for aggregate in self.at(slot).aggregates:
+            near.update(int(self.roots[member]) for member in self.aggregates[aggregate])
+        return frozenset(near)
+
+    def sharing_with(self, root: int) -> list[int]:
+        """Slots of sharing providers of *other* trees that share with any member of this one, in order."""
+        if not self.sharing:
+            return []
+        found: set[int] = set()
+        own = self.trees[root]
+        for member in own:
+            for aggregate in self.at(member).aggregates:
+                found |= self.aggregates[aggregate] & self.sharing
+        return sorted(found.difference(own))
+
+    # --- making one ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def build(cls, providers: Iterable[Provider], names: Names, sequence: int) -> "Forest":
+        """From scratch."""
+        listed = list(providers)
+        slot_of_id = {provider.id: slot for slot, provider in enumerate(listed)}
+        return cls(
+            sequence=sequence,
+            names=names,
+            providers=Chunks.of(listed),
+            slot_of_id=Layers(slot_of_id),
+            slot_of_uuid=Layers({provider.uuid: slot for slot, provider in enumerate(listed)}),
+            slot_of_name=Layers({provider.name: slot for slot, provider in enumerate(listed)}),
+            roots=np.fromiter((slot_of_id[p.root_id] for p in listed), dtype=np.int32, count=len(listed)),
+            parents=np.fromiter(
+                (-1 if p.parent_id is None else slot_of_id[p.parent_id] for p in listed),
+                dtype=np.int32,
+                count=len(listed),
+            ),
+            trees=Layers(_trees(listed, slot_of_id)),
+            offers=LateOffers(Offers.of(listed)),
+        )
+
+    def with_changes(
+        self, changed: Mapping[int, Provider | None], *, sequence: int | None = None, names: Names | None = None
+    ) -> "Forest":
+        """`changed` is {provider id: its new state, None when it is gone}."""
+        moved: dict[int, Provider | None] = {}
+        staying: dict[int, Provider | None] = {}
+        for provider_id, provider in changed.items():
+            slot = self.slot_of_id.get(provider_id)
+            if slot is not None and provider is not None and _is_where_it_was(self.at(slot), provider):
+                staying[slot] = provider
+            elif slot is not None or provider is not None:
+                moved[provider_id] = provider
+        providers = self.providers.with_items(staying) if staying else self.providers
+        forest = replace(
+            self,
+            sequence=self.sequence if sequence is None else sequence,
+            names=self.names if names is None else names,
+            providers=providers,
+            offers=self.offers.changed(self.providers, providers, staying),
+        )
+        return _with_moved(forest, moved) if moved else forest
+
+
+def _is_where_it_was(old: Provider, new: Provider) -> bool:
+    """And who it was; what it offers, and what of it is used, may differ."""
+    return (
+        old.uuid == new.uuid and old.name == new.name and old.parent_id == new.parent_id and old.root_id == new.root_id
+    )
+
+
+def _with_moved(forest: Forest, changed: Mapping[int, Provider | None]) -> Forest:
+    """Providers that came, went, moved, or are called otherwise."""
+    before, after = _placed(forest, changed)
+    was = [(slot, old) for slot, old in before.items() if old is not None]
+    now = [(slot, new) for slot, new in after.items() if new is not None]
+    slot_of_id = forest.slot_of_id.changed({new.id: slot for slot, new in now}, gone={old.id for _, old in was})
+    roots, parents = _lengthened(forest.roots, max(after) + 1), _lengthened(forest.parents, max(after) + 1)
+    for slot, new in after.items():
+        roots[slot] = -1 if new is None else slot_of_id[new.root_id]
+        parents[slot] = -1 if new is None or new.parent_id is None else slot_of_id[new.parent_id]
+    providers = forest.providers.with_items(after)
+    touched_trees = {int(forest.roots[slot]) for slot, _ in was} | {int(roots[slot]) for slot, _ in now}
+    return replace(
+        forest,
+        providers=providers,
+        slot_of_id=slot_of_id,
+        slot_of_uuid=forest.slot_of_uuid.changed(
+            {new.uuid: slot for slot, new in now}, gone={old.uuid for _, old in was}
+        ),
+        slot_of_name=forest.slot_of_name.changed(
+            {new.name: slot for slot, new in now}, gone={old.name for _, old in was}
+        ),
+        roots=roots,
+        parents=parents,
+        trees=_regrown(forest, providers, slot_of_id, touched_trees, after),
+        offers=forest.offers.changed(forest.providers, providers, after),
+    )
+
+
+def _lengthened(slots: Slots, length: int) -> Slots:
+    """A copy, at least so long."""
+    longer = np.full(max(len(slots), length), -1, dtype=np.int32)
+    longer[: len(slots)] = slots
+    return longer
+
+
+def _placed(
+    forest: Forest, changed: Mapping[int, Provider | None]
+) -> tuple[dict[int, Provider | None], dict[int, Provider | None]]:
+    """The states before and after by slot: new providers take slots that were left, then those after the last."""
+    left = np.flatnonzero(forest.roots < 0).tolist() if len(forest) < len(forest.providers) else []
+    length = len(forest.providers)
+    before: dict[int, Provider | None] = {}
+    after: dict[int, Provider | None] = {}
+    for provider_id, new in sorted(changed.items()):
+        slot = forest.slot_of_id.get(provider_id)
+        if slot is None:
+            slot = left.pop() if left else length
+            length = max(length, slot + 1)
+        before[slot] = forest.providers[slot] if slot < len(forest.providers) else None
+        after[slot] = new
+    return before, after
+
+
+def _regrown(
+    forest: Forest,
+    providers: Chunks[Provider | None],
+    slot_of_id: Mapping[int, int],
+    touched: set[int],
+    after: Mapping[int, Provider | None],
+) -> Layers[int, tuple[int, ...]]:
+    """The trees, those that were touched grown anew from the members they had and those that came."""
+    candidates = set(after)
+    for root in touched:
+        candidates.update(forest.trees.get(root, ()))
+    present = [providers[slot] for slot in sorted(candidates)]
+    members = [provider for provider in present if provider is not None]
+    return forest.trees.changed(_trees(members, slot_of_id), gone=touched)
+
+
+def _trees(members: Iterable[Provider], slot_of_id: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+    children: dict[int, list[int]] = defaultdict(list)
+    roots: list[int] = []
+    for provider in members:
+        slot = slot_of_id[provider.id]
+        if provider.parent_id is None:
+            roots.append(slot)
+        else:
+            children[slot_of_id[provider.parent_id]].append(slot)
+    trees: dict[int, tuple[int, ...]] = {}
+    for root in roots:
+        tree = [root]
+        for slot in tree:
+            tree += children.get(slot, ())
+        trees[root] = tuple(tree)
+    return trees

@@ -1,0 +1,126 @@
+"""What a provider is, what it offers, and the arithmetic of "does it fit"."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from moorage.core import inventories
+from moorage.placement.forest.persistent_map import Layers
+
+#: Far more than all that consumers can hold, and with room to add to it in 64 bits.
+MAX_CAPACITY = 2**62
+
+#: The trait that makes a provider share its inventory with the members of its aggregates.
+SHARING = "MISC_SHARES_VIA_AGGREGATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory(inventories.Inventory):
+    """What one provider offers of one resource class."""
+
+    @property
+    def capacity(self) -> int:
+        """Units that may be allocated in total: ``(total - reserved) * allocation_ratio``, rounded down.
+
+        May be less than what is already used (an operator can shrink an inventory).
+        Source: placement API reference, "Update resource provider inventory".
+
+        Never more than `MAX_CAPACITY` either way, whatever the ratio (the peer's schema allows 3e38, and has no least):
+        it goes into arrays and JSON of 64 bits.
+        """
+        return int(max(-MAX_CAPACITY, min(MAX_CAPACITY, (self.total - self.reserved) * self.allocation_ratio)))
+
+    def allows(self, amount: int) -> bool:
+        """May one consumer hold exactly `amount`, whatever others hold?"""
+        return self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One resource provider as of `revision`: all that candidates and claims are decided on."""
+
+    id: int
+    uuid: str
+    name: str
+    generation: int
+    revision: int
+    parent_id: int | None
+    root_id: int
+    inventories: Mapping[str, Inventory] = field(default_factory=dict)  # {class: inventory}
+    used: Mapping[str, int] = field(default_factory=dict)  # {class: units held by all consumers}; no zeros needed
+    traits: frozenset[str] = frozenset()
+    aggregates: frozenset[str] = frozenset()
+    updated_at: datetime | None = None
+    inventories_updated_at: datetime | None = None
+    #: What is shown of this state and nothing else, encoded: whoever asks again need not do it again.
+    #: A changed provider is another object, with a memo of its own. {what: JSON}
+    memo: dict[str, bytes] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def is_root(self) -> bool:
+        return self.parent_id is None
+
+    @property
+    def is_sharing(self) -> bool:
+        return SHARING in self.traits
+
+    def fits(self, resource_class: str, amount: int) -> bool:
+        """Could a new consumer take `amount` here now?"""
+        inventory = self.inventories.get(resource_class)
+        return (
+            inventory is not None
+            and inventory.allows(amount)
+            and self.used.get(resource_class, 0) + amount <= inventory.capacity
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Resource classes and traits by name, with the ids that the tables use, and in full; traits in the order of ids.
+
+    Each reservation that is not over has a class, so there may be a hundred thousand of them.
+    """
+
+    classes: Layers[str, int] = field(default_factory=Layers)
+    traits: Mapping[str, int] = field(default_factory=dict)
+    full_classes: Layers[str, "Name"] = field(default_factory=Layers)
+    full_traits: Mapping[str, "Name"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """Who holds allocations: usually a server."""
+
+    id: int
+    uuid: str
+    generation: int
+    project_id: str
+    user_id: str
+    consumer_type: str | None
+
+
+#: What consumers hold: {provider id: {class: units}}
+Holdings = Mapping[int, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One row of what a consumer holds."""
+
+    consumer_uuid: str
+    consumer_generation: int
+    provider_uuid: str
+    provider_generation: int
+    resource_class: str
+    used: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A resource class or a trait."""
+
+    id: int
+    name: str
+    standard: bool
+    created_at: datetime

@@ -1,0 +1,1 @@
+"""Takes over an existing OpenStack Placement database in one transaction."""

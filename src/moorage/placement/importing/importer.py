@@ -1,0 +1,221 @@
+"""Taking over an existing OpenStack Placement database: everything in one transaction, or nothing.
+
+uuids, names, generations and times are kept; ids are the target's own. `rules` decides what becomes of each
+row, `placement_db` reads, `target` writes. Memory is that of the providers with their inventories, and of
+one page of consumers.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import groupby
+from typing import TypeVar
+
+import os_resource_classes
+import os_traits
+from sqlalchemy import Engine
+
+from moorage.core.import_findings import Finding, Outcome
+from moorage.db.importing import BATCH, Ledger, Noted, Progress, Receipt, batches
+from moorage.db.transactions import write
+from moorage.placement.forest.model import Inventory
+from moorage.placement.importing import rules
+from moorage.placement.importing.placement_db import PlacementDatabase
+from moorage.placement.importing.rules import Holdings, Kind, PeerAllocation, TakenConsumer
+from moorage.placement.importing.target import Name, Rehearsal, Sink, Target
+
+T = TypeVar("T")
+
+
+def import_into(target: Engine, peer: PlacementDatabase, now: datetime, *, noted: Noted, progress: Progress) -> Receipt:
+    """Everything of `peer`. Schema and standard names are there already (`PlacementService.start`).
+
+    `noted` is called with each finding. Raises `Conflict` where `target` is not empty.
+    """
+    with write(target) as connection:
+        return _Run(peer, Target(connection, now), noted, progress).receipt()
+
+
+def rehearse(peer: PlacementDatabase, *, noted: Noted, progress: Progress) -> Receipt:
+    """What `import_into` would do and tell; nothing is written."""
+    return _Run(peer, Rehearsal(), noted, progress).receipt()
+
+
+class _Run:
+    def __init__(self, peer: PlacementDatabase, sink: Sink, noted: Noted, progress: Progress) -> None:
+        self._peer = peer
+        self._sink = sink
+        self._ledger = Ledger(peer.counts(), noted, progress)
+        self._note, self._count = self._ledger.note, self._ledger.count
+        self._class_names: dict[int, str] = {}
+        self._trait_ids: set[int] = set()
+        self._provider_names: dict[int, str] = {}
+        self._inventories: dict[tuple[int, int], Inventory] = {}
+        self._used: dict[tuple[int, int], int] = {}
+        #: {table of the peer: names that a consumer refers to}
+        self._owners: dict[str, set[str]] = {"projects": set(), "users": set(), "consumer_types": set()}
+
+    def receipt(self) -> Receipt:
+        """Take everything."""
+        self._take_names()
+        self._take_providers()
+        self._take_inventories()
+        self._take_traits()
+        self._take_aggregates()
+        self._take_consumers()
+        self._take_without_consumer()
+        self._check_owners()
+        self._check_capacity()
+        self._sink.finish()
+        return self._ledger.receipt()
+
+    # --- names and providers ------------------------------------------------------------------------------------
+
+    def _take_names(self) -> None:
+        classes = list(self._names("resource_classes", frozenset(os_resource_classes.STANDARDS)))
+        self._class_names = {peer_id: name for peer_id, name, _, _ in classes}
+        self._sink.add_classes(classes)
+        traits = list(self._names("traits", frozenset(os_traits.get_traits())))
+        self._trait_ids = {peer_id for peer_id, _, _, _ in traits}
+        self._sink.add_traits(traits)
+
+    def _names(self, table: str, standard: frozenset[str]) -> Iterator[Name]:
+        for row in self._peer.classes() if table == "resource_classes" else self._peer.traits():
+            if finding := rules.name_finding(table, row.name, is_standard=row.name in standard):
+                self._note(finding)
+                if finding.outcome is Outcome.LEFT_OUT:
+                    continue
+            self._count(table)
+            yield row.id, row.name, not row.name.startswith("CUSTOM_"), self._peer.created_at(row)
+
+    def _take_providers(self) -> None:
+        taken = []
+        for one in rules.providers(self._peer.providers(), pads=self._sink.pads):
+            if isinstance(one, Finding):
+                self._note(one)
+            else:
+                taken.append(one)
+        self._provider_names = {one.id: one.name for one in taken}
+        for _, level in groupby(taken, key=lambda one: one.depth):
+            for batch in batches(level):
+                self._sink.add_providers(batch)
+                self._count("resource_providers", len(batch))
+
+    def _take_inventories(self) -> None:
+        for batch in batches(self._inventory_rows()):
+            self._sink.add_inventories(batch)
+            self._count("inventories", len(batch))
+
+    def _inventory_rows(self) -> Iterator[tuple[int, int, Inventory, datetime]]:
+        for row in self._peer.inventories():
+            provider = self._provider_names.get(row.resource_provider_id)
+            name = self._class_names.get(row.resource_class_id)
+            where = f"inventory {row.id}"
+            if provider is None:
+                text = f"{where}: provider {row.resource_provider_id} is not there"
+                self._note(Finding(Kind.LOST_PROVIDER, where, text))
+                continue
+            if name is None:
+                text = f"{where} of {provider}: resource class {row.resource_class_id} is not there"
+                self._note(Finding(Kind.LOST_CLASS, where, text))
+                continue
+            inventory = Inventory(
+                row.total, row.reserved, row.min_unit, row.max_unit, row.step_size, row.allocation_ratio
+            )
+            for finding in rules.inventory_findings(provider, name, inventory):
+                self._note(finding)
+            self._inventories[row.resource_provider_id, row.resource_class_id] = inventory
+            yield row.resource_provider_id, row.resource_class_id, inventory, self._peer.updated_at(row)
+
+    def _take_traits(self) -> None:
+        table = "resource_provider_traits"
+        rows = ((provider, trait, trait if trait in self._trait_ids else None)
+                for provider, trait in self._peer.provider_traits())  # fmt: skip
+        for batch in batches(self._known(table, "trait", rows)):
+            self._sink.add_provider_traits(batch)
+            self._count(table, len(batch))
+
+    def _take_aggregates(self) -> None:
+        table = "resource_provider_aggregates"
+        uuids = self._peer.aggregates()
+        rows = ((provider, aggregate, uuids.get(aggregate)) for provider, aggregate in self._peer.provider_aggregates())
+        used: set[str] = set()
+        for batch in batches(self._known(table, "aggregate", rows)):
+            used |= {aggregate for _, aggregate in batch}
+            self._sink.add_aggregates(batch)
+            self._count(table, len(batch))
+        self._count("placement_aggregates", len(used))
+        for uuid in uuids.values():
+            if uuid not in used:
+                self._note(Finding(Kind.UNUSED, str(uuid), f"aggregate {uuid}"))
+
+    def _known(self, table: str, what: str, rows: Iterable[tuple[int, int, T | None]]) -> Iterator[tuple[int, T]]:
+        """`rows`: provider, id in the peer's database, what that stands for, if anything."""
+        for provider, peer_id, found in rows:
+            if provider not in self._provider_names:
+                text = f"{what} {peer_id} of provider {provider}, which is not there"
+                self._note(Finding(Kind.LOST_PROVIDER, table, text))
+            elif found is None:
+                name = self._provider_names[provider]
+                self._note(Finding(Kind.LOST_NAME, name, f"{what} {peer_id} of {name} is not there"))
+            else:
+                yield provider, found
+
+    # --- consumers ----------------------------------------------------------------------------------------------
+
+    def _take_consumers(self) -> None:
+        for page in self._peer.consumers():
+            taken: list[tuple[TakenConsumer, Holdings]] = []
+            for row, allocations in page:
+                held = self._holdings(row.uuid, allocations)
+                for outcome in rules.consumer(row, allocations, held):
+                    if isinstance(outcome, Finding):
+                        self._note(outcome)
+                    else:
+                        taken.append((outcome, held))
+                        self._remember(outcome, allocations, held)
+            self._sink.add_consumers(taken)
+            self._count("consumers", len(taken))
+
+    def _take_without_consumer(self) -> None:
+        for batch in batches(self._peer.without_consumer(), BATCH // 10):
+            taken: list[tuple[TakenConsumer, Holdings]] = []
+            for uuid, allocations in batch:
+                held = self._holdings(uuid, allocations)
+                for outcome in rules.nobody(uuid, held):
+                    if isinstance(outcome, Finding):
+                        self._note(outcome)
+                    else:
+                        taken.append((outcome, held))
+                        self._remember(outcome, allocations, held)
+            self._sink.add_consumers(taken)
+
+    def _holdings(self, uuid: str, allocations: list[PeerAllocation]) -> Holdings:
+        held, findings = rules.holdings(uuid, allocations, self._provider_names, self._class_names)
+        for finding in findings:
+            self._note(finding)
+        return held
+
+    def _remember(self, consumer: TakenConsumer, allocations: list[PeerAllocation], held: Holdings) -> None:
+        self._owners["projects"].add(consumer.project)
+        self._owners["users"].add(consumer.user)
+        if consumer.type is not None:
+            self._owners["consumer_types"].add(consumer.type)
+        for place, one in held.items():
+            self._used[place] = self._used.get(place, 0) + one.used
+        self._count("allocations", sum((row.provider_id, row.class_id) in held for row in allocations))
+
+    # --- at the end ---------------------------------------------------------------------------------------------
+
+    def _check_owners(self) -> None:
+        for table, name in self._peer.owners():
+            if name in self._owners[table]:
+                self._count(table)
+            else:
+                self._note(Finding(Kind.UNUSED, name, f"{table.removesuffix('s').replace('_', ' ')} {name}"))
+
+    def _check_capacity(self) -> None:
+        for place, used in self._used.items():
+            provider, resource_class = place
+            names = self._provider_names[provider], self._class_names[resource_class]
+            if finding := rules.capacity_finding(*names, self._inventories.get(place), used):
+                self._note(finding)

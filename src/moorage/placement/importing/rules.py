@@ -1,0 +1,303 @@
+"""What becomes of an OpenStack Placement database here: row by row, and what is worth telling of it.
+
+The peer's schema lets rows refer to what is not there (few of its references are foreign keys), older releases left
+some behind, and SQLite keeps texts of any length. Each such row is left out, mended or kept as it is, and reported:
+nothing is dropped in silence. Ids are those of the peer's database in here; the target gives its own.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.core.import_findings import Finding, FindingKind, Outcome
+from moorage.core.inventories import MAX_INT, faults_of
+from moorage.placement.forest.model import Inventory
+
+#: Owner of allocations that were written before 1.8, when nobody said. The peer's default, too.
+INCOMPLETE = "00000000-0000-0000-0000-000000000000"
+
+MAX_UUID, MAX_PROVIDER_NAME, MAX_NAME = 36, 200, 255
+
+
+class Kind(FindingKind):
+    LOST_PROVIDER = ("lost-provider", Outcome.LEFT_OUT, "rows of a provider that is not there")
+    LOST_CLASS = ("lost-class", Outcome.LEFT_OUT, "rows of a resource class that is not there")
+    LOST_NAME = ("lost-name", Outcome.LEFT_OUT, "providers' traits and aggregates that are not there")
+    TOO_LONG = ("too-long", Outcome.LEFT_OUT, "texts or numbers that no Placement accepts")
+    EMPTY_CONSUMER = (
+        "empty-consumer",
+        Outcome.LEFT_OUT,
+        "consumers that hold nothing (consumers go with their last allocation)",
+    )
+    UNUSED = ("unused", Outcome.LEFT_OUT, "aggregates, projects, users and consumer types that nothing refers to")
+    NO_CONSUMER = (
+        "no-consumer",
+        Outcome.MENDED,
+        "allocations without a consumer, which is made, with an incomplete owner",
+    )
+    LOST_OWNER = ("lost-owner", Outcome.MENDED, "consumers whose project or user is not there, incomplete from now on")
+    LOST_TYPE = ("lost-type", Outcome.MENDED, "consumers whose type is not there, of unknown type from now on")
+    RENAMED = ("renamed", Outcome.MENDED, "providers without a usable name, named by their uuid from now on")
+    NO_GENERATION = ("no-generation", Outcome.MENDED, "providers without a generation, 0 from now on")
+    LOST_PARENT = ("lost-parent", Outcome.MENDED, "providers whose parent is not there, roots from now on")
+    LOOP = ("loop", Outcome.MENDED, "providers that are their own ancestors, roots from now on")
+    WRONG_ROOT = ("wrong-root", Outcome.MENDED, "providers whose root disagrees with their parents, which are believed")
+    TWICE = ("twice", Outcome.MENDED, "allocations that are there more than once, added up")
+    UNKNOWN_NAME = ("unknown-name", Outcome.KEPT, "classes and traits that are neither custom nor standard today")
+    INCOMPLETE_OWNER = (
+        "incomplete-owner",
+        Outcome.KEPT,
+        "consumers with an incomplete owner; `moorage audit` finds whose they are",
+    )
+    NO_INVENTORY = ("no-inventory", Outcome.KEPT, "allocations of a class that the provider does not offer")
+    OVER_CAPACITY = (
+        "over-capacity",
+        Outcome.KEPT,
+        "more in use than there is; nothing more is given out until it is less",
+    )
+    IMPOSSIBLE = ("impossible", Outcome.KEPT, "inventories that cannot be right")
+
+
+# --- providers --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PeerProvider:
+    id: int
+    uuid: str
+    name: str | None
+    generation: int | None
+    root_id: int | None
+    parent_id: int | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TakenProvider:
+    """`root_id` and `parent_id` agree; `depth` is 0 on a root."""
+
+    id: int
+    uuid: str
+    name: str
+    generation: int
+    root_id: int
+    parent_id: int | None
+    depth: int
+    created_at: datetime
+    updated_at: datetime
+
+
+def providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iterator[TakenProvider | Finding]:
+    """Parents before their children. `pads`: the target takes names for equal that differ in trailing blanks."""
+    usable = {row.id: row for row in rows if len(row.uuid) <= MAX_UUID}
+    yield from (_too_long(f"resource_providers {row.id}", "uuid", row.uuid) for row in rows if row.id not in usable)
+    parents, faults = _parents(usable)
+    yield from faults
+    names: set[str] = set()
+    places: dict[int, tuple[int, int]] = {}  # {id: (root, depth)}
+    for row in sorted(usable.values(), key=lambda row: row.id):
+        for here in reversed(_unplaced(row.id, parents, places)):
+            parent = parents[here]
+            places[here] = (here, 0) if parent is None else (places[parent][0], places[parent][1] + 1)
+    for row in sorted(usable.values(), key=lambda row: (places[row.id][1], row.id)):
+        root_id, depth = places[row.id]
+        name = row.name or ""
+        key = name.rstrip(" ") if pads else name
+        if not name or len(name) > MAX_PROVIDER_NAME or key in names:
+            why = "it has none" if not name else f"{_short(name)} is {'too long' if key not in names else 'taken'}"
+            yield Finding(Kind.RENAMED, row.uuid, f"provider {row.uuid} is named by its uuid: {why}")
+            name = key = row.uuid
+        names.add(key)
+        if row.generation is None:
+            yield Finding(Kind.NO_GENERATION, row.uuid, f"provider {name} has no generation")
+        if row.root_id != root_id:
+            said = usable[row.root_id].uuid if row.root_id in usable else "nothing that is there"
+            found = usable[root_id]
+            yield Finding(
+                Kind.WRONG_ROOT, row.uuid, f"root of {name} is {found.name or found.uuid} ({found.uuid}), not {said}"
+            )
+        yield TakenProvider(
+            id=row.id,
+            uuid=row.uuid,
+            name=name,
+            generation=row.generation or 0,
+            root_id=root_id,
+            parent_id=parents[row.id],
+            depth=depth,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+        )
+
+
+def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], list[Finding]]:
+    """{id: id of the parent}, without loops and without parents that are not there."""
+    parents: dict[int, int | None] = {}
+    faults = []
+    for row in rows.values():
+        parents[row.id] = row.parent_id
+        if row.parent_id is not None and row.parent_id not in rows:
+            parents[row.id] = None
+            faults.append(
+                Finding(Kind.LOST_PARENT, row.uuid, f"parent {row.parent_id} of {row.name or row.uuid} is not there")
+            )
+    sound: set[int] = set()
+    for start in sorted(parents):
+        path: list[int] = []
+        here: int | None = start
+        while here is not None and here not in sound and here not in path:
+            path.append(here)
+            here = parents[here]
+        if here is not None and here in path:
+            loop = path[path.index(here) :]
+            cut = rows[min(loop)]
+            parents[cut.id] = None
+            faults.append(
+                Finding(Kind.LOOP, cut.uuid, f"{cut.name or cut.uuid} is its own ancestor, {len(loop)} providers long")
+            )
+        sound.update(path)
+    return parents, faults
+
+
+def _unplaced(start: int, parents: Mapping[int, int | None], places: Mapping[int, object]) -> list[int]:
+    """From `start` upwards, those whose place is not known yet."""
+    path = []
+    here: int | None = start
+    while here is not None and here not in places:
+        path.append(here)
+        here = parents[here]
+    return path
+
+
+# --- what they offer --------------------------------------------------------------------------------------------
+
+
+def name_finding(table: str, name: str, *, is_standard: bool) -> Finding | None:
+    """Why a class or trait is left out, or what is odd about it."""
+    if len(name) > MAX_NAME:
+        return _too_long(table, "name", name)
+    if not is_standard and not name.startswith("CUSTOM_"):
+        return Finding(Kind.UNKNOWN_NAME, name, f"{name} is not custom, and this release does not know it")
+    return None
+
+
+def inventory_findings(provider: str, name: str, inventory: Inventory) -> Iterator[Finding]:
+    """`provider` is a name to be read, as is `name` of the class."""
+    for fault in faults_of(inventory):
+        yield Finding(Kind.IMPOSSIBLE, provider, f"{name} on {provider}: {fault}")
+
+
+def capacity_finding(provider: str, name: str, inventory: Inventory | None, used: int) -> Finding | None:
+    if inventory is None:
+        return Finding(Kind.NO_INVENTORY, provider, f"{used} {name} in use on {provider}, which offers none")
+    if used > inventory.capacity:
+        return Finding(Kind.OVER_CAPACITY, provider, f"{used} {name} in use on {provider}, of {inventory.capacity}")
+    return None
+
+
+# --- who holds what ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PeerConsumer:
+    """`project` and `user` are None where the reference leads nowhere."""
+
+    id: int
+    uuid: str
+    generation: int
+    project: str | None
+    user: str | None
+    type: str | None
+    type_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TakenConsumer:
+    uuid: str
+    generation: int
+    project: str
+    user: str
+    type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAllocation:
+    provider_id: int
+    class_id: int
+    used: int
+    written_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    used: int
+    written_at: datetime
+
+
+#: {(provider id, class id): what is held there}
+Holdings = Mapping[tuple[int, int], Held]
+
+
+def consumer(row: PeerConsumer, rows: Sequence[PeerAllocation], held: Holdings) -> Iterator[TakenConsumer | Finding]:
+    """At most one `TakenConsumer`, last. `rows` are its allocations, `held` those of them that are taken."""
+    for what, text, bound in (("uuid", row.uuid, MAX_UUID), ("project", row.project, MAX_NAME),
+                              ("user", row.user, MAX_NAME), ("type", row.type, MAX_NAME)):  # fmt: skip
+        if text is not None and len(text) > bound:
+            yield _too_long(f"consumer {row.uuid}", what, text)
+            return
+    if not held:
+        why = "its allocations are left out" if rows else "it holds nothing"
+        yield Finding(Kind.EMPTY_CONSUMER, row.uuid, f"consumer {row.uuid}: {why}")
+        return
+    if row.project is None or row.user is None:
+        lost = " and ".join(what for what, text in (("project", row.project), ("user", row.user)) if text is None)
+        yield Finding(Kind.LOST_OWNER, row.uuid, f"consumer {row.uuid}: its {lost} is not there")
+    elif INCOMPLETE in (row.project, row.user):
+        yield Finding(Kind.INCOMPLETE_OWNER, row.uuid, f"consumer {row.uuid}: nobody said whose it is")
+    if row.type_id is not None and row.type is None:
+        yield Finding(Kind.LOST_TYPE, row.uuid, f"consumer {row.uuid}: type {row.type_id} is not there")
+    yield TakenConsumer(row.uuid, row.generation, row.project or INCOMPLETE, row.user or INCOMPLETE, row.type)
+
+
+def nobody(uuid: str, held: Holdings) -> Iterator[TakenConsumer | Finding]:
+    """The consumer of allocations that have none; at most one `TakenConsumer`, last."""
+    if len(uuid) > MAX_UUID:
+        yield _too_long("an allocation", "consumer", uuid)
+    elif held:
+        yield Finding(Kind.NO_CONSUMER, uuid, f"consumer {uuid} is not there, its allocations are")
+        yield TakenConsumer(uuid, 0, INCOMPLETE, INCOMPLETE, None)
+
+
+def holdings(
+    consumer_uuid: str, rows: Iterable[PeerAllocation], provider_ids: Collection[int], class_ids: Collection[int]
+) -> tuple[dict[tuple[int, int], Held], list[Finding]]:
+    """What one consumer holds, a provider and class once each."""
+    held: dict[tuple[int, int], Held] = {}
+    findings = []
+    for row in rows:
+        place = row.provider_id, row.class_id
+        if row.provider_id not in provider_ids:
+            text = f"allocation of {consumer_uuid}: provider {row.provider_id} is not there"
+            findings.append(Finding(Kind.LOST_PROVIDER, consumer_uuid, text))
+        elif row.class_id not in class_ids:
+            text = f"allocation of {consumer_uuid}: resource class {row.class_id} is not there"
+            findings.append(Finding(Kind.LOST_CLASS, consumer_uuid, text))
+        elif place not in held:
+            held[place] = Held(row.used, row.written_at)
+        elif held[place].used + row.used > MAX_INT:
+            text = f"allocation of {consumer_uuid}: with others of the same provider and class more than {MAX_INT}"
+            findings.append(Finding(Kind.TOO_LONG, consumer_uuid, text))
+        else:
+            before = held[place]
+            held[place] = Held(before.used + row.used, max(before.written_at, row.written_at))
+            text = f"allocation of {consumer_uuid}: {before.used} and {row.used} of the same provider and class"
+            findings.append(Finding(Kind.TWICE, consumer_uuid, text))
+    return held, findings
+
+
+def _too_long(where: str, what: str, text: str) -> Finding:
+    return Finding(Kind.TOO_LONG, where, f"{where}: the {what} {_short(text)} has {len(text)} characters")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")

@@ -1,0 +1,243 @@
+"""Where an import goes: our tables, filled in batches, and the log of changes, which tells the same to everybody else.
+
+Who calls speaks of the peer's ids; ours are given here.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Table, bindparam, func, insert, select, update
+
+from moorage.core.errors import Conflict
+from moorage.db.engine import dialect_name
+from moorage.placement.forest import change_documents
+from moorage.placement.forest.model import Consumer, Inventory
+from moorage.placement.importing.rules import Holdings, TakenConsumer, TakenProvider
+from moorage.placement.store import change_log, name_store, provider_store
+from moorage.placement.store.tables import (
+    allocations,
+    consumers,
+    inventories,
+    provider_aggregates,
+    provider_traits,
+    providers,
+)
+
+#: (peer's id, name, is standard, created at)
+Name = tuple[int, str, bool, datetime]
+
+
+class Sink(Protocol):
+    """What is taken, in this order, each in any number of batches; at last `finish`."""
+
+    #: Whether names are equal that differ in trailing blanks only.
+    pads: bool
+
+    def add_classes(self, names: Sequence[Name]) -> None: ...
+    def add_traits(self, names: Sequence[Name]) -> None: ...
+    def add_providers(self, taken: Sequence[TakenProvider]) -> None:
+        """Of one depth; their parents are there already."""
+        ...
+
+    def add_inventories(self, rows: Sequence[tuple[int, int, Inventory, datetime]]) -> None:
+        """(provider, class, inventory, updated at)"""
+        ...
+
+    def add_provider_traits(self, rows: Sequence[tuple[int, int]]) -> None: ...
+    def add_aggregates(self, rows: Sequence[tuple[int, str]]) -> None: ...
+    def add_consumers(self, taken: Sequence[tuple[TakenConsumer, Holdings]]) -> None: ...
+    def finish(self) -> None: ...
+
+
+class Rehearsal:
+    """Keeps nothing."""
+
+    pads = False
+
+    def add_classes(self, names: Sequence[Name]) -> None: ...
+    def add_traits(self, names: Sequence[Name]) -> None: ...
+    def add_providers(self, taken: Sequence[TakenProvider]) -> None: ...
+    def add_inventories(self, rows: Sequence[tuple[int, int, Inventory, datetime]]) -> None: ...
+    def add_provider_traits(self, rows: Sequence[tuple[int, int]]) -> None: ...
+    def add_aggregates(self, rows: Sequence[tuple[int, str]]) -> None: ...
+    def add_consumers(self, taken: Sequence[tuple[TakenConsumer, Holdings]]) -> None: ...
+    def finish(self) -> None: ...
+
+
+_ROOTS = update(providers).where(providers.c.root_id == 0).values(root_id=providers.c.id)
+_PROVIDER_IDS = select(providers.c.uuid, providers.c.id).where(providers.c.uuid.in_(bindparam("only", expanding=True)))
+_CONSUMER_IDS = select(consumers.c.uuid, consumers.c.id).where(consumers.c.uuid.in_(bindparam("only", expanding=True)))
+
+
+_UUIDS = select(providers.c.id, providers.c.uuid)
+
+
+def check_empty(connection: Connection) -> None:
+    """Raises `Conflict` where somebody keeps something there already."""
+    found = {
+        table.name: int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+        for table in (providers, consumers)
+    }
+    if any(found.values()):
+        where = connection.engine.url.render_as_string(hide_password=True)
+        raise Conflict(
+            f"{where} has {found['providers']} providers and {found['consumers']} consumers already; an import goes "
+            "into an empty database: name a new one as [database] placement, or remove this one first",
+            code="placement.import.not_empty",
+        )
+
+
+class Target:
+    """Rows in a transaction of ours, and for each provider and consumer an entry in the log of changes.
+
+    Raises `Conflict` where the database is not empty.
+    """
+
+    def __init__(self, connection: Connection, now: datetime) -> None:
+        self._connection = connection
+        self.pads = dialect_name(connection) == "mariadb"
+        self._log = change_log.Log(connection, now)
+        check_empty(connection)
+        self._classes: dict[int, int] = {}
+        self._class_names: dict[int, str] = {}
+        self._traits: dict[int, int] = {}
+        self._providers: dict[int, int] = {}
+        self._uuids: dict[int, str] = {}
+
+    def add_classes(self, names: Sequence[Name]) -> None:
+        self._classes |= self._add_names(name_store.CLASSES, names)
+        self._class_names |= {peer_id: name for peer_id, name, _, _ in names}
+
+    def add_traits(self, names: Sequence[Name]) -> None:
+        self._traits |= self._add_names(name_store.TRAITS, names)
+
+    def _add_names(self, table: Table, names: Sequence[Name]) -> dict[int, int]:
+        known = name_store.ids(self._connection, table, [name for _, name, _, _ in names])
+        self._insert(
+            table,
+            [
+                {"name": name, "standard": is_standard, "created_at": created_at}
+                for _, name, is_standard, created_at in names
+                if name not in known
+            ],
+        )
+        # The standard names are there already; clients see when they came, as `last-modified`.
+        older = [{"wanted": name, "at": at} for _, name, _, at in names if name in known]
+        if older:
+            its_time = update(table).where(table.c.name == bindparam("wanted")).values(created_at=bindparam("at"))
+            self._connection.execute(its_time, older)
+        known = name_store.ids(self._connection, table, [name for _, name, _, _ in names])
+        return {peer_id: known[name] for peer_id, name, _, _ in names}
+
+    def add_providers(self, taken: Sequence[TakenProvider]) -> None:
+        self._insert(
+            providers,
+            [
+                {
+                    "uuid": one.uuid,
+                    "name": one.name,
+                    "parent_id": None if one.parent_id is None else self._providers[one.parent_id],
+                    "root_id": 0 if one.parent_id is None else self._providers[one.root_id],
+                    "generation": one.generation,
+                    "revision": 0,
+                    "created_at": one.created_at,
+                    "updated_at": one.updated_at,
+                }
+                for one in taken
+            ],
+        )
+        self._connection.execute(_ROOTS)
+        ids = self._ids(_PROVIDER_IDS, [one.uuid for one in taken])
+        self._providers |= {one.id: ids[one.uuid] for one in taken}
+        self._uuids |= {one.id: one.uuid for one in taken}
+
+    def add_inventories(self, rows: Sequence[tuple[int, int, Inventory, datetime]]) -> None:
+        self._insert(
+            inventories,
+            [
+                {
+                    "provider_id": self._providers[provider],
+                    "class_id": self._classes[resource_class],
+                    "total": inventory.total,
+                    "reserved": inventory.reserved,
+                    "min_unit": inventory.min_unit,
+                    "max_unit": inventory.max_unit,
+                    "step_size": inventory.step_size,
+                    "allocation_ratio": inventory.allocation_ratio,
+                    "updated_at": updated_at,
+                }
+                for provider, resource_class, inventory, updated_at in rows
+            ],
+        )
+
+    def add_provider_traits(self, rows: Sequence[tuple[int, int]]) -> None:
+        self._insert(
+            provider_traits,
+            [{"provider_id": self._providers[provider], "trait_id": self._traits[trait]} for provider, trait in rows],
+        )
+
+    def add_aggregates(self, rows: Sequence[tuple[int, str]]) -> None:
+        self._insert(
+            provider_aggregates,
+            [{"provider_id": self._providers[provider], "aggregate": aggregate} for provider, aggregate in rows],
+        )
+
+    def add_consumers(self, taken: Sequence[tuple[TakenConsumer, Holdings]]) -> None:
+        self._insert(
+            consumers,
+            [
+                {
+                    "uuid": one.uuid,
+                    "generation": one.generation,
+                    "project_id": one.project,
+                    "user_id": one.user,
+                    "consumer_type": one.type,
+                }
+                for one, _ in taken
+            ],
+        )
+        ids = self._ids(_CONSUMER_IDS, [one.uuid for one, _ in taken])
+        self._insert(
+            allocations,
+            [
+                {
+                    "consumer_id": ids[one.uuid],
+                    "provider_id": self._providers[provider],
+                    "class_id": self._classes[resource_class],
+                    "used": held.used,
+                    "created_at": held.written_at,
+                }
+                for one, holdings in taken
+                for (provider, resource_class), held in holdings.items()
+            ],
+        )
+        self._log.add([self._consumer_entry(ids[one.uuid], one, holdings) for one, holdings in taken])
+
+    def finish(self) -> None:
+        """The log tells what each provider is like, and processes that run to read everything again."""
+        uuids: dict[int | None, str] = {row.id: row.uuid for row in self._connection.execute(_UUIDS)}
+        known = name_store.known(self._connection)
+        for part in provider_store.batches([self._providers[peer_id] for peer_id in self._uuids]):
+            found = provider_store.some_providers(self._connection, known, part)
+            self._log.add(
+                [change_documents.of_provider(one, uuids.get(one.parent_id), uuids[one.root_id]) for one in found]
+            )
+        self._log.add([change_documents.EVERYTHING])
+
+    def _consumer_entry(self, consumer_id: int, one: TakenConsumer, holdings: Holdings) -> change_documents.Entry:
+        held: dict[str, dict[str, int]] = {}
+        for (provider, resource_class), units in holdings.items():
+            held.setdefault(self._uuids[provider], {})[self._class_names[resource_class]] = units.used
+        consumer = Consumer(consumer_id, one.uuid, one.generation, one.project, one.user, one.type)
+        return change_documents.of_consumer(consumer, held)
+
+    def _ids(self, statement: Any, uuids: Collection[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for part in provider_store.batches(uuids):
+            found |= {row.uuid: row.id for row in self._connection.execute(statement, {"only": part})}
+        return found
+
+    def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            self._connection.execute(insert(table), rows)

@@ -1,0 +1,144 @@
+"""What consumers wish to hold, decided on a draft: checked in the peer's order, then taken, all of an order or nothing."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound
+from moorage.placement.forest.model import Consumer, Holdings
+from moorage.placement.rules import capacity_check
+from moorage.placement.rules.write_set import Draft, Held
+
+CONCURRENT_UPDATE = "placement.concurrent_update"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one consumer wants to hold from now on, in place of all it holds; nothing: it goes away."""
+
+    consumer_uuid: str
+    allocations: Mapping[str, Mapping[str, int]]  # {provider uuid: {class: amount}}
+    project_id: str
+    user_id: str
+    consumer_type: str | None = None
+    #: Compared with the consumer's generation (None: a new one) where `check_generation`, from 1.28 on.
+    generation: int | None = None
+    check_generation: bool = True
+    #: The consumer's id, where the request names it: ids never come back, while generations begin again.
+    incarnation: int | None = None
+
+    @property
+    def is_of_new_consumer(self) -> bool:
+        """Does whoever wishes take the consumer for new? If it is not, inserting it fails."""
+        return self.check_generation and self.generation is None and bool(self.allocations)
+
+
+def claim(draft: Draft, wishes: Collection[Wish], *, single: bool = False) -> None:
+    """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
+    check(draft, wishes)
+    after = {wish.consumer_uuid: _wanted(draft, wish, single=single) for wish in wishes}
+    before = {wish.consumer_uuid: _holdings(draft, wish.consumer_uuid) for wish in wishes}
+    _take(draft, before, after, _counted(before, after))
+    for wish in wishes:
+        _leave(draft, wish, after[wish.consumer_uuid])
+
+
+def check(draft: Draft, wishes: Collection[Wish]) -> None:
+    """What a claim is refused for before its classes are looked at, in the peer's order: a reshape asks this first."""
+    for wish in wishes:
+        _check_generation(wish, draft.consumer(wish.consumer_uuid))
+    for wish in wishes:
+        _check_providers(draft, wish)
+
+
+def release(draft: Draft, consumer_uuid: str) -> None:
+    """DELETE: it must hold something. Generations of providers stay, as the peer leaves them; revisions move."""
+    held = draft.consumer(consumer_uuid)
+    if held is None or not held.holdings:
+        raise NotFound(f"No allocations for consumer '{consumer_uuid}'")
+    _take(draft, {consumer_uuid: held.holdings}, {consumer_uuid: {}}, frozenset())
+    draft.consumers[consumer_uuid] = Held(held.consumer, {})
+
+
+def _check_generation(wish: Wish, held: Held | None) -> None:
+    if wish.incarnation is not None and (held is None or held.consumer.id != wish.incarnation):
+        raise ConcurrentUpdate(
+            f"consumer {wish.consumer_uuid} is not any more the one that the request names, of the same uuid",
+            code=CONCURRENT_UPDATE,
+        )
+    if not wish.check_generation:
+        return
+    actual = None if held is None else held.consumer.generation
+    if actual != wish.generation:
+        expected, given = ("null" if number is None else number for number in (actual, wish.generation))
+        if wish.generation is None:
+            given = "None"
+        raise ConcurrentUpdate(
+            f"consumer generation conflict - expected {expected} but got {given}", code=CONCURRENT_UPDATE
+        )
+
+
+def _check_providers(draft: Draft, wish: Wish) -> None:
+    for uuid in wish.allocations:
+        if draft.by_uuid(uuid) is None:
+            raise Invalid(f"Allocation for resource provider '{uuid}' that does not exist.")
+
+
+def _wanted(draft: Draft, wish: Wish, *, single: bool) -> Holdings:
+    """The wish by provider id. Raises `Invalid` for a class that does not exist."""
+    classes = draft.forest.names.classes
+    wanted: dict[int, Mapping[str, int]] = {}
+    for uuid, amounts in wish.allocations.items():
+        for name in amounts:
+            if name not in classes:
+                whose = f"for consumer {wish.consumer_uuid}: " if single else ""
+                raise Invalid(f"Unable to allocate inventory {whose}No such resource class {name}.")
+        provider = draft.by_uuid(uuid)
+        if provider is not None:
+            wanted[provider.id] = amounts
+    return wanted
+
+
+def _holdings(draft: Draft, consumer_uuid: str) -> Holdings:
+    held = draft.consumer(consumer_uuid)
+    return {} if held is None else held.holdings
+
+
+def _counted(before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> frozenset[int]:
+    """The peer counts a write for providers that are asked for, and for all that an emptied consumer held."""
+    asked = {provider_id for holdings in after.values() for provider_id in holdings}
+    emptied = {provider_id for uuid, holdings in before.items() if not after[uuid] for provider_id in holdings}
+    return frozenset(asked | emptied)
+
+
+def _take(
+    draft: Draft, before: Mapping[str, Holdings], after: Mapping[str, Holdings], counted: Collection[int]
+) -> None:
+    """Raises `Conflict` where there is no room. `counted`: providers whose generation moves."""
+    decision = capacity_check.decide(draft, before, after)
+    if isinstance(decision, capacity_check.Refusal):
+        raise Conflict(f"Unable to allocate inventory: {decision.message}")
+    for provider_id, used in decision.used.items():
+        draft.use(draft.at(provider_id), used, counts=provider_id in counted)
+
+
+def _leave(draft: Draft, wish: Wish, after: Holdings) -> None:
+    """The peer creates a consumer with generation 0 and counts the write that follows."""
+    held = draft.consumer(wish.consumer_uuid)
+    if held is not None:
+        consumer = _changed(wish, held.consumer)
+    elif after:
+        consumer = Consumer(0, wish.consumer_uuid, 1, wish.project_id, wish.user_id, wish.consumer_type)
+    else:
+        return
+    draft.consumers[wish.consumer_uuid] = Held(consumer, after)
+
+
+def _changed(wish: Wish, consumer: Consumer) -> Consumer:
+    """Whatever a wish leaves out (the type, before 1.38) stays as it is."""
+    return replace(
+        consumer,
+        generation=consumer.generation + 1,
+        project_id=wish.project_id,
+        user_id=wish.user_id,
+        consumer_type=wish.consumer_type or consumer.consumer_type,
+    )

@@ -1,0 +1,108 @@
+"""Is there room for what consumers want to hold? Decided on the forest, for several consumers at once.
+
+What they held before is given back first; then each amount must be allowed by the inventory, and the sum must
+fit. A provider that holds more than its capacity (an operator shrank it) may not get worse, but may stay as bad.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from moorage.placement.forest.model import Holdings, Provider
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no room."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Room was found: usage of each provider that changes, afterwards."""
+
+    used: Mapping[int, Mapping[str, int]]  # {provider id: {class: units}}, all classes of the provider
+
+
+class Picture(Protocol):
+    """Providers, as a decision sees them."""
+
+    def by_id(self, provider_id: int) -> Provider | None: ...
+
+
+def decide(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> Claim | Refusal:
+    """`before` and `after` are {consumer: what it holds}; providers in them exist in the forest."""
+    given_back = _sums(before)
+    taken = _sums(after)
+    involved = {number: _provider(forest, number) for number in sorted(given_back.keys() | taken.keys())}
+    for holdings in after.values():
+        for number, amounts in holdings.items():
+            provider, back, sums = involved[number], given_back.get(number, _NOTHING), taken[number]
+            for name, amount in amounts.items():
+                if problem := _problem(provider, name, amount, back.get(name, 0), sums[name]):
+                    return Refusal(_nothing_at_all(forest, before, after) or problem)
+    return Claim(
+        {
+            number: _used_after(provider, given_back.get(number, _NOTHING), taken.get(number, _NOTHING))
+            for number, provider in involved.items()
+        }
+    )
+
+
+_NOTHING: Mapping[str, int] = {}
+
+
+def _nothing_at_all(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> str | None:
+    """What the peer looks at first: providers that have none of all the classes of the request."""
+    emptied = {consumer: held for consumer, held in before.items() if not after[consumer]}
+    classes = {name for holdings in (*after.values(), *emptied.values()) for one in holdings.values() for name in one}
+    asked = {provider_id for holdings in after.values() for provider_id in holdings}
+    without = [
+        _provider(forest, number) for number in asked if classes.isdisjoint(_provider(forest, number).inventories)
+    ]
+    if not without:
+        return None
+    uuids = ", ".join(sorted(provider.uuid for provider in without))
+    return f"Inventory for '{', '.join(sorted(classes))}' on resource provider '{uuids}' invalid."
+
+
+def _problem(provider: Provider, name: str, amount: int, given_back: int, taken: int) -> str | None:
+    """`amount` is one consumer's, `taken` the sum over all consumers of this write."""
+    inventory = provider.inventories.get(name)
+    if inventory is None:
+        return f"Inventory for '{name}' on resource provider '{provider.uuid}' invalid."
+    start = f"Unable to create allocation for '{name}' on resource provider '{provider.uuid}'. The requested amount"
+    if not inventory.allows(amount):
+        return f"{start} would violate inventory constraints."
+    before = provider.used.get(name, 0)
+    after = before - given_back + taken
+    if after > inventory.capacity and after > before:
+        return f"{start} would exceed the capacity."
+    return None
+
+
+def _used_after(provider: Provider, given_back: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
+    used = dict(provider.used)
+    for name, units in given_back.items():
+        used[name] = used.get(name, 0) - units
+    for name, units in taken.items():
+        used[name] = used.get(name, 0) + units
+    return used if all(used.values()) else {name: units for name, units in used.items() if units}
+
+
+def _sums(holdings_of: Mapping[str, Holdings]) -> dict[int, dict[str, int]]:
+    sums: dict[int, dict[str, int]] = {}
+    for holdings in holdings_of.values():
+        for provider_id, amounts in holdings.items():
+            total = sums.setdefault(provider_id, {})
+            for name, amount in amounts.items():
+                total[name] = total.get(name, 0) + amount
+    return sums
+
+
+def _provider(forest: Picture, provider_id: int) -> Provider:
+    provider = forest.by_id(provider_id)
+    if provider is None:
+        raise KeyError(provider_id)
+    return provider

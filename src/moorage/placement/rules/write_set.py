@@ -1,0 +1,162 @@
+"""What a writing transaction is decided on, and what it has decided so far: states in, states out.
+
+The forest is exact, for whoever decides has taken the number of the next change and is the only writer there is. Each
+order of a group sees what those before it have changed. What is written in the end is the difference between the
+states found and those left behind (`moorage.placement.store.write_set_sql`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Consumer, Holdings, Provider
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A consumer and what it holds. Its `id` is 0 while it is new."""
+
+    consumer: Consumer
+    holdings: Holdings
+
+
+@dataclass
+class Draft:
+    forest: Forest
+    now: datetime
+    #: {uuid: what was found}, of the consumers that any order of the group is about
+    found: Mapping[str, Held] = field(default_factory=dict)
+    #: {name: provider id}, of the names that any order of the group wants to give, as the database compares names
+    owners: Mapping[str, int] = field(default_factory=dict)
+    #: {provider id: its state from now on, None: it goes away}; the ids of new ones are negative
+    providers: dict[int, Provider | None] = field(default_factory=dict)
+    #: {uuid: what it is and holds from now on; no holdings: it goes away}
+    consumers: dict[str, Held] = field(default_factory=dict)
+    #: {uuid: negative id}
+    created: dict[str, int] = field(default_factory=dict)
+    #: {provider id or consumer's uuid: (its state, what `write_set_sql` has made of that)}
+    made: dict[int | str, tuple[object, Any]] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.providers and not self.consumers
+
+    # --- as it is now -------------------------------------------------------------------------------------------
+
+    def by_id(self, provider_id: int) -> Provider | None:
+        changed = self.providers.get(provider_id)
+        if changed is None and provider_id not in self.providers:
+            return self.forest.by_id(provider_id)
+        return changed
+
+    def at(self, provider_id: int) -> Provider:
+        provider = self.by_id(provider_id)
+        if provider is None:
+            raise KeyError(provider_id)
+        return provider
+
+    def by_uuid(self, uuid: str) -> Provider | None:
+        if uuid in self.created:
+            return self.by_id(self.created[uuid])
+        found = self.forest.by_uuid(uuid)
+        return None if found is None else self.providers.get(found.id, found)
+
+    def members(self, root_id: int) -> Iterator[Provider]:
+        """All providers of a tree."""
+        for provider in self.providers.values():
+            if provider is not None and provider.root_id == root_id:
+                yield provider
+        if (slot := self.forest.slot_of_id.get(root_id)) is None:
+            return
+        for member in self.forest.tree(slot):
+            provider = self.forest.at(member)
+            if provider.id not in self.providers:
+                yield provider
+
+    def subtree(self, top: Provider) -> list[Provider]:
+        """`top` and all below it."""
+        members = list(self.members(top.root_id))
+        found = [top]
+        for provider in found:
+            found += [member for member in members if member.parent_id == provider.id]
+        return found
+
+    def has_name(self, name: str, *, but: int = 0) -> bool:
+        """Is `name` any other provider's?"""
+        slot = self.forest.slot_of_name.get(name)
+        owner = self.owners.get(name, but) if slot is None else self.forest.at(slot).id
+        return owner != but
+
+    def consumer(self, uuid: str) -> Held | None:
+        """None where there is no such consumer, or no longer. No two orders of a group are about the same one."""
+        if uuid in self.consumers:
+            return self.consumers[uuid] if self.consumers[uuid].holdings else None
+        return self.found.get(uuid)
+
+    def new_providers(self) -> Iterator[Provider]:
+        return (made for number in self.created.values() if (made := self.providers[number]) is not None)
+
+    # --- from now on --------------------------------------------------------------------------------------------
+
+    def change(self, provider: Provider, **fields: Any) -> Provider:
+        """The provider with these fields. Its revision moves with every change."""
+        changed = replace(provider, revision=provider.revision + 1, **fields)
+        self.providers[provider.id] = changed
+        return changed
+
+    def use(self, provider: Provider, used: Mapping[str, int], *, counts: bool) -> None:
+        """So much of it is used. `counts`: its generation moves. As `change`, in half the time: claims do nothing else."""
+        self.providers[provider.id] = Provider(
+            provider.id,
+            provider.uuid,
+            provider.name,
+            provider.generation + counts,
+            provider.revision + 1,
+            provider.parent_id,
+            provider.root_id,
+            provider.inventories,
+            used,
+            provider.traits,
+            provider.aggregates,
+            self.now,
+            provider.inventories_updated_at,
+        )
+
+    def create(self, uuid: str, name: str, parent: Provider | None) -> Provider:
+        provider_id = -1 - len(self.created)
+        root_id = provider_id if parent is None else parent.root_id
+        made = Provider(
+            provider_id, uuid, name, 0, 0, None if parent is None else parent.id, root_id, updated_at=self.now
+        )
+        self.created[uuid] = provider_id
+        self.providers[provider_id] = made
+        return made
+
+    def drop(self, provider: Provider) -> None:
+        self.providers[provider.id] = None
+
+    def number(self, ids: Mapping[str, int]) -> dict[int, Provider]:
+        """Give their ids to all that were created. `ids` is {uuid: what the database has given}.
+
+        Answers {temporary id: the provider from now on}.
+        """
+        numbered: dict[int, Provider] = {}
+        for uuid, temporary in self.created.items():
+            made = self.at(temporary)
+            root_id = ids[uuid] if made.root_id == temporary else made.root_id
+            numbered[temporary] = replace(made, id=ids[uuid], root_id=root_id)
+            del self.providers[temporary]
+            self.providers[ids[uuid]] = numbered[temporary]
+        self.created = dict(ids)
+        return numbered
+
+    # --- all or nothing -----------------------------------------------------------------------------------------
+
+    def trial(self) -> "Draft":
+        """A draft to take several steps on, which `accept` makes this one's."""
+        return replace(self, providers=dict(self.providers), consumers=dict(self.consumers), created=dict(self.created))
+
+    def accept(self, trial: "Draft") -> None:
+        self.providers, self.consumers, self.created = trial.providers, trial.consumers, trial.created

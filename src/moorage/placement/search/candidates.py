@@ -1,0 +1,297 @@
+"""Allocation candidates: which providers could together give what a request wants.
+
+    forest + Request -> trees with only one way: those are candidates (`moorage.placement.search.single_choice`)
+    or               -> anchors (roots of trees) where each decision has something to choose from, those that are in
+                        the same situation together (`moorage.placement.search.equivalence_classes`)
+                     -> the ways of each situation, by depth-first search (`moorage.placement.search.tree_search`)
+                     -> translated to each of its anchors: Candidates
+
+The product of groups is never built: candidates come in blocks of anchors, and whoever has enough stops. With a
+limit, equal members (those that the request cannot tell apart) are one at first: only one of each set of equals is
+tried per decision, over all trees; only if that does not fill the limit the permutations follow. So a limit shows many
+hosts instead of one host many times: the first ones, or with the seed of a sample some from all over (`sampling`).
+
+Source: placement API reference, "Allocation candidates"; where it is silent, Placement 16.0.0 measured.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.placement.forest.columns import Slots
+from moorage.placement.forest.forest import Forest
+from moorage.placement.search import masks
+from moorage.placement.search.equivalence_classes import Alike, Block
+from moorage.placement.search.layout import Layout, Places, layout_of
+from moorage.placement.search.request import Request
+from moorage.placement.search.requirements import Decision, Demand, Question, demand_of
+from moorage.placement.search.sampling import stride
+from moorage.placement.search.search_budget import COMPARED, MAX_STEPS, Budget, Work
+from moorage.placement.search.single_choice import only_ways, root_filter, scan
+from moorage.placement.search.tree_search import Solved, first_ways, other_ways
+
+#: `int`, or `int | None`.
+L = TypeVar("L")
+
+#: Anchors looked at first, at least; each block is so many times the one before.
+FIRST_BLOCK = 512
+GROWTH = 8
+#: After the place of any anchor.
+UNTIL_THE_END = 2**62
+#: Candidates looked at together for duplicates, at least.
+TOGETHER = 1024
+#: A class that so few of all members have is looked for first.
+RARE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to serve the whole request. Providers by slot."""
+
+    anchor: int  #: root of the tree that it is about
+    allocations: Mapping[int, Mapping[str, int]]  # {slot: {class: amount}}
+    mappings: Mapping[str, tuple[int, ...]]  # {suffix: slots}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Candidates of one search, at most as many as the limit says."""
+
+    decisions: tuple[Decision, ...]
+    anchors: Slots  #: by candidate: root of the tree that it is about
+    chosen: NDArray[np.int32]  #: a row per candidate: slot of who serves each decision
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+
+def search(
+    forest: Forest, request: Request, *, max_steps: int = MAX_STEPS, sample: str | None = None
+) -> list[Candidate]:
+    """The candidates of `find`, one by one."""
+    found = find(forest, request, max_steps=max_steps, sample=sample)
+    pairs = zip(found.anchors.tolist(), found.chosen.tolist(), strict=True)
+    return [_candidate(found.decisions, anchor, slots) for anchor, slots in pairs]
+
+
+def _candidate(decisions: Sequence[Decision], anchor: int, slots: Sequence[int]) -> Candidate:
+    allocations: dict[int, dict[str, int]] = {}
+    mappings: dict[str, dict[int, None]] = {}
+    for decision, slot in zip(decisions, slots, strict=True):
+        mappings.setdefault(decision.suffix, {})[slot] = None
+        for name, amount in decision.resources.items():
+            held = allocations.setdefault(slot, {})
+            held[name] = held.get(name, 0) + amount
+    return Candidate(anchor, allocations, {suffix: tuple(slots) for suffix, slots in mappings.items()})
+
+
+def find(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS, sample: str | None = None) -> Found:
+    """At most `request.limit` candidates; with a limit and the seed `sample` those of trees from all over.
+
+    Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`.
+    """
+    demand = demand_of(request)
+    collector = _Collector(forest, demand, request.limit)
+    ways = only_ways(forest, request)
+    if ways is not None:
+        for anchors, owners in scan(forest, request, ways, sample):
+            collector.add(anchors, owners)
+            if collector.is_full:
+                break
+    elif all(group.is_granular or group.resources for group in request.groups):
+        _search(forest, request, demand, collector, Budget(max_steps), sample)
+    return collector.found()
+
+
+def _search(
+    forest: Forest, request: Request, demand: Demand, collector: "_Collector", budget: Budget, sample: str | None
+) -> None:
+    layout = layout_of(forest)
+    blocks: list[list[Alike]] = []
+    for anchors in _blocks(anchors_for(forest, layout, request, demand), request.limit, sample):
+        block = Block(forest, layout, demand, anchors)
+        budget.spend(Work.COMPARING, demand.size * len(block.slots) // COMPARED)
+        blocks.append(block.alike())
+        _collect(layout, demand, blocks[-1], first_ways, request.limit, collector, budget)
+        if collector.is_full:
+            return
+    if request.limit is None:
+        return
+    for alike in blocks:
+        _collect(layout, demand, alike, other_ways, request.limit, collector, budget)
+        if collector.is_full:
+            return
+
+
+def _blocks(anchors: Places, limit: int | None, sample: str | None) -> Iterator[Places]:
+    if sample is not None and limit is not None and len(anchors):
+        order, start, size = stride(len(anchors), sample), 0, limit
+        while start < len(anchors):
+            yield anchors[np.sort(order.between(start, start + size))]
+            start, size = start + size, size * GROWTH
+        return
+    start, size = 0, len(anchors) if limit is None else max(FIRST_BLOCK, 2 * limit)
+    while start < len(anchors):
+        yield anchors[start : start + size]
+        start, size = start + size, size * GROWTH
+
+
+def anchors_for(forest: Forest, layout: Layout, request: Request, demand: Demand) -> Places:
+    """Places of the anchors with the traits that are wanted of a root, with the rarest class if it is rare, in the tree."""
+    found = np.arange(len(layout.anchors))
+    for spec in demand.specs:
+        # What shares serves a granular group at the anchors of other trees, too.
+        if spec.in_tree is not None and not (spec.granular and forest.sharing):
+            slot = forest.slot_of_uuid.get(spec.in_tree)
+            found = found[layout.anchors[found] == (-1 if slot is None else forest.root_of(slot))]
+    rarest: tuple[int, str, int] | None = None
+    for spec in demand.specs:
+        for name, amount in spec.resources:
+            column = forest.columns.get(name)
+            if column is None:
+                return np.empty(0, dtype=np.intp)
+            if rarest is None or len(column.slots) < rarest[0]:
+                rarest = (len(column.slots), name, amount)
+    if rarest is not None and rarest[0] * RARE < len(layout.members) and len(found) > 1:
+        _, name, amount = rarest
+        column = forest.columns[name]
+        has = np.zeros(len(forest.roots), dtype=np.bool_)
+        has[column.slots[masks.fitting(forest, name, column, amount)[:-1]]] = True
+        found = np.intersect1d(found, layout.anchor_of[has[layout.members]])
+    if request.root_required or request.root_forbidden:
+        found = found[root_filter(forest, request, layout.anchors[found])]
+    return found
+
+
+def _collect(
+    layout: Layout,
+    demand: Demand,
+    alike: Sequence[Alike],
+    solve: Callable[[Question, bytes, L, int], Solved],
+    limit: L,
+    collector: "_Collector",
+    budget: Budget,
+) -> None:
+    """The ways of each situation at each of its anchors, in the order of the anchors, until there are enough.
+
+    `equivalence_classes` are in the order of their first anchors. A situation is searched when those before do not give enough.
+    """
+    solved: list[Solved] = []
+    since = 0
+    while since < UNTIL_THE_END and alike and not collector.is_full:
+        ways, wanted = 0, collector.wanted
+        while len(solved) < len(alike) and (wanted is None or ways < wanted):
+            solved.append(solve(demand.question, alike[len(solved)].situation, limit, budget.steps))
+            budget.spend(Work.TRYING, solved[-1].steps)
+            ways += len(solved[-1].ways)
+        until = int(alike[len(solved)].anchors[0]) if len(solved) < len(alike) else UNTIL_THE_END
+        _collect_between(layout, alike[: len(solved)], solved, (since, until), collector, budget)
+        since = until
+
+
+def _collect_between(
+    layout: Layout,
+    alike: Sequence[Alike],
+    solved: Sequence[Solved],
+    places: tuple[int, int],
+    collector: "_Collector",
+    budget: Budget,
+) -> None:
+    """At the anchors from one place to before another."""
+    anchors = np.concatenate([one.anchors for one in alike])
+    lengths = [len(one.anchors) for one in alike]
+    counts = np.repeat([len(one.ways) for one in solved], lengths)
+    group = np.repeat(np.arange(len(alike)), lengths)
+    row = np.concatenate([np.arange(length) for length in lengths])
+    order = np.argsort(anchors)
+    order = order[slice(*np.searchsorted(anchors[order], places))]
+    upto = np.cumsum(counts[order])
+    start = 0
+    while start < len(order) and not collector.is_full:
+        before = upto[start - 1] if start else 0
+        wanted = collector.wanted
+        end = len(order) if wanted is None else int(np.searchsorted(upto, before + wanted)) + 1
+        chosen = order[start:end]
+        budget.spend(Work.NAMING, int(counts[chosen].sum()) * collector.width)
+        _translate(layout, alike, solved, group[chosen], row[chosen], collector)
+        start = end
+
+
+def _translate(
+    layout: Layout,
+    alike: Sequence[Alike],
+    solved: Sequence[Solved],
+    groups: NDArray[np.intp],
+    rows: NDArray[np.intp],
+    collector: "_Collector",
+) -> None:
+    anchors, chosen = [], []
+    for group in np.unique(groups).tolist():
+        mine = rows[groups == group]
+        ways = solved[group].ways
+        if len(ways):
+            slots = alike[group].members[mine][:, ways]
+            chosen.append(slots.reshape(-1, ways.shape[1]))
+            anchors.append(np.repeat(layout.anchors[alike[group].anchors[mine]], len(ways)))
+    if anchors:
+        together = np.concatenate(anchors)
+        order = np.argsort(together, kind="stable")
+        collector.add(together[order], np.concatenate(chosen)[order])
+
+
+class _Collector:
+    """Candidates as they come, without those that came before."""
+
+    def __init__(self, forest: Forest, demand: Demand, limit: int | None) -> None:
+        self._decisions = demand.decisions
+        self._limit = limit
+        self._count = 0
+        self._anchors: list[Slots] = []
+        self._chosen: list[NDArray[np.int32]] = []
+        # The same providers can be near several anchors only if all of them share; what has one of the anchor's own
+        # that does not share is its own.
+        self._shares = masks.is_sharing(forest) if forest.sharing else None
+        self._seen: set[tuple[int, ...]] = set()
+
+    @property
+    def width(self) -> int:
+        return len(self._decisions)
+
+    @property
+    def is_full(self) -> bool:
+        return self._limit is not None and self._count >= self._limit
+
+    @property
+    def wanted(self) -> int | None:
+        """How many to look at next; None: all."""
+        if self._limit is None:
+            return None
+        left = self._limit - self._count
+        return left if self._shares is None else max(left, TOGETHER)
+
+    def add(self, anchors: Slots, chosen: NDArray[np.int32]) -> None:
+        if self._shares is not None:
+            anchors, chosen = self._new(self._shares, anchors, chosen)
+        if self._limit is not None:
+            left = self._limit - self._count
+            anchors, chosen = anchors[:left], chosen[:left]
+        self._count += len(anchors)
+        self._anchors.append(anchors)
+        self._chosen.append(chosen)
+
+    def _new(self, shares: masks.Mask, anchors: Slots, chosen: NDArray[np.int32]) -> tuple[Slots, NDArray[np.int32]]:
+        again: masks.Mask = np.asarray(shares[chosen].all(axis=1), dtype=np.bool_)
+        for place in np.flatnonzero(again).tolist():
+            key = tuple(chosen[place].tolist())
+            again[place] = key in self._seen
+            self._seen.add(key)
+        return anchors[~again], chosen[~again]
+
+    def found(self) -> Found:
+        if not self._anchors:
+            nothing = np.empty((0, self.width), dtype=np.int32)
+            return Found(self._decisions, nothing[:, 0] if self.width else np.empty(0, dtype=np.int32), nothing)
+        return Found(self._decisions, np.concatenate(self._anchors), np.concatenate(self._chosen))

@@ -1,0 +1,209 @@
+"""What a request group asks, one constraint at a time: its words, who meets it, and why somebody does not."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Provider
+from moorage.placement.search import masks
+from moorage.placement.search.equivalence_classes import Block
+from moorage.placement.search.masks import Mask
+from moorage.placement.search.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter
+from moorage.placement.search.request import Request, RequestGroup
+from moorage.placement.search.requirements import TOO_MUCH, Spec
+
+
+class Kind(Enum):
+    UNITS = "resources"
+    TREE = "in_tree"
+    MEMBER = "member_of"
+    NOT_MEMBER = "not member_of"
+    TRAIT = "required"
+    NO_TRAIT = "forbidden"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    kind: Kind
+    suffix: str
+    name: str = ""  #: resource class, or the uuid of ``in_tree``
+    amount: int = 0
+    names: frozenset[str] = frozenset()  #: traits or aggregates: one of these, or none of them
+
+    def __str__(self) -> str:
+        """As in a query, nearly."""
+        match self.kind:
+            case Kind.UNITS:
+                return f"resources{self.suffix}:{self.name}={self.amount}"
+            case Kind.TREE:
+                return f"in_tree{self.suffix}={self.name}"
+            case Kind.MEMBER:
+                return f"member_of{self.suffix}={alternatives(self.names)}"
+            case Kind.NOT_MEMBER:
+                return f"member_of{self.suffix}=!{alternatives(self.names)}"
+            case Kind.TRAIT:
+                return f"required{self.suffix}={alternatives(self.names)}"
+        return f"required{self.suffix}={','.join(f'!{trait}' for trait in sorted(self.names))}"
+
+    def why_not(self, providers: Sequence[Provider]) -> str:
+        """Why none of these (the root first) meets it."""
+        first = providers[0].name
+        match self.kind:
+            case Kind.UNITS:
+                return _lacks(self.name, self.amount, providers)
+            case Kind.TREE:
+                return f"{first} is another tree"
+            case Kind.MEMBER:
+                return f"{first} is not in {alternatives(self.names)}"
+            case Kind.NOT_MEMBER:
+                return f"{first} is in a forbidden aggregate"
+            case Kind.NO_TRAIT:
+                return _has_forbidden(self.names, providers)
+        return f"{first} has no {alternatives(self.names)} where the resources are"
+
+    def spec(self, *, granular: bool) -> Spec:
+        """This and nothing else, of one provider."""
+        traits, aggregates = NO_TRAITS, NO_AGGREGATES
+        match self.kind:
+            case Kind.TRAIT:
+                traits = TraitFilter((self.names,))
+            case Kind.NO_TRAIT:
+                traits = TraitFilter((), self.names)
+            case Kind.MEMBER:
+                aggregates = AggregateFilter((self.names,))
+            case Kind.NOT_MEMBER:
+                aggregates = AggregateFilter((), self.names)
+        return Spec(granular, (), traits, aggregates, self.name if self.kind is Kind.TREE else None)
+
+
+def constraints_of(group: RequestGroup) -> list[Constraint]:
+    """In the order in which they are explained."""
+    suffix = group.suffix
+    found = [Constraint(Kind.UNITS, suffix, name, amount) for name, amount in group.resources.items()]
+    if group.in_tree is not None:
+        found.append(Constraint(Kind.TREE, suffix, group.in_tree))
+    required = dict.fromkeys(group.aggregates.required)
+    found += [Constraint(Kind.MEMBER, suffix, names=any_of) for any_of in required]
+    if group.aggregates.forbidden:
+        found.append(Constraint(Kind.NOT_MEMBER, suffix, names=group.aggregates.forbidden))
+    found += [Constraint(Kind.TRAIT, suffix, names=any_of) for any_of in dict.fromkeys(group.traits.required)]
+    if group.traits.forbidden:
+        found.append(Constraint(Kind.NO_TRAIT, suffix, names=group.traits.forbidden))
+    return found
+
+
+def alternatives(names: frozenset[str]) -> str:
+    return next(iter(names)) if len(names) == 1 else f"in:{','.join(sorted(names))}"
+
+
+def _lacks(name: str, amount: int, providers: Sequence[Provider]) -> str:
+    offering = [provider for provider in providers if name in provider.inventories]
+    if not offering:
+        return f"{providers[0].name} has no {name}"
+    fitting = [provider for provider in offering if provider.fits(name, amount)]
+    if fitting:
+        return f"{fitting[0].name} has {name} but not the rest of the group"
+    best = max(offering, key=lambda provider: provider.inventories[name].capacity - provider.used.get(name, 0))
+    inventory, used = best.inventories[name], best.used.get(name, 0)
+    if used + amount > inventory.capacity:
+        return f"{best.name} has {used} of {inventory.capacity} in use"
+    return (
+        f"{best.name} gives {inventory.min_unit} to {inventory.max_unit} in steps of {inventory.step_size} "
+        "to one consumer"
+    )
+
+
+def _has_forbidden(traits: frozenset[str], providers: Sequence[Provider]) -> str:
+    for provider in providers:
+        if present := sorted(traits & provider.traits):
+            return f"{provider.name} has {', '.join(present)}"
+    return f"{providers[0].name} has a forbidden trait"
+
+
+def constraints_by_group(request: Request) -> Sequence[Sequence[Constraint]]:
+    """Made once for each request."""
+    made = request.memo.get("constraints")
+    if not isinstance(made, tuple):
+        made = request.memo["constraints"] = tuple(constraints_of(group) for group in request.groups)
+    return made
+
+
+class GroupMasks:
+    """One group's constraints on the members of a block."""
+
+    def __init__(self, forest: Forest, block: Block, group: RequestGroup, constraints: Sequence[Constraint]) -> None:
+        self._forest = forest
+        self._block = block
+        self.group = group
+        self.constraints = constraints
+        self._masks: list[Mask] = []
+
+    def mask(self, number: int) -> Mask:
+        """By member: does it meet this constraint, taken alone?"""
+        while len(self._masks) <= number:
+            constraint = self.constraints[len(self._masks)]
+            if constraint.kind is Kind.UNITS:
+                self._masks.append(self._block.fits(constraint.name, min(constraint.amount, TOO_MUCH)))
+            else:
+                self._masks.append(self._block.eligible(constraint.spec(granular=self.group.is_granular)))
+        return self._masks[number]
+
+    def served(self) -> Iterator[Mask]:
+        """By anchor, for each constraint: could the group with its constraints so far be served there?"""
+        if self.group.is_granular or (self._block.has_one_each and self.group.resources):
+            return self._served_by_one()
+        return self._served_spread()
+
+    def _served_by_one(self) -> Iterator[Mask]:
+        serving = np.ones(len(self._block.slots), dtype=np.bool_)
+        says_what = False
+        for number, constraint in enumerate(self.constraints):
+            serving &= self.mask(number)
+            says_what = says_what or constraint.kind in (Kind.UNITS, Kind.MEMBER, Kind.TRAIT)
+            # What only says what it does not want is served nowhere; that is found out when all groups are together.
+            served = self._block.by_anchor(serving)
+            yield served if says_what else np.ones(len(served), dtype=np.bool_)
+
+    def _served_spread(self) -> Iterator[Mask]:
+        block, forest = self._block, self._forest
+        eligible = np.ones(len(block.slots), dtype=np.bool_)
+        own, roots = eligible.copy(), eligible.copy()  # in all aggregates so far: the member, its anchor
+        classes: list[Mask] = []
+        traits: list[Mask] = []
+        served = np.ones(len(block.anchors), dtype=np.bool_)
+        for number, constraint in enumerate(self.constraints):
+            if constraint.kind is Kind.TRAIT:
+                traits.append(self.mask(number))
+                served = served & block.by_anchor(_any_of(classes, eligible) & traits[-1])
+                yield served
+                continue
+            if constraint.kind is Kind.UNITS:
+                classes.append(self.mask(number))
+            elif constraint.kind is Kind.MEMBER:
+                inside = masks.members_of_any(forest, constraint.names)
+                own &= inside[block.slots]
+                roots &= inside[block.roots]
+                eligible = eligible & (own | roots & block.is_local)
+            else:
+                eligible = eligible & self.mask(number)
+            served = np.ones(len(block.anchors), dtype=np.bool_)
+            for units in classes:
+                served &= block.by_anchor(units & eligible)
+            for trait in traits:
+                served &= block.by_anchor(_any_of(classes, eligible) & trait)
+            yield served
+
+
+def _any_of(classes: Sequence[Mask], eligible: Mask) -> Mask:
+    found = np.zeros(len(eligible), dtype=np.bool_)
+    for units in classes:
+        found |= units
+    return found & eligible
+
+
+def groups_of(forest: Forest, request: Request, block: Block) -> list[GroupMasks]:
+    pairs = zip(request.groups, constraints_by_group(request), strict=True)
+    return [GroupMasks(forest, block, group, constraints) for group, constraints in pairs]

@@ -1,0 +1,226 @@
+"""Anchors that are in the same situation as far as a request can tell, found by array operations.
+
+A situation is, for each member that could serve anything at all: which specs it serves, which required traits it
+has, how much of each contested class it could give (as far as that matters), which other such member it is below.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.placement.forest.columns import Rows, Slots
+from moorage.placement.forest.forest import Forest
+from moorage.placement.search import masks
+from moorage.placement.search.layout import Layout, Places, above
+from moorage.placement.search.masks import Mask
+from moorage.placement.search.requirements import Demand, Spec
+from moorage.placement.search.tree_search import WORD
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    situation: bytes
+    anchors: Places  #: places of the anchors, in order
+    members: Slots  #: a row per anchor: slot of each member of the situation
+
+
+class Block:
+    """The members of some anchors and what they could serve."""
+
+    def __init__(self, forest: Forest, layout: Layout, demand: Demand, anchors: Places) -> None:
+        self._forest = forest
+        self._layout = layout
+        self.anchors = anchors
+        self.places, self.starts = layout.members_of(anchors)
+        self.slots: Slots = layout.members[self.places]
+        self.roots: Slots = layout.anchors[layout.anchor_of[self.places]]
+        self.demand = demand
+        self._eligible: dict[object, Mask] = {}
+        self._fits: dict[tuple[str, int], Mask] = {}
+        self._rows: dict[str, Rows] = {}
+
+    def serves(self, spec: Spec) -> Mask:
+        """By member: could it be chosen for this?"""
+        if spec.is_empty:
+            return np.zeros(len(self.slots), dtype=np.bool_)
+        found = self.eligible(spec)
+        for name, amount in spec.resources:
+            found = found & self.fits(name, amount)
+        return found
+
+    def fits(self, name: str, amount: int) -> Mask:
+        known = self._fits.get((name, amount))
+        if known is None:
+            known = self._fits[name, amount] = masks.fits(self._forest, name, amount, self._rows_of(name))
+        return known
+
+    def room(self, name: str, most: int) -> NDArray[np.int64]:
+        """By member: units that one consumer could take there, `most` at most, 0 at least."""
+        return masks.room(self._forest, name, most, self._rows_of(name))
+
+    def attainable(self, name: str, wanted: int, member: int) -> int:
+        """See `Column.attainable_at`; 0 where there is none of it."""
+        column, rows = self._forest.columns.get(name), self._rows_of(name)[member : member + 1]
+        if column is None or rows[0] == len(column.slots):
+            return 0
+        return int(column.attainable_at(rows, wanted)[0])
+
+    def shortage(self, name: str, wanted: int) -> NDArray[np.float64]:
+        """By member: see `masks.shortage`."""
+        return masks.shortage(self._forest, name, wanted, self._rows_of(name), self.fits(name, wanted))
+
+    def _rows_of(self, name: str) -> Rows:
+        known = self._rows.get(name)
+        if known is None:
+            known = self._rows[name] = masks.rows_at(self._forest, name, self.slots)
+        return known
+
+    def eligible(self, spec: Spec) -> Mask:
+        """By member: do its traits, aggregates and tree allow it?
+
+        An aggregate of the root spans its whole tree for the unsuffixed group, required or forbidden; what is shared,
+        and what serves a granular group, must be a member itself.
+        """
+        key = (spec.granular, spec.traits, spec.aggregates, spec.in_tree)
+        known = self._eligible.get(key)
+        if known is None:
+            known = self._eligible[key] = self._allowed(spec)
+        return known
+
+    def _allowed(self, spec: Spec) -> Mask:
+        forest, slots = self._forest, self.slots
+        found = np.ones(len(slots), dtype=np.bool_)
+        for any_of in spec.traits.required:
+            found &= masks.with_any(forest, any_of)[slots]
+        if spec.traits.forbidden:
+            found &= ~masks.with_any(forest, spec.traits.forbidden)[slots]
+        if spec.aggregates.required:
+            inside = masks.in_all(forest, spec.aggregates.required)
+            member = inside[slots]
+            if not spec.granular:
+                member = member | inside[self.roots] & self.is_local
+            found &= member
+        if spec.aggregates.forbidden:
+            inside = masks.members_of_any(forest, spec.aggregates.forbidden)
+            found &= ~inside[slots]
+            if not spec.granular:
+                found &= ~inside[self.roots]
+        if spec.in_tree is not None:
+            slot = forest.slot_of_uuid.get(spec.in_tree)
+            found &= forest.roots[slots] == (-1 if slot is None else forest.root_of(slot))
+            if not spec.granular:
+                found &= self.is_local
+        return found
+
+    @cached_property
+    def is_local(self) -> Mask:
+        """By member: is it of the anchor's own tree?"""
+        return np.asarray(self._forest.roots[self.slots] == self.roots, dtype=np.bool_)
+
+    @property
+    def has_one_each(self) -> bool:
+        """Has each anchor one member, itself?"""
+        return len(self.slots) == len(self.anchors)
+
+    def by_anchor(self, members: Mask) -> Mask:
+        """By anchor: any of its members?"""
+        if self.has_one_each:
+            return members
+        found = np.zeros(len(self.anchors), dtype=np.bool_)
+        found[self.local_anchor[members]] = True
+        return found
+
+    @cached_property
+    def local_anchor(self) -> Places:
+        """By member: number of its anchor among these."""
+        return np.repeat(np.arange(len(self.anchors)), np.diff(self.starts, append=len(self.slots)))
+
+    def only(self, anchors: Mask) -> "Block":
+        """Of these anchors alone."""
+        return self if anchors.all() else Block(self._forest, self._layout, self.demand, self.anchors[anchors])
+
+    def alike(self) -> list[Alike]:
+        """The anchors where each decision has something to choose from, those in the same situation together."""
+        demand = self.demand
+        served = [self.serves(spec) for spec in demand.specs]
+        viable = np.ones(len(self.anchors), dtype=np.bool_)
+        for members in served:
+            viable &= self.by_anchor(members)
+        if not viable.any():
+            return []
+        local_anchor = self.local_anchor
+        useful = _any_of(served) & viable[local_anchor]
+        kept = np.flatnonzero(useful)
+        columns = self._columns(kept, useful, served, local_anchor)
+        return self._grouped(columns, kept, np.flatnonzero(viable), local_anchor[kept])
+
+    def _columns(self, kept: Places, useful: Mask, served: Sequence[Mask], local_anchor: Places) -> NDArray[np.int64]:
+        """The rows of all situations, one below the other, as `tree_search` reads them."""
+        demand, slots = self.demand, self.slots[kept]
+        columns = _words([members[kept] for members in served])
+        if demand.spread_traits:
+            spread = _any_of([members for members, spec in zip(served, demand.specs, strict=True) if not spec.granular])
+            traits = masks.with_any_of_all(self._forest, demand.spread_traits)
+            columns += _words([mask[slots] & spread[kept] for mask in traits])
+        columns += [self.room(name, most)[kept] for name, most in demand.contested.items()]
+        if demand.question.one_per_tree:
+            # What is shared is of other trees, which are told apart by their roots: the anchor's own is -1.
+            roots = self._forest.roots[slots]
+            columns.append(np.where(roots == self.roots[kept], -1, roots).astype(np.int64))
+        if demand.question.subtrees:
+            columns.append(self._nearest(kept, useful, local_anchor))
+        return np.ascontiguousarray(np.stack(columns, axis=1))
+
+    def _nearest(self, kept: Places, useful: Mask, local_anchor: Places) -> NDArray[np.int64]:
+        """By kept member: its nearest kept ancestor, counted from the first kept member of its anchor; or -1."""
+        layout = self._layout
+        up = above(self._forest)
+        number = np.full(len(layout.members), -1, dtype=np.int64)
+        anchors = local_anchor[kept]
+        first = np.searchsorted(anchors, anchors)
+        number[self.places[kept]] = np.arange(len(kept)) - first
+        is_kept = np.zeros(len(layout.members), dtype=np.bool_)
+        is_kept[self.places[useful]] = True
+        nearest = up[self.places[kept]].astype(np.int64)
+        while (passed := (nearest >= 0) & ~is_kept[nearest]).any():
+            nearest[passed] = up[nearest[passed]]
+        return np.where(nearest >= 0, number[nearest], -1)
+
+    def _grouped(self, columns: NDArray[np.int64], kept: Places, viable: Places, anchors: Places) -> list[Alike]:
+        """`anchors` is by kept member; each of `viable` has one at least."""
+        starts = np.searchsorted(anchors, viable)
+        ends = np.append(starts[1:], len(kept))
+        width = columns.shape[1] * columns.itemsize
+        rows = columns.tobytes()
+        groups: dict[bytes, list[int]] = {}
+        bounds = zip((starts * width).tolist(), (ends * width).tolist(), strict=True)
+        for number, (start, end) in enumerate(bounds):
+            groups.setdefault(rows[start:end], []).append(number)
+        slots = self.slots[kept]
+        found = []
+        for situation, numbers in groups.items():
+            chosen = np.array(numbers)
+            members = slots[starts[chosen][:, None] + np.arange(len(situation) // width)]
+            found.append(Alike(situation, self.anchors[viable[chosen]], members))
+        return found
+
+
+def _any_of(members: Sequence[Mask]) -> Mask:
+    found = members[0]
+    for more in members[1:]:
+        found = found | more
+    return found
+
+
+def _words(bits: Sequence[Mask]) -> list[NDArray[np.int64]]:
+    """Many flags per member as few numbers."""
+    words = []
+    for start in range(0, len(bits), WORD):
+        word = np.zeros(len(bits[0]), dtype=np.int64)
+        for number, flags in enumerate(bits[start : start + WORD]):
+            word |= flags.astype(np.int64) << number
+        words.append(word)
+    return words

@@ -1,0 +1,177 @@
+"""Properties of providers as arrays by slot: has this trait, is in that aggregate, could give so many units.
+
+All are kept with the forest (`moorage.placement.forest.memo`) for as long as what they were made of stays.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.placement.forest.columns import Column, Rows, Slots, Units
+from moorage.placement.forest.forest import Forest
+from moorage.placement.search.query import AllOfAny
+
+#: By slot, or by row of a column.
+Mask = NDArray[np.bool_]
+Distances = NDArray[np.float64]
+
+#: How far units are that are short, at least, and those of which there is nothing to be had.
+SHORT = 1.0
+ABSENT = 100.0
+
+#: A column's rows are indexed by slot where at least one slot in so many has a row; else they are searched.
+SPARSE = 16
+#: Where fewer than one row in so many is asked about, only those are looked at; else all, once for whoever asks next.
+FEW = 8
+
+
+def with_any(forest: Forest, traits: frozenset[str]) -> Mask:
+    """By slot: has it at least one of these traits?"""
+    return _any_of([_with_trait(forest, trait) for trait in traits], len(forest.roots))
+
+
+def with_any_of_all(forest: Forest, wanted: AllOfAny) -> list[Mask]:
+    """A mask by slot for each of the sets: has it at least one of these traits?"""
+    return [with_any(forest, any_of) for any_of in wanted]
+
+
+def members_of_any(forest: Forest, aggregates: frozenset[str]) -> Mask:
+    """By slot: is it in at least one of these aggregates?"""
+    present = [_in_aggregate(forest, aggregate) for aggregate in aggregates if aggregate in forest.aggregates]
+    return _any_of(present, len(forest.roots))
+
+
+def in_all(forest: Forest, wanted: AllOfAny) -> Mask:
+    """By slot: is it in one aggregate of each set?"""
+    mask = np.ones(len(forest.roots), dtype=np.bool_)
+    for any_of in wanted:
+        mask &= members_of_any(forest, any_of)
+    return mask
+
+
+def _any_of(masks: list[Mask], count: int) -> Mask:
+    if len(masks) == 1:
+        return masks[0]
+    found = np.zeros(count, dtype=np.bool_)
+    for mask in masks:
+        found |= mask
+    return found
+
+
+def _with_trait(forest: Forest, trait: str) -> Mask:
+    slots = forest.with_trait.get(trait)
+    return forest.derived.get(("trait", trait), (slots, forest.roots), lambda: _mask(forest, slots))
+
+
+def _in_aggregate(forest: Forest, aggregate: str) -> Mask:
+    members = forest.aggregates.get(aggregate)
+
+    def make() -> Mask:
+        return _mask(forest, None if members is None else np.fromiter(members, dtype=np.int32, count=len(members)))
+
+    return forest.derived.get(("aggregate", aggregate), (members, forest.roots), make)
+
+
+def is_sharing(forest: Forest) -> Mask:
+    """By slot: does it share its inventory with the members of its aggregates?"""
+    sharing = forest.sharing
+
+    def make() -> Mask:
+        return _mask(forest, np.fromiter(sharing, dtype=np.int32, count=len(sharing)))
+
+    return forest.derived.get("sharing", (sharing, forest.roots), make)
+
+
+def _mask(forest: Forest, slots: Slots | None) -> Mask:
+    mask = np.zeros(len(forest.roots), dtype=np.bool_)
+    if slots is not None:
+        mask[slots] = True
+    return mask
+
+
+# --- one resource class -----------------------------------------------------------------------------------------
+
+
+def allowed(forest: Forest, name: str, column: Column, amount: int) -> Mask | None:
+    """By row: may one consumer hold exactly `amount`, whatever others hold? None: on all of them."""
+
+    def make() -> Mask | None:
+        mask = (column.min_unit <= amount) & (column.max_unit >= amount) & (amount % column.step_size == 0)
+        return None if mask.all() else mask
+
+    sources = (column.min_unit, column.max_unit, column.step_size)
+    return forest.derived.get(("allowed", name, amount), sources, make)
+
+
+def fitting(forest: Forest, name: str, column: Column, amount: int) -> Mask:
+    """By row: could a new consumer take `amount` there? One row more at the end, which says no."""
+
+    def make() -> Mask:
+        mask = np.zeros(len(column.slots) + 1, dtype=np.bool_)
+        np.less_equal(column.used, column.capacity - amount, out=mask[:-1])
+        if (units := allowed(forest, name, column, amount)) is not None:
+            mask[:-1] &= units
+        return mask
+
+    sources = (column.used, column.capacity, column.min_unit, column.max_unit, column.step_size)
+    return forest.derived.get(("fitting", name, amount), sources, make)
+
+
+def rows_at(forest: Forest, name: str, slots: Slots) -> Rows:
+    """By place in `slots`: its row in the class's column; the one after the last where it has none."""
+    column = forest.columns.get(name)
+    if column is None:
+        return np.zeros(len(slots), dtype=np.intp)
+    if len(column.slots) * SPARSE >= len(forest.roots):
+        index = forest.derived.get(("rows", name), (column.slots, forest.roots), lambda: _index(forest, column))
+        return index[slots]
+    rows = np.searchsorted(column.slots, slots)
+    rows[column.slots[np.minimum(rows, len(column.slots) - 1)] != slots] = len(column.slots)
+    return rows
+
+
+def _index(forest: Forest, column: Column) -> Rows:
+    count = len(column.slots)
+    index = np.full(len(forest.roots), count, dtype=np.intp)
+    index[column.slots] = np.arange(count)
+    return index
+
+
+def fits(forest: Forest, name: str, amount: int, rows: Rows) -> Mask:
+    """By place in `rows`, which are from `rows_at`: could a new consumer take `amount` there?"""
+    column = forest.columns.get(name)
+    if column is None:
+        return np.zeros(len(rows), dtype=np.bool_)
+    if len(rows) * FEW >= len(column.slots):
+        return fitting(forest, name, column, amount)[rows]
+    found = np.zeros(len(rows), dtype=np.bool_)
+    there = rows < len(column.slots)
+    found[there] = column.fits_at(rows[there], amount)
+    return found
+
+
+def room(forest: Forest, name: str, most: int, rows: Rows) -> Units:
+    """By place in `rows`, which are from `rows_at`: units that one consumer could take, `most` at most, 0 at least."""
+    found = np.zeros(len(rows), dtype=np.int64)
+    if (column := forest.columns.get(name)) is not None:
+        there = rows < len(column.slots)
+        found[there] = column.room_at(rows[there], most)
+    return found
+
+
+def shortage(forest: Forest, name: str, wanted: int, rows: Rows, fits: Mask) -> Distances:
+    """By place in `rows`, which are from `rows_at`: how far a new consumer who wants so much is from having it there.
+
+    0 where it fits, `SHORT` and the share that is missing (1 at most) where there is less, `ABSENT` where there is
+    nothing to be had.
+    """
+    found = np.zeros(len(rows))
+    if fits.all():
+        return found
+    short = np.flatnonzero(~fits)
+    found[short] = ABSENT
+    if (column := forest.columns.get(name)) is not None:
+        short = short[rows[short] < len(column.slots)]
+        amounts = column.attainable_at(rows[short], wanted)
+        missing = SHORT + np.minimum(np.abs(wanted - amounts) / wanted, 1.0)
+        found[short] = np.where(amounts > 0, missing, ABSENT)
+    return found

@@ -1,0 +1,65 @@
+"""Which providers GET /resource_providers is about: filters narrow arrays, not objects."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from moorage.placement.forest.forest import Forest
+from moorage.placement.search.masks import Mask, members_of_any, with_any
+from moorage.placement.search.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFilter:
+    """What GET /resource_providers may ask for; all of it must hold."""
+
+    name: str | None = None
+    uuid: str | None = None
+    in_tree: str | None = None
+    resources: Mapping[str, int] | None = None
+    traits: TraitFilter = NO_TRAITS
+    aggregates: AggregateFilter = NO_AGGREGATES
+
+
+def listed(forest: Forest, wanted: ProviderFilter) -> list[int]:
+    """Slots of the providers that pass, in order."""
+    if wanted.name is None and wanted.uuid is None and wanted.in_tree is None:
+        return np.flatnonzero(_offering(forest, wanted)).tolist()
+    pool = _pool(forest, wanted)
+    if pool and (wanted.resources or wanted.traits != NO_TRAITS or wanted.aggregates != NO_AGGREGATES):
+        offering = _offering(forest, wanted)
+        pool = [slot for slot in pool if offering[slot]]
+    return pool
+
+
+def _pool(forest: Forest, wanted: ProviderFilter) -> list[int]:
+    """Slots of those with the name, with the uuid, and in the tree, as far as these are wanted; in order."""
+    pools: list[Collection[int]] = []
+    for key, slot_of in ((wanted.name, forest.slot_of_name), (wanted.uuid, forest.slot_of_uuid)):
+        if key is not None:
+            slot = slot_of.get(key)
+            pools.append(() if slot is None else (slot,))
+    if wanted.in_tree is not None:
+        member = forest.slot_of_uuid.get(wanted.in_tree)
+        pools.append(() if member is None else forest.tree(member))
+    return sorted(set(pools[0]).intersection(*pools[1:]))
+
+
+def _offering(forest: Forest, wanted: ProviderFilter) -> Mask:
+    """By slot: does it have the resources, traits and aggregates?"""
+    passes: Mask = np.asarray(forest.roots >= 0, dtype=np.bool_)
+    for name, amount in (wanted.resources or {}).items():
+        fits = np.zeros(len(passes), dtype=np.bool_)
+        if (column := forest.columns.get(name)) is not None:
+            fits[column.fitting(amount)] = True
+        passes &= fits
+    for any_of in wanted.traits.required:
+        passes &= with_any(forest, any_of)
+    if wanted.traits.forbidden:
+        passes &= ~with_any(forest, wanted.traits.forbidden)
+    for any_of in wanted.aggregates.required:
+        passes &= members_of_any(forest, any_of)
+    if wanted.aggregates.forbidden:
+        passes &= ~members_of_any(forest, wanted.aggregates.forbidden)
+    return passes

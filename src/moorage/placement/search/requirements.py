@@ -1,0 +1,160 @@
+"""A request as the decisions that are to be made at every anchor: which provider gives this to that group?
+
+The unsuffixed group is one decision per resource class, each granular group one decision for all of its classes.
+Decisions that ask the same of a provider share a `Spec`: eight groups of one GPU each are looked up once.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from moorage.core.inventories import MAX_INT
+from moorage.placement.search.query import AggregateFilter, AllOfAny, TraitFilter
+from moorage.placement.search.request import Request, RequestGroup
+
+#: More than any provider may give to one consumer, so what asks for more fits nowhere and need not be told apart.
+TOO_MUCH = MAX_INT + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What one provider must be and have to be chosen."""
+
+    granular: bool
+    resources: tuple[tuple[str, int], ...]
+    #: Required traits of the unsuffixed group are not here: its providers have them together.
+    traits: TraitFilter
+    aggregates: AggregateFilter
+    in_tree: str | None
+
+    @property
+    def is_empty(self) -> bool:
+        """The peer finds nothing for a group that only says what it does not want."""
+        return not self.resources and not self.traits.required and not self.aggregates.required
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    suffix: str
+    resources: Mapping[str, int]
+    spec: int  #: number of its spec
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A decision as the search sees it: the names are gone."""
+
+    spec: int
+    granular: bool
+    has_resources: bool
+    units: tuple[tuple[int, int], ...]  #: (number of a contested class, units)
+    #: Equal for picks of which it does not matter later which of them a provider was chosen for.
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the search must know of a request. Two requests with the same question have the same ways."""
+
+    picks: tuple[Pick, ...]
+    specs: int
+    isolate: bool
+    subtrees: tuple[frozenset[int], ...]  #: numbers of the picks in each
+    traits: int  #: how many sets of traits the providers of the unsuffixed group must meet together
+    contested: int  #: classes that several picks could want of one provider
+    one_per_tree: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """All of a request that does not depend on the forest."""
+
+    specs: tuple[Spec, ...]
+    decisions: tuple[Decision, ...]
+    spread_traits: AllOfAny
+    #: {contested class: the most that could be wanted of one provider}, in the order of their numbers
+    contested: Mapping[str, int]
+    question: Question
+
+    @property
+    def size(self) -> int:
+        """How much is asked of each provider: what comparing it with all of this costs."""
+        filters = len(self.spread_traits) + sum(
+            1 + len(one.resources) + len(one.traits.required) + len(one.aggregates.required) for one in self.specs
+        )
+        return filters + sum(map(len, self.question.subtrees))
+
+
+def demand_of(request: Request) -> Demand:
+    """Made once for each request, which is remembered when it is asked again."""
+    demand = request.memo.get("demand")
+    if not isinstance(demand, Demand):
+        demand = request.memo["demand"] = _demand(request)
+    return demand
+
+
+def _demand(request: Request) -> Demand:
+    specs: dict[Spec, int] = {}
+    decisions = [
+        Decision(group.suffix, resources, specs.setdefault(spec, len(specs)))
+        for group in request.groups
+        for resources, spec in _specs(group)
+    ]
+    isolate = request.group_policy == "isolate"
+    contested = _contested(decisions, isolate=isolate)
+    numbers = {name: number for number, name in enumerate(contested)}
+    traits: AllOfAny = next((group.traits.required for group in request.groups if not group.is_granular), ())
+    in_subtrees = frozenset().union(*request.same_subtrees)
+    labels: dict[object, int] = {}
+    picks = []
+    for decision in decisions:
+        units = tuple(
+            (numbers[name], min(amount, TOO_MUCH)) for name, amount in decision.resources.items() if name in numbers
+        )
+        meaning = (decision.suffix if decision.suffix in in_subtrees else decision.suffix != "", units)
+        label = labels.setdefault(meaning, len(labels))
+        picks.append(Pick(decision.spec, decision.suffix != "", bool(decision.resources), units, label))
+    subtrees = tuple(
+        frozenset(number for number, decision in enumerate(decisions) if decision.suffix in suffixes)
+        for suffixes in dict.fromkeys(request.same_subtrees)
+        if len(suffixes) > 1
+    )
+    question = Question(
+        tuple(picks), len(specs), isolate, subtrees, len(traits), len(contested), one_per_tree=not request.nested
+    )
+    return Demand(tuple(specs), tuple(decisions), traits, contested, question)
+
+
+def _specs(group: RequestGroup) -> Iterator[tuple[Mapping[str, int], Spec]]:
+    """(resources, what is asked of their provider) of each decision."""
+    if group.is_granular:
+        wanted = tuple(sorted(_clipped(group.resources)))
+        yield group.resources, Spec(True, wanted, group.traits, group.aggregates, group.in_tree)
+        return
+    alone = replace(group.traits, required=())
+    for name, amount in group.resources.items():
+        wanted = tuple(_clipped({name: amount}))
+        yield {name: amount}, Spec(False, wanted, alone, group.aggregates, group.in_tree)
+
+
+def _clipped(resources: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    return ((name, min(amount, TOO_MUCH)) for name, amount in resources.items())
+
+
+def _contested(decisions: list[Decision], *, isolate: bool) -> dict[str, int]:
+    """With ``isolate``, a provider gives to one granular group at most (and to the unsuffixed group)."""
+    spread: dict[str, int] = {}
+    granular: dict[str, list[int]] = {}
+    for decision in decisions:
+        for name, amount in decision.resources.items():
+            if decision.suffix:
+                granular.setdefault(name, []).append(min(amount, TOO_MUCH))
+            else:
+                spread[name] = min(amount, TOO_MUCH)
+    found: dict[str, int] = {}
+    for name, amounts in granular.items():
+        together = [max(amounts)] if isolate else amounts
+        if name in spread:
+            together = [*together, spread[name]]
+        if len(together) > 1:
+            found[name] = sum(together)
+    return found

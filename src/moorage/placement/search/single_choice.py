@@ -1,0 +1,212 @@
+"""Trees where each class of the request is with one provider, found for all trees at once by array operations.
+
+That is what most requests meet in most clouds: no granular groups, and each class on one provider of the tree or on
+one that shares with it. Nothing is to be chosen there, so nothing is searched. What depends on inventories, traits
+and aggregates is computed once and kept with the forest; what is in use is looked at for each request, in blocks, so
+that who wants ten hosts of a hundred thousand does not look at all of them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.placement.forest.columns import Column, Slots
+from moorage.placement.forest.forest import Forest
+from moorage.placement.search import masks
+from moorage.placement.search.layout import layout_of
+from moorage.placement.search.request import Request, RequestGroup
+from moorage.placement.search.requirements import TOO_MUCH
+from moorage.placement.search.sampling import stride
+
+#: Trees looked at first, at least; each block is so many times the one before.
+FIRST_BLOCK = 256
+GROWTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Trees that have all of some classes, each on one provider; all in the order of the anchors' slots."""
+
+    anchors: Slots
+    owners: NDArray[np.int32]  #: a row per class: slot of who has it
+    rows: NDArray[np.int32]  #: a row per class: the owner's row in the class's column
+    #: By class: are those rows the whole column in its order?
+    aligned: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Owners:
+    """Who has one class, by anchor."""
+
+    anchors: Slots
+    slots: Slots
+    rows: NDArray[np.int32]
+
+
+def only_ways(forest: Forest, request: Request) -> Ways | None:
+    """None where the request has granular groups, or where somewhere several providers have a class of it."""
+    group = request.groups[0]
+    if len(request.groups) > 1 or group.is_granular or not group.resources or (forest.is_nested and not request.nested):
+        return None
+    names = tuple(group.resources)
+    columns = [forest.columns.get(name) for name in names]
+    slots = tuple(None if column is None else column.slots for column in columns)
+    shared = (forest.aggregates, forest.sharing) if forest.sharing else ()
+    return forest.derived.get(("ways", names), (forest.trees, *slots, *shared), lambda: _ways(forest, names))
+
+
+def _ways(forest: Forest, names: tuple[str, ...]) -> Ways | None:
+    found = [_owners(forest, name) for name in names]
+    anchors: Slots | None = None
+    for owners in found:
+        if owners is None:
+            return None
+        anchors = owners.anchors if anchors is None else np.intersect1d(anchors, owners.anchors, assume_unique=True)
+    if anchors is None:
+        return None
+    places = [np.searchsorted(owners.anchors, anchors) for owners in found if owners is not None]
+    rows = [owners.rows[place] for owners, place in zip(found, places, strict=True) if owners is not None]
+    slots = [owners.slots[place] for owners, place in zip(found, places, strict=True) if owners is not None]
+    aligned = tuple(
+        len(row) == len(forest.columns[name].slots) and bool((row == np.arange(len(row))).all()) if len(row) else False
+        for name, row in zip(names, rows, strict=True)
+    )
+    return Ways(anchors.astype(np.int32), np.array(slots, dtype=np.int32), np.array(rows, dtype=np.int32), aligned)
+
+
+def _owners(forest: Forest, name: str) -> _Owners | None:
+    """None where an anchor has several."""
+    column = forest.columns.get(name)
+    if column is None:
+        empty = np.empty(0, dtype=np.int32)
+        return _Owners(empty, empty, empty)
+    anchors, slots = forest.roots[column.slots], column.slots
+    if forest.sharing and masks.is_sharing(forest)[slots].any():
+        layout = layout_of(forest)
+        has = np.zeros(len(forest.roots), dtype=np.bool_)
+        has[slots] = True
+        places = np.flatnonzero(has[layout.members])
+        anchors, slots = layout.anchors[layout.anchor_of[places]], layout.members[places]
+    order = np.argsort(anchors, kind="stable")
+    anchors, slots = anchors[order], slots[order]
+    if (anchors[1:] == anchors[:-1]).any():
+        return None
+    return _Owners(anchors, slots, np.searchsorted(column.slots, slots).astype(np.int32))
+
+
+def scan(
+    forest: Forest, request: Request, ways: Ways, sample: str | None = None
+) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
+    """(anchors, owner of each class for each of them) of the trees that fit, block by block, in order; with a limit and
+    a seed `sample` in an order of that.
+    """
+    group = request.groups[0]
+    if not len(ways.anchors):
+        return
+    columns = [forest.columns[name] for name in group.resources]
+    amounts = [min(amount, TOO_MUCH) for amount in group.resources.values()]
+    chosen = _chosen(forest, request, ways, columns)
+    count = len(ways.anchors) if chosen is None else len(chosen)
+    if sample is not None and request.limit is not None and count:
+        yield from _sampled(columns, amounts, ways, chosen, count, request.limit, sample)
+        return
+    start, size = 0, count if request.limit is None else max(FIRST_BLOCK, 2 * request.limit)
+    while start < count:
+        block = slice(start, start + size)
+        fits = _fits(columns, amounts, ways, block if chosen is None else chosen[block])
+        hits = np.flatnonzero(fits)
+        if len(hits):
+            places = hits + start if chosen is None else chosen[block][hits]
+            yield ways.anchors[places], ways.owners[:, places].T
+        start, size = start + size, size * GROWTH
+
+
+def _sampled(
+    columns: list[Column],
+    amounts: list[int],
+    ways: Ways,
+    chosen: NDArray[np.int32] | None,
+    count: int,
+    limit: int,
+    seed: str,
+) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
+    """As `scan` with a limit."""
+    order, start, size = stride(count, seed), 0, limit
+    while start < count:
+        block = order.between(start, start + size)
+        places = block if chosen is None else chosen[block]
+        places = places[_fits(columns, amounts, ways, places)]
+        if len(places):
+            yield ways.anchors[places], ways.owners[:, places].T
+        start, size = start + size, size * GROWTH
+
+
+def _fits(
+    columns: list[Column], amounts: list[int], ways: Ways, places: slice | NDArray[np.signedinteger]
+) -> masks.Mask:
+    found: list[masks.Mask] = []
+    for number, (column, amount) in enumerate(zip(columns, amounts, strict=True)):
+        rows = places if ways.aligned[number] else ways.rows[number, places]
+        found.append(column.used[rows] + amount <= column.capacity[rows])
+    for fits in found[1:]:
+        found[0] &= fits
+    return found[0]
+
+
+def _chosen(forest: Forest, request: Request, ways: Ways, columns: list[Column]) -> NDArray[np.int32] | None:
+    """Places of the ways that everything but the usage allows; None: all of them."""
+    group = request.groups[0]
+    required = frozenset().union(*group.traits.required, request.root_required, request.root_forbidden)
+    aggregates = frozenset().union(*group.aggregates.required, group.aggregates.forbidden)
+    sources = (
+        ways,
+        forest.roots,
+        *(array for column in columns for array in (column.min_unit, column.max_unit, column.step_size)),
+        *(forest.with_trait.get(trait) for trait in sorted(required | group.traits.forbidden)),
+        *(forest.aggregates.get(aggregate) for aggregate in sorted(aggregates)),
+    )
+    filters = (group.traits, group.aggregates, group.in_tree, request.root_required, request.root_forbidden)
+    key = ("chosen", tuple(group.resources.items()), *filters)
+    return forest.derived.get(key, sources, lambda: _allowed(forest, request, ways, columns))
+
+
+def _allowed(forest: Forest, request: Request, ways: Ways, columns: list[Column]) -> NDArray[np.int32] | None:
+    group = request.groups[0]
+    found = root_filter(forest, request, ways.anchors) & _tree_filter(forest, group, ways)
+    for number, ((name, amount), column) in enumerate(zip(group.resources.items(), columns, strict=True)):
+        units = masks.allowed(forest, name, column, min(amount, TOO_MUCH))
+        if units is not None:
+            found &= units[ways.rows[number]]
+    if group.traits.forbidden:
+        found &= ~masks.with_any(forest, group.traits.forbidden)[ways.owners].any(axis=0)
+    for any_of in group.traits.required:
+        found &= masks.with_any(forest, any_of)[ways.owners].any(axis=0)
+    return None if found.all() else np.flatnonzero(found).astype(np.int32)
+
+
+def _tree_filter(forest: Forest, group: RequestGroup, ways: Ways) -> masks.Mask:
+    """Aggregates and ``in_tree``. An aggregate of the root spans its own tree, required or forbidden."""
+    found = np.ones(len(ways.anchors), dtype=np.bool_)
+    local = forest.roots[ways.owners] == ways.anchors
+    if group.aggregates.required:
+        inside = masks.in_all(forest, group.aggregates.required)
+        found &= (inside[ways.owners] | local & inside[ways.anchors]).all(axis=0)
+    if group.aggregates.forbidden:
+        inside = masks.members_of_any(forest, group.aggregates.forbidden)
+        found &= ~inside[ways.anchors] & ~inside[ways.owners].any(axis=0)
+    if group.in_tree is not None:
+        slot = forest.slot_of_uuid.get(group.in_tree)
+        found &= local.all(axis=0) & (ways.anchors == (-1 if slot is None else forest.root_of(slot)))
+    return found
+
+
+def root_filter(forest: Forest, request: Request, slots: Slots) -> masks.Mask:
+    """By place in `slots`: has it the traits that the request wants of a root?"""
+    found = np.ones(len(slots), dtype=np.bool_)
+    for trait in request.root_required:
+        found &= masks.with_any(forest, frozenset((trait,)))[slots]
+    if request.root_forbidden:
+        found &= ~masks.with_any(forest, request.root_forbidden)[slots]
+    return found

@@ -1,0 +1,369 @@
+"""The search at one anchor: depth-first over the picks, pruned by capacity, policy and subtree.
+
+An anchor is seen as its *situation*: what the request can tell of its members, and nothing else. Thousands of hosts
+are in a handful of situations, so each is searched once and its ways are translated to every host that is in it
+(`moorage.placement.search.candidates`); and a way found once is remembered for the next request that asks the same.
+
+Two things keep the search from getting lost among equal devices:
+
+* `first_ways` tries only one of several equal, untouched members per pick.
+* a state from which nothing was found is remembered up to the exchange of equal members, so that eight groups on
+  seven equal devices fail at once and not after 8! tries.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.placement.search.requirements import Pick, Question
+from moorage.placement.search.search_budget import Work, too_complex
+
+#: Bits in one number of a situation.
+WORD = 62
+
+#: Ways with more numbers than this are not remembered, and at most so many situations are: 20 MiB at most.
+KEPT_NUMBERS = 20_000
+KEPT_SITUATIONS = 128
+
+#: Members that need no more than a look, for one step.
+PASSED = 4
+
+#: Numbers in all states together that are remembered as dead: some 30 MiB at most, while the search runs.
+DEAD_NUMBERS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    ways: NDArray[np.int32]  #: a row per way: the member of each pick
+    steps: int
+
+
+def _words(bits: int) -> int:
+    return -(-bits // WORD)
+
+
+def first_ways(question: Question, situation: bytes, limit: int | None, max_steps: int) -> Solved:
+    """With a limit, at most that many ways that differ in more than which of several equal members they use.
+
+    Without one, all ways. Raises `Invalid` beyond `max_steps`.
+    """
+    if limit is None or limit * len(question.picks) > KEPT_NUMBERS:
+        return _first_ways(question, situation, limit, max_steps)
+    return _remembered_first_ways(question, situation, limit, max_steps)
+
+
+def other_ways(question: Question, situation: bytes, limit: int, max_steps: int) -> Solved:
+    """At most `limit` ways that `first_ways` with this limit does not have."""
+    if limit * len(question.picks) > KEPT_NUMBERS:
+        return _other_ways(question, situation, limit, max_steps)
+    return _remembered_other_ways(question, situation, limit, max_steps)
+
+
+def _first_ways(question: Question, situation: bytes, limit: int | None, max_steps: int) -> Solved:
+    search = _Search(question, situation, max_steps)
+    found = list(search.run(equals_as_one=limit is not None, at_most=limit))
+    return _solved(question, found, search.steps)
+
+
+def _other_ways(question: Question, situation: bytes, limit: int, max_steps: int) -> Solved:
+    first = {tuple(way) for way in first_ways(question, situation, limit, max_steps).ways.tolist()}
+    search = _Search(question, situation, max_steps)
+    if not search.has_equals or not first:
+        return _solved(question, [], 0)
+    found: list[tuple[int, ...]] = []
+    for way in search.run(equals_as_one=False, at_most=None):
+        if way not in first:
+            found.append(way)
+            if len(found) == limit:
+                break
+    return _solved(question, found, search.steps)
+
+
+_remembered_first_ways = lru_cache(KEPT_SITUATIONS)(_first_ways)
+_remembered_other_ways = lru_cache(KEPT_SITUATIONS)(_other_ways)
+
+
+def _solved(question: Question, found: Sequence[tuple[int, ...]], steps: int) -> Solved:
+    ways = np.array(found, dtype=np.int32).reshape(len(found), len(question.picks))
+    ways.flags.writeable = False
+    return Solved(ways, steps)
+
+
+class _Search:
+    """One situation; `run` may be called again when the last run has ended."""
+
+    def __init__(self, question: Question, situation: bytes, max_steps: int) -> None:
+        self._question = question
+        self._max_steps = max_steps
+        self.steps = 0
+        members = _Members(question, situation)
+        self._members = members
+        # The unsuffixed group first, because its traits are checked when it is complete; then few options first.
+        numbered = sorted(
+            range(len(question.picks)),
+            key=lambda number: (question.picks[number].granular, len(members.serving[question.picks[number].spec])),
+        )
+        self._order = numbered
+        self._picks = [question.picks[number] for number in numbered]
+        self._spread = sum(not pick.granular for pick in self._picks)
+        self._kinds = members.kinds()
+        self.has_equals = len(set(self._kinds)) < len(self._kinds)
+        self._subtrees_at, self._options_after = self._subtrees()
+        self._dead: list[set[object]] = [set() for _ in numbered]
+        self._dead_numbers = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        count = len(self._members.rows)
+        self._chosen: list[int] = []  # member per pick, in the order of the search
+        self._room = [list(row) for row in self._members.room]
+        self._granular = [0] * count  # how many granular groups hold it
+        self._touched = [0] * count  # how many picks hold it
+        self._trees: dict[int, list[int]] = {}  # {tree: members that give resources}
+        self._common = [[-1] for _ in self._question.subtrees]  # members above all that are chosen; -1 is all
+        self._inside = [[0] for _ in self._question.subtrees]  # members that are chosen
+
+    def _subtrees(self) -> tuple[list[list[int]], list[dict[int, int]]]:
+        """By depth: the subtrees its pick is in, and {subtree: members that later picks in it could choose}."""
+        place = {number: depth for depth, number in enumerate(self._order)}
+        options = [sum(1 << member for member in members) for members in self._members.serving]
+        at: list[list[int]] = [[] for _ in self._order]
+        after: list[dict[int, int]] = [{} for _ in self._order]
+        for subtree, numbers in enumerate(self._question.subtrees):
+            later = 0
+            for depth in sorted((place[number] for number in numbers), reverse=True):
+                at[depth].append(subtree)
+                after[depth][subtree] = later
+                later |= options[self._picks[depth].spec]
+        return at, after
+
+    def run(self, *, equals_as_one: bool, at_most: int | None) -> Iterator[tuple[int, ...]]:
+        if not self._could_fit():
+            return
+        self._reset()
+        last = len(self._picks) - 1
+        options: list[Iterator[int]] = [iter(())] * (last + 1)
+        tried: list[set[int]] = [set() for _ in self._picks]
+        fruitful = [False] * (last + 1)
+        found = 0
+        depth = 0
+        options[0] = iter(self._members.serving[self._picks[0].spec])
+        while depth >= 0:
+            if not self._next(depth, options[depth], tried[depth] if equals_as_one else None):
+                if not fruitful[depth]:
+                    self._bury(depth)
+                depth -= 1
+                if depth >= 0:
+                    self._give_back(depth)
+                    fruitful[depth] |= fruitful[depth + 1]
+            elif depth == last:
+                self._spend(len(self._order) // 4)
+                yield self._way()
+                found += 1
+                fruitful[depth] = True
+                self._give_back(depth)
+                if found == at_most:
+                    return
+            elif self._dead[depth + 1] and self._key() in self._dead[depth + 1]:
+                self._give_back(depth)
+            else:
+                depth += 1
+                options[depth] = iter(self._members.serving[self._picks[depth].spec])
+                tried[depth].clear()
+                fruitful[depth] = False
+
+    def _could_fit(self) -> bool:
+        """Is there enough of each contested class in all, and with ``isolate`` a provider for each granular group?
+
+        Both are known in no time, and without them a search that must fail tries nearly everything first.
+        """
+        wanted = [0] * self._question.contested
+        for pick in self._picks:
+            for contested, units in pick.units:
+                wanted[contested] += units
+        there = [sum(room[contested] for room in self._members.room) for contested in range(len(wanted))]
+        if any(units > room for units, room in zip(wanted, there, strict=True)):
+            return False
+        return not self._question.isolate or self._can_be_isolated()
+
+    def _can_be_isolated(self) -> bool:
+        """A matching of granular groups with providers, grown along augmenting paths."""
+        serving = [self._members.serving[pick.spec] for pick in self._picks if pick.granular]
+        holder: dict[int, int] = {}  # {member: number of the group that it is for}
+        return all(self._makes_room(number, serving, holder) for number in range(len(serving)))
+
+    def _makes_room(self, number: int, serving: Sequence[Sequence[int]], holder: dict[int, int]) -> bool:
+        """Give this group a member, moving others where that helps. Breadth first: groups may be in hundreds."""
+        came_from: dict[int, int] = {}  # {member: number of the group that wants it}
+        waiting = [number]
+        for group in waiting:
+            self._spend(1 + len(serving[group]) // 16)
+            for member in serving[group]:
+                if member in came_from:
+                    continue
+                came_from[member] = group
+                if member in holder:
+                    waiting.append(holder[member])
+                    continue
+                self._hand_on(member, came_from, holder, number)
+                return True
+        return False
+
+    @staticmethod
+    def _hand_on(member: int, came_from: dict[int, int], holder: dict[int, int], first: int) -> None:
+        """Each group on the way takes the member that it wanted and leaves the one that it had."""
+        has = {group: held for held, group in holder.items()}
+        while True:
+            group = came_from[member]
+            holder[member] = group
+            if group == first:
+                return
+            member = has[group]
+
+    def _way(self) -> tuple[int, ...]:
+        way = [0] * len(self._order)
+        for number, member in zip(self._order, self._chosen, strict=True):
+            way[number] = member
+        return tuple(way)
+
+    def _next(self, depth: int, options: Iterator[int], tried: set[int] | None) -> bool:
+        """Choose the next member that may be chosen; False when there is none."""
+        pick = self._picks[depth]
+        alone = pick.granular and self._question.isolate
+        passed = 0
+        for member in options:
+            if alone and self._granular[member]:
+                passed += 1
+                continue
+            if tried is not None and not self._touched[member]:
+                kind = self._kinds[member]
+                if kind in tried:
+                    passed += 1
+                    continue
+                tried.add(kind)
+            self._spend(1 + passed // PASSED + len(self._subtrees_at[depth]) // 4)
+            passed = 0
+            if self._take(pick, member):
+                if self._may_go_on(depth):
+                    return True
+                self._give_back(depth)
+        self._spend(passed // PASSED)
+        return False
+
+    def _spend(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > self._max_steps:
+            raise too_complex(self._max_steps, Work.TRYING)
+
+    def _take(self, pick: Pick, member: int) -> bool:
+        room = self._room[member]
+        for contested, units in pick.units:
+            if room[contested] < units:
+                return False
+        if self._question.one_per_tree and pick.has_resources:
+            holders = self._trees.setdefault(self._members.tree[member], [])
+            if holders and holders[0] != member:
+                return False
+            holders.append(member)
+        for contested, units in pick.units:
+            room[contested] -= units
+        for subtree in self._subtrees_at[len(self._chosen)]:
+            self._common[subtree].append(self._common[subtree][-1] & self._members.line[member])
+            self._inside[subtree].append(self._inside[subtree][-1] | 1 << member)
+        self._granular[member] += pick.granular
+        self._touched[member] += 1
+        self._chosen.append(member)
+        return True
+
+    def _give_back(self, depth: int) -> None:
+        pick, member = self._picks[depth], self._chosen.pop()
+        for contested, units in pick.units:
+            self._room[member][contested] += units
+        self._granular[member] -= pick.granular
+        self._touched[member] -= 1
+        if self._question.one_per_tree and pick.has_resources:
+            self._trees[self._members.tree[member]].pop()
+        for subtree in self._subtrees_at[depth]:
+            self._common[subtree].pop()
+            self._inside[subtree].pop()
+
+    def _may_go_on(self, depth: int) -> bool:
+        """What can be known as soon as this pick is made."""
+        if depth == self._spread - 1 and not self._has_traits():
+            return False
+        # One that is above all members of the subtree is chosen, or could be.
+        return all(
+            self._common[subtree][-1] & (self._inside[subtree][-1] | self._options_after[depth][subtree])
+            for subtree in self._subtrees_at[depth]
+        )
+
+    def _has_traits(self) -> bool:
+        held = 0
+        for member in self._chosen:
+            held |= self._members.traits[member]
+        return held == (1 << self._question.traits) - 1
+
+    def _bury(self, depth: int) -> None:
+        """Nothing was found from here."""
+        if depth and self._dead_numbers < DEAD_NUMBERS:
+            self._dead[depth].add(self._key())
+            self._dead_numbers += depth
+
+    def _key(self) -> tuple[object, ...]:
+        """The state up to the exchange of equal members: what is left to find depends on nothing else."""
+        self._spend(len(self._chosen) // 16)
+        labels: dict[int, list[int]] = {}
+        for member, pick in zip(self._chosen, self._picks, strict=False):
+            labels.setdefault(member, []).append(pick.label)
+        return tuple(sorted((self._kinds[member], *sorted(mine)) for member, mine in labels.items()))
+
+
+class _Members:
+    """A situation, read. All by member."""
+
+    def __init__(self, question: Question, situation: bytes) -> None:
+        spec_words, trait_words = _words(question.specs), _words(question.traits)
+        fixed = spec_words + trait_words + question.contested + question.one_per_tree
+        has_above = bool(question.subtrees)
+        rows: list[list[int]] = np.frombuffer(situation, dtype=np.int64).reshape(-1, fixed + has_above).tolist()
+        self.rows = rows
+        served = [_bits(row[:spec_words]) for row in rows]
+        #: {spec: members that could be chosen for it}
+        self.serving = [
+            [member for member, bits in enumerate(served) if bits >> spec & 1] for spec in range(question.specs)
+        ]
+        traits_end = spec_words + trait_words
+        self.traits = [_bits(row[spec_words:traits_end]) for row in rows]
+        self.room = [row[traits_end : traits_end + question.contested] for row in rows]
+        self.tree = [row[fixed - 1] for row in rows] if question.one_per_tree else []
+        self._above = [row[fixed] for row in rows] if has_above else []
+        self.line = self._lines() if has_above else []
+
+    def _lines(self) -> list[int]:
+        """Each member and its ancestors, as bits."""
+        lines = [0] * len(self.rows)
+        for member in range(len(self.rows)):
+            up = member
+            while up >= 0:
+                lines[member] |= 1 << up
+                up = self._above[up]
+        return lines
+
+    def kinds(self) -> list[int]:
+        """Equal numbers for members that can be exchanged for each other: all is equal, and nobody is below them."""
+        parents = set(self._above)
+        numbers: dict[object, int] = {}
+        return [
+            numbers.setdefault(member if member in parents else tuple(row), len(numbers))
+            for member, row in enumerate(self.rows)
+        ]
+
+
+def _bits(words: Sequence[int]) -> int:
+    together = 0
+    for number, word in enumerate(words):
+        together |= word << WORD * number
+    return together

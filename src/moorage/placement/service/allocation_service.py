@@ -1,0 +1,78 @@
+"""Who holds what: claims, their release, and the reshaper. Decided in `allocation_writes` and `reshaping`, written by `committer`."""
+
+from collections.abc import Collection, Mapping
+
+from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, MoorageError, NotFound, Unavailable
+from moorage.placement.forest.model import Allocation, Consumer
+from moorage.placement.rules.allocation_writes import Wish, claim, release
+from moorage.placement.rules.reshaping import NewInventories, reshape
+from moorage.placement.sync.allocation_cache import KeptHoldings
+from moorage.placement.sync.committer import Order, Writer
+from moorage.placement.sync.meters import Meters
+
+#: How a write is counted that ends with an error; the first that matches.
+_REFUSED: dict[type[MoorageError], str] = {
+    ConcurrentUpdate: "conflict",
+    Conflict: "no_capacity",
+    NotFound: "not_found",
+    Invalid: "invalid",
+    Unavailable: "unavailable",
+}
+_COMMITTED, _FAILED = "committed", "failed"
+
+
+class AllocationService:
+    def __init__(self, holdings: KeptHoldings, writer: Writer, meters: Meters) -> None:
+        self._holdings = holdings
+        self._writer = writer
+        self._outcomes = {
+            outcome: meters.claims.labels(outcome) for outcome in (*_REFUSED.values(), _COMMITTED, _FAILED)
+        }
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def of_consumer(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
+        return self._holdings.of_consumer(uuid)
+
+    def of_provider(self, uuid: str) -> tuple[int, list[Allocation]]:
+        """Its generation, and what is held of it."""
+        found = self._holdings.of_provider(uuid)
+        if found is None:
+            raise NotFound(f"Resource provider '{uuid}' not found: No resource provider with uuid {uuid} found")
+        return found
+
+    def usages(
+        self, project_id: str, user_id: str | None
+    ) -> tuple[list[tuple[str | None, str, int]], dict[str | None, int]]:
+        """(consumer type, class, units) and {consumer type: consumers} of a project."""
+        return self._holdings.of_project(project_id, user_id)
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    def claim(self, wishes: Collection[Wish], *, single: bool = False) -> None:
+        """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
+        new = [wish.consumer_uuid for wish in wishes if wish.is_of_new_consumer]
+        known = [wish.consumer_uuid for wish in wishes if not wish.is_of_new_consumer]
+        self._submit(Order(lambda draft: claim(draft, wishes, single=single), [*new, *known], known, new))
+
+    def release(self, consumer_uuid: str) -> None:
+        """All it holds."""
+        self._submit(Order(lambda draft: release(draft, consumer_uuid), (consumer_uuid,), (consumer_uuid,)))
+
+    def reshape(self, inventories: Mapping[str, NewInventories], wishes: Collection[Wish]) -> None:
+        """New inventories and the allocations that go with them, in one transaction."""
+        consumers = [wish.consumer_uuid for wish in wishes]
+        about = [*consumers, *inventories]
+        self._submit(Order(lambda draft: reshape(draft, inventories, wishes), about, consumers))
+
+    def _submit(self, order: Order[None]) -> None:
+        """Write it, and count how that ended."""
+        outcome = _FAILED
+        try:
+            self._writer.submit(order)
+            outcome = _COMMITTED
+        except MoorageError as error:
+            outcome = next((name for kind, name in _REFUSED.items() if isinstance(error, kind)), outcome)
+            raise
+        finally:
+            self._outcomes[outcome].inc()

@@ -1,0 +1,61 @@
+"""Searching: allocation candidates, the list of providers by filters, and the explanation of a search."""
+
+from collections.abc import Iterable
+
+from moorage.core.errors import Invalid
+from moorage.placement.explain.explanation import Explanation, explain
+from moorage.placement.forest.forest import Forest
+from moorage.placement.search import candidates
+from moorage.placement.search.candidates import Found
+from moorage.placement.search.provider_filters import ProviderFilter, listed
+from moorage.placement.search.request import Request
+from moorage.placement.search.search_budget import MAX_STEPS
+from moorage.placement.sync.meters import Meters
+from moorage.placement.sync.snapshot import Snapshot
+
+
+class CandidateService:
+    def __init__(self, snapshot: Snapshot, meters: Meters) -> None:
+        self._snapshot = snapshot
+        self._found, self._empty, self._given_up = (
+            meters.searches.labels(outcome) for outcome in ("found", "empty", "over_limit")
+        )
+        self.max_steps = MAX_STEPS  #: bound on the work of one search
+
+    def find(self, request: Request, sample: str | None = None) -> tuple[Forest, Found]:
+        """The candidates, and the forest that their slots are of. `sample`: a seed, see `moorage.placement.search.sampling`."""
+        forest = self._snapshot.current()
+        _check_names(forest, request.class_names(), request.trait_names())
+        try:
+            found = candidates.find(forest, request, max_steps=self.max_steps, sample=sample)
+        except Invalid:
+            self._given_up.inc()
+            raise
+        (self._found if found else self._empty).inc()
+        return forest, found
+
+    def explain(self, request: Request) -> Explanation:
+        forest = self._snapshot.current()
+        _check_names(forest, request.class_names(), request.trait_names())
+        return explain(forest, request, max_steps=self.max_steps)
+
+    def providers(self, wanted: ProviderFilter) -> tuple[Forest, list[int]]:
+        """The slots of those that pass, and the forest that they are of."""
+        forest = self._snapshot.current()
+        traits = wanted.traits.forbidden.union(*wanted.traits.required)
+        if missing := sorted(traits - forest.names.traits.keys()):
+            raise Invalid(f'Invalid trait(s) in "required" parameter: {_no_traits(missing)}')
+        _check_names(forest, wanted.resources or {}, ())
+        return forest, listed(forest, wanted)
+
+
+def _check_names(forest: Forest, classes: Iterable[str], traits: Iterable[str]) -> None:
+    for name in classes:
+        if name not in forest.names.classes:
+            raise Invalid(f"Invalid resource class in resources parameter: No such resource class {name}.")
+    if missing := sorted(set(traits) - forest.names.traits.keys()):
+        raise Invalid(_no_traits(missing))
+
+
+def _no_traits(names: Iterable[str]) -> str:
+    return f"No such trait(s): {', '.join(names)}."

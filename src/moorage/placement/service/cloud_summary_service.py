@@ -1,0 +1,72 @@
+"""The whole cloud at a glance, pages of trees, and one tree with all that is held of it, now or at a past time."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from moorage.core.errors import NotFound
+from moorage.placement.explain import cloud_summary
+from moorage.placement.explain.cloud_summary import Survey, TreeFilter, TreePage
+from moorage.placement.forest import change_documents
+from moorage.placement.service.history_service import HistoryService
+from moorage.placement.service.provider_service import kept
+from moorage.placement.store.holding_store import Held, Holdings
+from moorage.placement.sync.snapshot import Snapshot
+
+#: Of one tree so many allocations are told.
+MOST_HELD = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class TreeState:
+    """`providers`: documents as the change log has them, the root first, parents before children.
+
+    `held`: None for a past time, of which only sums are known; at most `MOST_HELD`, and whether there are more.
+    """
+
+    at: datetime | None
+    providers: list[dict[str, Any]]
+    held: list[Held] | None
+    is_cut: bool
+
+
+class SurveyService:
+    def __init__(self, snapshot: Snapshot, holdings: Holdings, history: HistoryService) -> None:
+        self._snapshot = snapshot
+        self._holdings = holdings
+        self._history = history
+
+    def survey(self, classes: Collection[str]) -> Survey:
+        return cloud_summary.survey(self._snapshot.current(), classes)
+
+    def trees(self, wanted: TreeFilter, after: str | None, limit: int) -> TreePage:
+        return cloud_summary.trees(self._snapshot.current(), wanted, after, limit)
+
+    def tree(self, uuid: str) -> TreeState:
+        """The tree that the provider is in. Raises `NotFound`."""
+        forest = self._snapshot.current()
+        slot = forest.slot_of_uuid.get(uuid)
+        if slot is None:
+            raise NotFound(f"No resource provider with uuid {uuid} found")
+        members = [kept(forest, forest.at(one)) for one in forest.tree(slot)]
+        entries = [change_documents.of_provider(one.provider, one.parent_uuid, one.root_uuid) for one in members]
+        held = self._holdings.of_tree(members[0].provider.id, MOST_HELD + 1)
+        return TreeState(
+            None, [orjson.loads(one.document or "") for one in entries], held[:MOST_HELD], len(held) > MOST_HELD
+        )
+
+    def tree_at(self, uuid: str, at: datetime) -> TreeState:
+        """As it was at `at`, of the providers that are in the tree now, or of this one alone where it is no more.
+
+        Raises `NotFound` where none of them was there, `Gone` before what is kept.
+        """
+        forest = self._snapshot.current()
+        slot = forest.slot_of_uuid.get(uuid)
+        uuids = [uuid] if slot is None else [forest.at(one).uuid for one in forest.tree(slot)]
+        states = self._history.providers(uuids, at)
+        if not states:
+            raise NotFound(f"There was no provider {uuid} at that time")
+        return TreeState(states[0].at, [state.document for state in states], None, is_cut=False)

@@ -1,0 +1,104 @@
+"""What was: states of providers and consumers as of any time that is kept, and the entries that led there.
+
+Entries carry the time by the clock of the process that wrote them; their order is the order of commits. As of a time
+counts what had been written by then.
+"""
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Engine
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Gone, NotFound
+from moorage.db.transactions import read_one_state
+from moorage.placement.forest.change_documents import Kind
+from moorage.placement.forest.change_events import Change, Cursor, written
+from moorage.placement.forest.change_history import OF_CONSUMER, OF_PROVIDER, laid_over
+from moorage.placement.store import change_store
+from moorage.placement.store.change_store import Period
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What somebody was at a time: the last change by then, and the whole state after it."""
+
+    at: datetime
+    changed_at: datetime
+    cursor: Cursor
+    document: dict[str, Any]
+
+
+class HistoryService:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def provider(self, uuid: str, at: datetime | None) -> State:
+        """As of `at` (None, or a time to come: now). Raises `NotFound`, and `Gone` before what is kept."""
+        with read_one_state(self._engine) as connection:
+            return self._provider(connection, uuid, self._kept(connection, at))
+
+    def providers(self, uuids: Iterable[str], at: datetime) -> list[State]:
+        """Those of them that were there. Raises `Gone`."""
+        states = []
+        with read_one_state(self._engine) as connection:
+            at = self._kept(connection, at)
+            for uuid in uuids:
+                with suppress(NotFound):
+                    states.append(self._provider(connection, uuid, at))
+        return states
+
+    def _provider(self, connection: Connection, uuid: str, at: datetime) -> State:
+        whole = self._last(connection, Kind.PROVIDER, uuid, at)
+        usages = change_store.newest(connection, uuid, Kind.USAGES, at)
+        document = _document(whole)
+        if usages is None or usages.cursor < whole.cursor:
+            return State(at, whole.at, whole.cursor, document)
+        return State(at, usages.at, usages.cursor, laid_over(document, _document(usages)))
+
+    def consumer(self, uuid: str, at: datetime | None) -> State:
+        """As `provider`; a consumer that holds nothing does not exist."""
+        with read_one_state(self._engine) as connection:
+            at = self._kept(connection, at)
+            whole = self._last(connection, Kind.CONSUMER, uuid, at)
+        return State(at, whole.at, whole.cursor, _document(whole))
+
+    def provider_entries(self, uuid: str, period: Period, after: Cursor, limit: int) -> list[Change]:
+        """What changed in `period`, in order, behind `after`. Raises `Gone` where it begins before what is kept."""
+        return self._entries(uuid, OF_PROVIDER, period, after, limit)
+
+    def consumer_entries(self, uuid: str, period: Period, after: Cursor, limit: int) -> list[Change]:
+        return self._entries(uuid, OF_CONSUMER, period, after, limit)
+
+    def _entries(self, uuid: str, kinds: Collection[str], period: Period, after: Cursor, limit: int) -> list[Change]:
+        with read_one_state(self._engine) as connection:
+            if period.since is not None:
+                self._kept(connection, period.since)
+            return change_store.of_subject(connection, uuid, kinds, period, after, limit)
+
+    def _kept(self, connection: Connection, at: datetime | None) -> datetime:
+        """`at`, or now. Raises `Gone` for a time before what is kept."""
+        now = self._clock.now()
+        at = now if at is None else min(at, now)
+        since = change_store.read_retention(connection).since
+        if since is not None and at < since:
+            raise Gone(f"Nothing is kept of {written(at)}; history begins at {written(since)}", since=written(since))
+        return at
+
+    def _last(self, connection: Connection, kind: Kind, uuid: str, at: datetime) -> Change:
+        found = change_store.newest(connection, uuid, kind, at)
+        if found is None:
+            raise NotFound(f"There was no {kind} {uuid} at {written(at)}")
+        if found.document is None:
+            raise NotFound(f"There was no {kind} {uuid} at {written(at)}; it went away at {written(found.at)}")
+        return found
+
+
+def _document(entry: Change) -> dict[str, Any]:
+    document: dict[str, Any] = orjson.loads(entry.document or "null")
+    return document

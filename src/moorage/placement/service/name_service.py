@@ -1,0 +1,139 @@
+"""Resource classes and traits: the standard ones are given, custom ones come and go."""
+
+from collections.abc import Collection, Mapping
+from functools import partial
+
+from sqlalchemy import Connection, Table
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound
+from moorage.placement.forest import change_documents
+from moorage.placement.forest.model import Name, Names
+from moorage.placement.store import name_store, renamed_classes
+from moorage.placement.store.name_store import CLASSES, TRAITS
+from moorage.placement.sync.committer import Writer, Written
+from moorage.placement.sync.snapshot import Snapshot
+
+
+class NameService:
+    def __init__(self, snapshot: Snapshot, writer: Writer, clock: Clock) -> None:
+        self._snapshot = snapshot
+        self._writer = writer
+        self._clock = clock
+
+    # --- resource classes ---------------------------------------------------------------------------------------
+
+    def classes(self) -> list[Name]:
+        """By id."""
+        return sorted(self._known().full_classes.values(), key=lambda one: one.id)
+
+    def resource_class(self, name: str) -> Name:
+        return _found(self._known().full_classes, name, f"No such resource class {name}.")
+
+    def create_class(self, name: str) -> None:
+        if not self._ensure(CLASSES, name)[1]:
+            raise Conflict(f"Conflicting resource class already exists: {name}")
+
+    def ensure_class(self, name: str) -> bool:
+        """True when it is new."""
+        return self._ensure(CLASSES, name)[1]
+
+    def rename_class(self, name: str, new_name: str) -> None:
+        """Until 1.6. Whatever refers to the class follows."""
+
+        def work(connection: Connection) -> Written[None]:
+            found = name_store.find(connection, CLASSES, name, lock=True)
+            if found is None:
+                raise NotFound(f"No such resource class {name}.")
+            if found.standard:
+                raise Invalid(f"Cannot update standard resource class {name}")
+            if new_name != name and name_store.find(connection, CLASSES, new_name) is not None:
+                raise Conflict(f"Resource class already exists: {new_name}")
+            name_store.rename(connection, CLASSES, found.id, new_name)
+            return Written(None, tuple(renamed_classes.entries(connection, found.id)))
+
+        self._writer.run(work)
+
+    def delete_class(self, name: str) -> None:
+        def work(connection: Connection) -> Written[None]:
+            found = name_store.find(connection, CLASSES, name, lock=True)
+            if found is None:
+                raise NotFound(f"No such resource class {name}.")
+            if found.standard:
+                raise Invalid(f"Error in delete resource class: Cannot delete standard resource class {name}.")
+            if name_store.class_in_use(connection, found.id):
+                raise _class_in_use(name)
+            name_store.remove(connection, CLASSES, found.id)
+            return Written(None, (change_documents.NAMES,), partial(name_store.removed, table=CLASSES, name=found))
+
+        self._writer.run(work)
+
+    # --- traits -------------------------------------------------------------------------------------------------
+
+    def traits(
+        self, *, prefix: str | None = None, among: Collection[str] | None = None, associated: bool | None = None
+    ) -> list[Name]:
+        """By id. `associated`: on some provider, or on none."""
+        forest = self._snapshot.current()
+        return [
+            trait
+            for name, trait in forest.names.full_traits.items()
+            if (prefix is None or name.startswith(prefix))
+            and (among is None or name in among)
+            and associated in (None, name in forest.with_trait)
+        ]
+
+    def trait(self, name: str) -> Name:
+        return _found(self._known().full_traits, name, f"No such trait(s): {name}.")
+
+    def ensure_trait(self, name: str) -> tuple[Name, bool]:
+        """The trait, and whether it is new."""
+        return self._ensure(TRAITS, name)
+
+    def delete_trait(self, name: str) -> None:
+        def work(connection: Connection) -> Written[None]:
+            found = name_store.find(connection, TRAITS, name, lock=True)
+            if found is None:
+                raise NotFound(f"No such trait(s): {name}.")
+            if found.standard:
+                raise Invalid(f"Cannot delete standard trait {name}.")
+            if name_store.trait_in_use(connection, found.id):
+                raise Conflict(f"The trait {name} is in use by a resource provider.")
+            name_store.remove(connection, TRAITS, found.id)
+            return Written(None, (change_documents.NAMES,), partial(name_store.removed, table=TRAITS, name=found))
+
+        self._writer.run(work)
+
+    # --- both ---------------------------------------------------------------------------------------------------
+
+    def _known(self) -> Names:
+        return self._snapshot.current().names
+
+    def _of(self, table: Table) -> Mapping[str, Name]:
+        known = self._known()
+        return known.full_traits if table is TRAITS else known.full_classes
+
+    def _ensure(self, table: Table, name: str) -> tuple[Name, bool]:
+        if (found := self._of(table).get(name)) is not None:
+            return found, False
+
+        def work(connection: Connection) -> Written[bool]:
+            if name_store.find(connection, table, name) is not None:
+                return Written(False, ())
+            new = name_store.add_custom(connection, table, name, self._clock.now())
+            return Written(True, (change_documents.NAMES,), partial(name_store.added, table=table, name=new))
+
+        is_new = self._writer.run(work)
+        return _found(self._of(table), name, f"{name} was deleted again"), is_new
+
+
+def _found(known: Mapping[str, Name], name: str, missing: str) -> Name:
+    if name not in known:
+        raise NotFound(missing)
+    return known[name]
+
+
+def _class_in_use(name: str) -> Conflict:
+    return Conflict(
+        f"Error in delete resource class: Cannot delete resource class {name}. Class is in use in inventory."
+    )

@@ -1,0 +1,134 @@
+"""Providers: creating, moving and deleting them, and setting what they offer.
+
+Reads are answered from the snapshot. Writes are decided in `provider_writes` and `inventory_writes`, on the generation
+that the client gave, and written by `committer`.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from moorage.core.errors import ConcurrentUpdate, NotFound
+from moorage.core.ids import Ids
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Inventory, Name, Provider
+from moorage.placement.rules import inventory_writes
+from moorage.placement.rules import provider_writes as writes
+from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE
+from moorage.placement.rules.write_set import Draft
+from moorage.placement.sync.committer import Order, Writer
+from moorage.placement.sync.snapshot import Snapshot
+
+STALE_INVENTORIES = "resource provider generation conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A provider with the uuids around it, as the API shows it."""
+
+    provider: Provider
+    parent_uuid: str | None
+    root_uuid: str
+
+
+def kept(forest: Forest, provider: Provider) -> Kept:
+    if provider.root_id == provider.id:
+        return Kept(provider, None, provider.uuid)
+    parent = forest.by_id(provider.parent_id) if provider.parent_id is not None else None
+    root = forest.by_id(provider.root_id)
+    return Kept(provider, None if parent is None else parent.uuid, provider.uuid if root is None else root.uuid)
+
+
+class ProviderService:
+    def __init__(self, snapshot: Snapshot, writer: Writer, ids: Ids) -> None:
+        self._snapshot = snapshot
+        self._writer = writer
+        self._ids = ids
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def forest(self) -> Forest:
+        return self._snapshot.current()
+
+    def show(self, uuid: str) -> Kept:
+        forest = self._snapshot.current()
+        return kept(forest, self._found(forest, uuid))
+
+    def get(self, uuid: str) -> Provider:
+        return self._found(self._snapshot.current(), uuid)
+
+    def check_exists(self, uuid: str) -> None:
+        """Early, before a write, which looks again."""
+        if self._snapshot.held().by_uuid(uuid) is None:
+            self.get(uuid)
+
+    def check_generation(self, uuid: str, generation: int, message: str) -> None:
+        """Early, before the request is looked at further; the write checks again."""
+        held = self._snapshot.held().by_uuid(uuid)
+        if (held is None or held.generation != generation) and self.get(uuid).generation != generation:
+            raise ConcurrentUpdate(message, code=CONCURRENT_UPDATE)
+
+    def _found(self, forest: Forest, uuid: str) -> Provider:
+        provider = forest.by_uuid(uuid)
+        if provider is None:
+            raise NotFound(f"No resource provider with uuid {uuid} found")
+        return provider
+
+    # --- the tree -----------------------------------------------------------------------------------------------
+
+    def create(self, name: str, uuid: str | None, parent_uuid: str | None) -> Kept:
+        new_uuid = uuid or self._ids.uuid()
+        about = [name, new_uuid] if parent_uuid is None else [name, new_uuid, parent_uuid]
+        return self._written(
+            Order(lambda draft: writes.create(draft, new_uuid, name, parent_uuid), about, names=(name,))
+        )
+
+    def update(self, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool) -> Kept:
+        """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go."""
+
+        def decide(draft: Draft) -> Provider:
+            return writes.update(draft, uuid, name, parent_uuid, parent_given=parent_given, may_move=may_move)
+
+        about = [name, uuid] if parent_uuid is None else [name, uuid, parent_uuid]
+        return self._written(Order(decide, about, names=(name,)))
+
+    def _written(self, order: Order[Provider]) -> Kept:
+        provider = self._writer.submit(order)
+        return kept(self._snapshot.held(), provider)
+
+    def delete(self, uuid: str) -> None:
+        self._writer.submit(Order(lambda draft: writes.delete(draft, uuid), (uuid,)))
+
+    # --- inventories --------------------------------------------------------------------------------------------
+
+    def set_inventories(self, uuid: str, generation: int | None, wanted: Mapping[str, Inventory]) -> Provider:
+        """Replace them all. `generation` None: whatever it is now."""
+        return self._change(uuid, generation, lambda draft, it: inventory_writes.replace_all(draft, it, wanted))
+
+    def add_inventory(self, uuid: str, name: str, inventory: Inventory) -> Provider:
+        return self._change(uuid, None, lambda draft, it: inventory_writes.add(draft, it, name, inventory))
+
+    def update_inventory(self, uuid: str, generation: int, name: str, inventory: Inventory) -> Provider:
+        return self._change(uuid, generation, lambda draft, it: inventory_writes.update(draft, it, name, inventory))
+
+    def delete_inventory(self, uuid: str, name: str) -> None:
+        self._change(uuid, None, lambda draft, it: inventory_writes.remove(draft, it, name))
+
+    def _change(self, uuid: str, generation: int | None, change: Callable[[Draft, Provider], Provider]) -> Provider:
+        def decide(draft: Draft) -> Provider:
+            return change(draft, writes.at_generation(draft, uuid, generation, STALE_INVENTORIES))
+
+        return self._writer.submit(Order(decide, (uuid,)))
+
+    # --- traits and aggregates ----------------------------------------------------------------------------------
+
+    def set_traits(self, uuid: str, generation: int | None, names: Collection[str]) -> tuple[Provider, list[Name]]:
+        """The provider as it is then, and its traits in full."""
+        provider = self._writer.submit(Order(lambda draft: writes.set_traits(draft, uuid, generation, names), (uuid,)))
+        known = self._snapshot.held().names.full_traits
+        return provider, sorted((known[name] for name in set(names) & known.keys()), key=lambda trait: trait.id)
+
+    def set_aggregates(self, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
+        """`generation` None: the form before 1.19, which does not move the provider's generation."""
+        return self._writer.submit(
+            Order(lambda draft: writes.set_aggregates(draft, uuid, generation, aggregates), (uuid,))
+        )

@@ -1,0 +1,75 @@
+"""The duty that takes old entries out of the change log, a few at a time, so that no writer waits for it.
+
+What states as of a later time rest on stays, however old it is: the last whole state of whatever still exists, and the
+last usages after it. Entries are gone through once, in the order of the log: what a newer entry stands in for is taken
+away when that newer one gets old, so a quiet provider costs nothing, however often this runs.
+
+Any number of processes may run this: one row is locked while entries are taken away, and whoever finds it locked lets
+it be. A kill in between loses nothing: what was done is noted in the same transaction.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.clock import Clock
+from moorage.db.transactions import in_transaction
+from moorage.placement.forest.change_events import Cursor
+from moorage.placement.forest.change_history import superseded
+from moorage.placement.store import change_store
+from moorage.placement.store.change_store import Old, Retention
+
+#: Entries that one transaction goes through: some milliseconds, which a writer on SQLite waits.
+BATCH = 500
+#: Between two transactions, and as long as the last one took where that is longer: on SQLite the next writer who waits
+#: looks for its turn from time to time only, and would hardly find it between transactions without a pause.
+BREATH = timedelta(milliseconds=20)
+#: Between two rounds, however much is written.
+PAUSE = timedelta(seconds=60)
+
+
+class RetentionDuty:
+    name = "placement-retention"
+
+    def __init__(self, engine: Engine, clock: Clock, *, history: timedelta) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._history = history
+        #: How far the log was gone through; the database knows it but for the place within a number.
+        self._reached = Cursor(-1)
+
+    def tick(self) -> datetime:
+        """Take a batch of what is older than `change_history` away. The next moment: soon, or when more will be old."""
+        began = self._clock.now()
+        following = in_transaction(self._engine, self._trim)
+        now = self._clock.now()
+        return now + max(BREATH, now - began) if following is None else max(following, now + PAUSE)
+
+    def _trim(self, connection: Connection) -> datetime | None:
+        """One batch; when there will be something to do next, None: now."""
+        now = self._clock.now()
+        retention = change_store.claim_retention(connection)
+        if retention is None:
+            return now
+        # Of the number before the first one some entries may not have been gone through: it may hold very many.
+        reached = max(self._reached, Cursor(retention.first - 2))
+        rows = change_store.oldest(connection, reached, BATCH)
+        # In the order of the log, not of the clocks: those of two processes may differ.
+        batch = list(takewhile(lambda row: row.at < now - self._history, rows))
+        if batch:
+            self._take_away(connection, retention, batch)
+        if len(batch) == BATCH:
+            return None
+        return rows[len(batch)].at + self._history if len(batch) < len(rows) else now + self._history
+
+    def _take_away(self, connection: Connection, retention: Retention, batch: Sequence[Old]) -> None:
+        upto = batch[-1].cursor
+        subjects = {row.subject for row in batch if row.subject is not None}
+        old = superseded(change_store.about(connection, subjects, upto))
+        old += [row.cursor for row in batch if row.subject is None]
+        since = max(row.at for row in batch)
+        reaches = Retention(upto.sequence + 1, max(since, retention.since or since))
+        change_store.remove(connection, old, reaches)
+        self._reached = upto

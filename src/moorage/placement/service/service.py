@@ -1,0 +1,153 @@
+"""The use cases of placement, one attribute per subject: `providers`, `names`, `allocations`, `candidates`, `change_events`,
+`change_history`, `cloud_summary`.
+"""
+
+import secrets
+
+import os_resource_classes
+import os_traits
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Connection, Engine, insert
+from sqlalchemy.exc import IntegrityError
+
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, RetryableConflict
+from moorage.core.ids import Ids
+from moorage.core.names import is_reservation_class
+from moorage.db.single_reads import Asker
+from moorage.db.transactions import in_transaction, read
+from moorage.placement.forest import change_documents
+from moorage.placement.service.allocation_service import AllocationService
+from moorage.placement.service.candidate_service import CandidateService
+from moorage.placement.service.cloud_summary_service import SurveyService
+from moorage.placement.service.event_service import EventService
+from moorage.placement.service.history_service import HistoryService
+from moorage.placement.service.name_service import NameService
+from moorage.placement.service.provider_service import ProviderService
+from moorage.placement.store import change_log, change_store, name_store
+from moorage.placement.store.holding_store import Holdings
+from moorage.placement.store.tables import change_retention, change_sequence
+from moorage.placement.store.writer_lease import Lease
+from moorage.placement.sync.allocation_cache import KeptHoldings
+from moorage.placement.sync.committer import Writer
+from moorage.placement.sync.meters import Meters
+from moorage.placement.sync.snapshot import Snapshot
+from moorage.placement.sync.writer_lease_task import LeaseDuty
+
+#: Stands for the classes of all reservations in the metrics of capacity.
+EVERY_RESERVATION = "CUSTOM_RESERVATION_*"
+
+
+class PlacementService:
+    """`start` brings the standard classes and traits into the database; it is to be called once per process."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        *,
+        watchers: int = 2,
+        memory_s: float = 0.0,
+        lease_s: float = 1.0,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        """`memory_s`: how long reads go on from memory while the database does not answer. `lease_s`: how long at a
+        time this process may be the only one that writes, while `writer_lease_task` is run; 0: never.
+        """
+        self._engine = engine
+        self.clock = clock
+        meters = Meters(registry or CollectorRegistry())
+        asker = Asker(engine)
+        self._lease = Lease(secrets.token_hex(8), length_s=lease_s)
+        self.lease_duty = LeaseDuty(engine, clock, self._lease)
+        snapshot = Snapshot(engine, asker, meters, self._lease, memory_s=memory_s)
+        writer = Writer(engine, snapshot, clock, meters, self._lease)
+        holdings = Holdings(asker)
+        self.providers = ProviderService(snapshot, writer, ids)
+        self.names = NameService(snapshot, writer, clock)
+        self.allocations = AllocationService(KeptHoldings(holdings, snapshot), writer, meters)
+        self.candidates = CandidateService(snapshot, meters)
+        self.events = EventService(engine, meters, watchers=watchers)
+        self.history = HistoryService(engine, clock)
+        self.survey = SurveyService(snapshot, holdings, self.history)
+
+        self._snapshot = snapshot
+        meters.show(self._gauges)
+        meters.show_capacity(self._capacities)
+
+    def start(self) -> None:
+        """Make the standard names those of os-traits and os-resource-classes, and read all there is into memory.
+
+        Harmless to repeat, also at once.
+        """
+        with self._lease.writing():
+            self._lease.wrote(in_transaction(self._engine, self._synchronise))
+        self._snapshot.current()
+
+    def _synchronise(self, connection: Connection) -> int:
+        """The number of the last change: of its own, or as it was."""
+        _ensure_counter(connection)
+        now = self.clock.now()
+        added = False
+        for table, standard in (
+            (name_store.CLASSES, list(os_resource_classes.STANDARDS)),
+            (name_store.TRAITS, sorted(os_traits.get_traits())),
+        ):
+            known = {name.name for name in name_store.every(connection, table)}
+            missing = [name for name in standard if name not in known]
+            name_store.add(connection, table, missing, now, standard=True)
+            added = added or bool(missing)
+        if added:
+            log = change_log.Log(connection, now, self._lease)
+            log.add((change_documents.NAMES,))
+        return change_log.last(connection)
+
+    def _gauges(self) -> dict[str, tuple[str, float]]:
+        """{name: (text, value)}; what only the database knows is left out while it does not answer."""
+        gauges: dict[str, tuple[str, float]] = {
+            "watches_open": ("Watches that hold a thread of the server.", self.events.held)
+        }
+        try:
+            with read(self._engine) as connection:
+                last = change_log.last(connection)
+                kept = change_store.read_retention(connection)
+            forest = self._snapshot.held()
+        except MoorageError:
+            return gauges
+        now = self.clock.now()
+        history_s = (now - kept.since).total_seconds() if kept.since else 0.0
+        return gauges | {
+            "sequence": ("Number of the last change in the database.", last),
+            "sequence_lag": ("Changes that the picture of this process does not have yet.", last - forest.sequence),
+            "changes_kept": ("Numbers of changes that watchers can still ask for.", last - max(0, kept.first - 1)),
+            "history_reach_seconds": ("How far back states are known; 0: to the beginning.", history_s),
+            "providers": ("Resource providers.", len(forest)),
+        }
+
+    def _capacities(self) -> dict[str, tuple[int, int]]:
+        """{resource class: (units that may be given out, units in use)} of the picture; empty before it is read.
+
+        A reservation's own class is its for days: all of them are one here.
+        """
+        try:
+            columns = self._snapshot.held().columns
+        except MoorageError:
+            return {}
+        summed: dict[str, tuple[int, int]] = {}
+        for name, column in columns.items():
+            shown = EVERY_RESERVATION if is_reservation_class(name) else name
+            capacity, used = summed.get(shown, (0, 0))
+            summed[shown] = (capacity + int(column.capacity.sum()), used + int(column.used.sum()))
+        return summed
+
+
+def _ensure_counter(connection: Connection) -> None:
+    """The one row of the counter, which then serialises the rest of this transaction among processes; and its log's."""
+    statement = change_sequence.select().where(change_sequence.c.id == 1).with_for_update()
+    if connection.execute(statement).first() is None:
+        try:
+            connection.execute(insert(change_sequence).values(id=1, last=0))
+            connection.execute(insert(change_retention).values(id=1, first=0))
+        except IntegrityError as error:
+            raise RetryableConflict("another process starts on this new database at this moment") from error

@@ -1,0 +1,193 @@
+"""SQL for reading the change log and for taking its oldest entries away. Writing it is in `change_log`."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, or_, select, update
+
+from moorage.placement.forest.change_events import Change, Cursor, Filter
+from moorage.placement.forest.change_history import Kept
+from moorage.placement.store import change_log as changes_log
+from moorage.placement.store.tables import change_retention as retention
+from moorage.placement.store.tables import changes
+
+_COLUMNS = (changes.c.sequence, changes.c.position, changes.c.at, changes.c.kind, changes.c.subject, changes.c.document)
+_IN_ORDER = (changes.c.sequence, changes.c.position)
+_BACKWARDS = (changes.c.sequence.desc(), changes.c.position.desc())
+_OF_KINDS = changes.c.kind.in_(bindparam("kinds", expanding=True))
+_OF_SUBJECTS = changes.c.subject.in_(bindparam("subjects", expanding=True))
+# Behind a cursor. The bound on the sequence alone is what an index is searched by.
+_NOT_BEFORE = changes.c.sequence >= bindparam("sequence")
+_BEHIND = or_(changes.c.sequence > bindparam("sequence"), changes.c.position > bindparam("position"))
+
+_RETENTION = select(retention.c.first, retention.c.since).where(retention.c.id == 1)
+_STRETCH = select(*_COLUMNS).where(_NOT_BEFORE, _BEHIND, changes.c.sequence <= bindparam("upto")).order_by(*_IN_ORDER)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """`first`: every entry from this number on is there. `since`: states are known from then on; None: all are."""
+
+    first: int
+    since: datetime | None
+
+
+def read_retention(connection: Connection) -> Retention:
+    return Retention(*connection.execute(_RETENTION).one())
+
+
+def stretch(connection: Connection, after: Cursor, upto: int, wanted: Filter, limit: int) -> list[Change]:
+    """Entries behind `after` up to the number `upto`, in order, at most `limit`."""
+    statement = _STRETCH.limit(limit)
+    if wanted.kinds:
+        statement = statement.where(_OF_KINDS)
+    if wanted.subjects:
+        statement = statement.where(_OF_SUBJECTS)
+    values: dict[str, object] = {"sequence": after.sequence, "position": after.position, "upto": upto}
+    values |= {name: list(given) for name, given in (("kinds", wanted.kinds), ("subjects", wanted.subjects)) if given}
+    return [_change(row) for row in connection.execute(statement, values)]
+
+
+# --- one subject --------------------------------------------------------------------------------------------------
+
+_OF_ONE = select(*_COLUMNS).where(
+    changes.c.subject == bindparam("wanted"),
+    changes.c.kind == bindparam("of_kind"),
+    changes.c.sequence < bindparam("before"),
+)
+_NEWEST = _OF_ONE.where(changes.c.at <= bindparam("moment")).order_by(*_BACKWARDS).limit(1)
+_LISTED = _OF_ONE.where(_NOT_BEFORE, _BEHIND).order_by(*_IN_ORDER)
+_NEXT = (
+    select(changes.c.sequence, changes.c.at)
+    .where(changes.c.sequence >= bindparam("sequence"))
+    .order_by(*_IN_ORDER)
+    .limit(1)
+)
+
+#: Clocks of processes that write to one database differ by less. Times follow the order of the log within this.
+CLOCKS_DIFFER = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """At `since` or later, and before `until`; None: without that bound."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def newest(connection: Connection, subject: str, kind: str, at: datetime) -> Change | None:
+    """The last entry of one kind about `subject` that was written by `at`."""
+    before = _behind_all(connection, at)
+    row = connection.execute(_NEWEST, {"wanted": subject, "of_kind": kind, "before": before, "moment": at}).first()
+    return None if row is None else _change(row)
+
+
+def of_subject(
+    connection: Connection, subject: str, kinds: Collection[str], period: Period, after: Cursor, limit: int
+) -> list[Change]:
+    """Entries about `subject` behind `after` that were written in `period`, in order, at most `limit`."""
+    statement = _LISTED.limit(limit)
+    values: dict[str, object] = {"wanted": subject, "before": changes_log.last(connection) + 1}
+    if period.since is not None:
+        statement = statement.where(changes.c.at >= period.since)
+        after = max(after, Cursor(_behind_all(connection, period.since - 2 * CLOCKS_DIFFER) - 1))
+    if period.until is not None:
+        statement = statement.where(changes.c.at < period.until)
+        values["before"] = _behind_all(connection, period.until)
+    values |= {"sequence": after.sequence, "position": after.position}
+    # Kind by kind: each is a stretch of the index, all of them in order are none.
+    found = [_change(row) for kind in kinds for row in connection.execute(statement, values | {"of_kind": kind})]
+    return sorted(found, key=lambda change: change.cursor)[:limit]
+
+
+def _behind_all(connection: Connection, moment: datetime) -> int:
+    """A number behind all that was written by `moment`, and not far behind: found by halving the log."""
+    moment += CLOCKS_DIFFER
+    low, high = read_retention(connection).first, changes_log.last(connection) + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = connection.execute(_NEXT, {"sequence": middle}).first()
+        if row is None or row.at > moment:
+            high = middle
+        else:
+            low = int(row.sequence) + 1
+    return low
+
+
+def _change(row: Row[*tuple[Any, ...]]) -> Change:
+    return Change(Cursor(row.sequence, row.position), row.at, row.kind, row.subject, row.document)
+
+
+# --- taking away --------------------------------------------------------------------------------------------------
+
+# Whoever finds the row locked does nothing: another process is at it.
+_CLAIM = _RETENTION.with_for_update(skip_locked=True)
+_OLDEST = (
+    select(*_IN_ORDER, changes.c.at, changes.c.subject)
+    .where(_NOT_BEFORE, _BEHIND)
+    .order_by(*_IN_ORDER)
+    .limit(bindparam("most"))
+)
+_DIFFERENT: BindParameter[Any] = bindparam("different", expanding=True)
+_UP_TO = or_(
+    changes.c.sequence < bindparam("sequence"),
+    (changes.c.sequence == bindparam("sequence")) & (changes.c.position <= bindparam("position")),
+)
+_ABOUT = (
+    select(*_IN_ORDER, changes.c.kind, changes.c.subject, changes.c.document.is_(None).label("is_gone"))
+    .where(_OF_SUBJECTS, _UP_TO)
+    .order_by(changes.c.subject, *_IN_ORDER)
+)
+_DELETE = {
+    0: delete(changes).where(changes.c.sequence == bindparam("same"), changes.c.position.in_(_DIFFERENT)),
+    1: delete(changes).where(changes.c.position == bindparam("same"), changes.c.sequence.in_(_DIFFERENT)),
+}
+_NOTE = update(retention).where(retention.c.id == 1).values(first=bindparam("number"), since=bindparam("moment"))
+
+
+def claim_retention(connection: Connection) -> Retention | None:
+    """The right to take entries away, until the end of the transaction; None while another process has it."""
+    row = connection.execute(_CLAIM).first()
+    return None if row is None else Retention(*row)
+
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    cursor: Cursor
+    at: datetime
+    subject: str | None
+
+
+def oldest(connection: Connection, after: Cursor, limit: int) -> list[Old]:
+    """The entries behind `after`, in order, at most `limit`."""
+    rows = connection.execute(_OLDEST, {"sequence": after.sequence, "position": after.position, "most": limit})
+    return [Old(Cursor(row.sequence, row.position), row.at, row.subject) for row in rows]
+
+
+def about(connection: Connection, subjects: Collection[str], upto: Cursor) -> list[Kept]:
+    """All entries about `subjects` up to and including `upto`, by subject and in order."""
+    values = {"subjects": sorted(subjects), "sequence": upto.sequence, "position": upto.position}
+    rows = connection.execute(_ABOUT, values)
+    return [Kept(Cursor(row.sequence, row.position), row.kind, row.subject, bool(row.is_gone)) for row in rows]
+
+
+def remove(connection: Connection, entries: Sequence[Cursor], reaches: Retention) -> None:
+    """Take these away, and note how far back the log reaches from now on."""
+    # A statement for what has the same number, or for what has the same position: many small transactions have few
+    # positions, and a large one has one number. MariaDB would take a statement for each entry.
+    groups = [_grouped_by(entries, column) for column in (0, 1)]
+    column = 0 if len(groups[0]) <= len(groups[1]) else 1
+    for same, different in groups[column].items():
+        connection.execute(_DELETE[column], {"same": same, "different": different})
+    connection.execute(_NOTE, {"number": reaches.first, "moment": reaches.since})
+
+
+def _grouped_by(entries: Sequence[Cursor], column: int) -> dict[int, list[int]]:
+    """{what is the same: what differs}; `column` 0 is the number, 1 the position."""
+    groups: dict[int, list[int]] = {}
+    for entry in entries:
+        groups.setdefault(entry[column], []).append(entry[1 - column])
+    return groups

@@ -1,0 +1,150 @@
+"""Who holds what, for those who only want to see it: each answer is one statement, so it is of one moment."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, distinct, func, null, select, union_all
+
+from moorage.db.single_reads import Asker
+from moorage.placement.forest.model import Allocation, Consumer
+from moorage.placement.store.tables import allocations, consumers, providers, resource_classes
+
+_OF_CONSUMER: Select[Any] = (
+    select(
+        consumers.c.id,
+        consumers.c.uuid,
+        consumers.c.generation,
+        consumers.c.project_id,
+        consumers.c.user_id,
+        consumers.c.consumer_type,
+        providers.c.uuid,
+        providers.c.generation,
+        resource_classes.c.name,
+        allocations.c.used,
+        allocations.c.created_at,
+    )
+    .select_from(consumers)
+    .outerjoin(allocations, allocations.c.consumer_id == consumers.c.id)
+    .outerjoin(providers, providers.c.id == allocations.c.provider_id)
+    .outerjoin(resource_classes, resource_classes.c.id == allocations.c.class_id)
+    .where(consumers.c.uuid == bindparam("wanted"))
+)
+_OF_PROVIDER: Select[Any] = (
+    select(
+        providers.c.generation,
+        consumers.c.uuid,
+        consumers.c.generation,
+        resource_classes.c.name,
+        allocations.c.used,
+        allocations.c.created_at,
+    )
+    .select_from(providers)
+    .outerjoin(allocations, allocations.c.provider_id == providers.c.id)
+    .outerjoin(consumers, consumers.c.id == allocations.c.consumer_id)
+    .outerjoin(resource_classes, resource_classes.c.id == allocations.c.class_id)
+    .where(providers.c.uuid == bindparam("wanted"))
+)
+_OF_TREE: Select[Any] = (
+    select(
+        consumers.c.uuid,
+        consumers.c.project_id,
+        consumers.c.user_id,
+        consumers.c.consumer_type,
+        providers.c.uuid,
+        resource_classes.c.name,
+        allocations.c.used,
+    )
+    .select_from(providers)
+    .join(allocations, allocations.c.provider_id == providers.c.id)
+    .join(consumers, consumers.c.id == allocations.c.consumer_id)
+    .join(resource_classes, resource_classes.c.id == allocations.c.class_id)
+    .where(providers.c.root_id == bindparam("root"))
+    .order_by(consumers.c.id, providers.c.id, resource_classes.c.id)
+    .limit(bindparam("most"))
+)
+_HELD = allocations.join(consumers, allocations.c.consumer_id == consumers.c.id)
+
+
+def _of_project(*more: ColumnElement[bool]) -> CompoundSelect[Any]:
+    """(consumer type, class, units), and (consumer type, NULL, consumers that hold something)."""
+    wanted = (consumers.c.project_id == bindparam("project"), *more)
+    units = (
+        select(consumers.c.consumer_type, resource_classes.c.name, func.sum(allocations.c.used))
+        .select_from(_HELD.join(resource_classes, allocations.c.class_id == resource_classes.c.id))
+        .where(*wanted)
+        .group_by(consumers.c.consumer_type, resource_classes.c.name)
+    )
+    counts = (
+        select(consumers.c.consumer_type, null(), func.count(distinct(allocations.c.consumer_id)))
+        .select_from(_HELD)
+        .where(*wanted)
+        .group_by(consumers.c.consumer_type)
+    )
+    return union_all(units, counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one consumer holds of one class of one provider, and who it is."""
+
+    consumer_uuid: str
+    project_id: str
+    user_id: str
+    consumer_type: str | None
+    provider_uuid: str
+    resource_class: str
+    used: int
+
+
+_OF_PROJECT = _of_project()
+_OF_PROJECT_AND_USER = _of_project(consumers.c.user_id == bindparam("user"))
+
+
+class Holdings:
+    def __init__(self, asker: Asker) -> None:
+        self._of_project = asker.question(_OF_PROJECT)
+        self._of_project_and_user = asker.question(_OF_PROJECT_AND_USER)
+        self._of_consumer = asker.question(_OF_CONSUMER)
+        self._of_provider = asker.question(_OF_PROVIDER)
+        self._of_tree = asker.question(_OF_TREE)
+
+    def of_consumer(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
+        rows = self._of_consumer(wanted=uuid)
+        if not rows:
+            return None, []
+        consumer = Consumer(*rows[0][:6])
+        held = [
+            Allocation(uuid, consumer.generation, provider_uuid, generation, name, used, created_at)
+            for *_, provider_uuid, generation, name, used, created_at in rows
+            if used is not None
+        ]
+        return consumer, held
+
+    def of_provider(self, uuid: str) -> tuple[int, list[Allocation]] | None:
+        """Its generation, and what is held of it; None where there is no such provider."""
+        rows = self._of_provider(wanted=uuid)
+        if not rows:
+            return None
+        generation: int = rows[0][0]
+        return generation, [
+            Allocation(consumer_uuid, consumer_generation, uuid, generation, name, used, created_at)
+            for _, consumer_uuid, consumer_generation, name, used, created_at in rows
+            if used is not None
+        ]
+
+    def of_tree(self, root_id: int, most: int) -> list[Held]:
+        """What is held of all providers of a tree, by consumer, at most so many."""
+        return [Held(*row) for row in self._of_tree(root=root_id, most=most)]
+
+    def of_project(
+        self, project_id: str, user_id: str | None
+    ) -> tuple[list[tuple[str | None, str, int]], dict[str | None, int]]:
+        """(consumer type, class, units) and {consumer type: consumers that hold something}; of one user of the project,
+        or of all.
+        """
+        if user_id is None:
+            rows = self._of_project(project=project_id)
+        else:
+            rows = self._of_project_and_user(project=project_id, user=user_id)
+        units = [(consumer_type, name, int(used)) for consumer_type, name, used in rows if name is not None]
+        return units, {consumer_type: int(count) for consumer_type, name, count in rows if name is None}

@@ -1,0 +1,136 @@
+"""SQL for resource classes and traits: the two tables have the same shape."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
+
+from moorage.db.rows import inserted_id
+from moorage.placement.forest.model import Name, Names
+from moorage.placement.forest.persistent_map import Layers
+from moorage.placement.store.tables import inventories, provider_traits, resource_classes, traits
+
+CLASSES = resource_classes
+TRAITS = traits
+
+_MANY = 500
+
+
+def every(connection: Connection, table: Table) -> list[Name]:
+    """By id."""
+    return [_name(row) for row in connection.execute(select(table).order_by(table.c.id))]
+
+
+def known(connection: Connection) -> Names:
+    classes, of_traits = every(connection, CLASSES), every(connection, TRAITS)
+    return Names(
+        Layers({one.name: one.id for one in classes}),
+        {one.name: one.id for one in of_traits},
+        Layers({one.name: one for one in classes}),
+        {one.name: one for one in of_traits},
+    )
+
+
+def caught_up(connection: Connection, before: Names) -> Names:
+    """`known`, where `before` was it some time ago and nothing was renamed since: reads what is new or gone."""
+    names = _changed(before, CLASSES, *_since(connection, CLASSES, before.full_classes))
+    return _changed(names, TRAITS, *_since(connection, TRAITS, before.full_traits))
+
+
+def added(names: Names, table: Table, name: Name) -> Names:
+    """With one that was not there."""
+    return _changed(names, table, [name], set())
+
+
+def removed(names: Names, table: Table, name: Name) -> Names:
+    return _changed(names, table, [], {name.name})
+
+
+def _changed(names: Names, table: Table, come: Sequence[Name], gone: set[str]) -> Names:
+    """A name that has come in place of one that is gone is there."""
+    if not come and not gone:
+        return names
+    ids, full = {one.name: one.id for one in come}, {one.name: one for one in come}
+    if table is CLASSES:
+        classes, full_classes = names.classes.changed(ids, gone), names.full_classes.changed(full, gone)
+        return replace(names, classes=classes, full_classes=full_classes)
+    left = {name: one for name, one in names.full_traits.items() if name not in gone} | full
+    return replace(names, traits={name: one.id for name, one in left.items()}, full_traits=left)
+
+
+def _since(connection: Connection, table: Table, before: Mapping[str, Name]) -> tuple[list[Name], set[str]]:
+    """(what is new, names that are gone). Writers come one after the other, so ids grow in the order of commits: what
+    is above the newest is new.
+    """
+    ids = sorted(one.id for one in before.values())
+    newest = ids[-1] if ids else 0
+    gone = _gone(connection, table, ids)
+    new = connection.execute(select(table).where(table.c.id > newest).order_by(table.c.id))
+    return [_name(row) for row in new], {one.name for one in before.values() if one.id in gone} if gone else set()
+
+
+def _gone(connection: Connection, table: Table, ids: Sequence[int]) -> set[int]:
+    """Which of `ids`, ascending, are not there any more: by halves that have lost some, so that few rows are read."""
+    found: set[int] = set()
+    parts = [ids] if ids else []
+    while parts:
+        part = parts.pop()
+        within = table.c.id.between(part[0], part[-1])
+        if len(part) <= _MANY:
+            found |= set(part) - set(connection.execute(select(table.c.id).where(within)).scalars())
+        elif connection.execute(select(func.count()).select_from(table).where(within)).scalar_one() < len(part):
+            parts += [part[: len(part) // 2], part[len(part) // 2 :]]
+    return found
+
+
+def find(connection: Connection, table: Table, name: str, *, lock: bool = False) -> Name | None:
+    statement = select(table).where(table.c.name == name)
+    row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
+    return None if row is None else _name(row)
+
+
+def ids(connection: Connection, table: Table, names: Collection[str]) -> dict[str, int]:
+    """{name: id} of those that exist. They are kept from being deleted until this transaction ends."""
+    found: dict[str, int] = {}
+    wanted = sorted(names)
+    for start in range(0, len(wanted), _MANY):
+        statement = select(table.c.name, table.c.id).where(table.c.name.in_(wanted[start : start + _MANY]))
+        found |= {row.name: row.id for row in connection.execute(statement.with_for_update(read=True))}
+    return found
+
+
+def add(connection: Connection, table: Table, names: Sequence[str], now: datetime, *, standard: bool) -> None:
+    rows: list[Mapping[str, Any]] = [{"name": name, "standard": standard, "created_at": now} for name in names]
+    if rows:
+        connection.execute(insert(table), rows)
+
+
+def add_custom(connection: Connection, table: Table, name: str, now: datetime) -> Name:
+    values = {"name": name, "standard": False, "created_at": now}
+    return Name(inserted_id(connection.execute(insert(table), values)), name, False, now)
+
+
+def rename(connection: Connection, table: Table, name_id: int, name: str) -> None:
+    connection.execute(update(table).where(table.c.id == name_id).values(name=name))
+
+
+def remove(connection: Connection, table: Table, name_id: int) -> None:
+    connection.execute(delete(table).where(table.c.id == name_id))
+
+
+def class_in_use(connection: Connection, class_id: int) -> bool:
+    return _any(connection, select(inventories.c.class_id).where(inventories.c.class_id == class_id))
+
+
+def trait_in_use(connection: Connection, trait_id: int) -> bool:
+    return _any(connection, select(provider_traits.c.trait_id).where(provider_traits.c.trait_id == trait_id))
+
+
+def _any(connection: Connection, statement: Any) -> bool:
+    return connection.execute(statement.limit(1)).first() is not None
+
+
+def _name(row: Row[Any]) -> Name:
+    return Name(row.id, row.name, bool(row.standard), row.created_at)

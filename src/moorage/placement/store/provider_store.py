@@ -1,0 +1,204 @@
+"""SQL that reads providers and what hangs on them. Names are in `name_store`, who holds what in `allocation_store`;
+what changes them is in `write_set_sql`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from operator import itemgetter
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import BindParameter, Connection, Select, String, bindparam, func, select
+from sqlalchemy import cast as cast_to
+
+from moorage.core.errors import Unavailable
+from moorage.db.types import UtcDateTime
+from moorage.placement.forest.model import Inventory, Names, Provider
+from moorage.placement.store.tables import allocations, inventories, provider_aggregates, provider_traits, providers
+
+Id = TypeVar("Id", int, str)
+
+#: Ids per IN list: below every database's bound on parameters.
+BATCH = 500
+
+_PROVIDERS = select(
+    providers.c.id,
+    providers.c.uuid,
+    providers.c.name,
+    providers.c.generation,
+    providers.c.revision,
+    providers.c.parent_id,
+    providers.c.root_id,
+    providers.c.updated_at,
+)
+_INVENTORIES = select(
+    inventories.c.provider_id,
+    inventories.c.updated_at,
+    inventories.c.class_id,
+    inventories.c.total,
+    inventories.c.reserved,
+    inventories.c.min_unit,
+    inventories.c.max_unit,
+    inventories.c.step_size,
+    inventories.c.allocation_ratio,
+)
+_USED = select(allocations.c.provider_id, allocations.c.class_id, func.sum(allocations.c.used)).group_by(
+    allocations.c.provider_id, allocations.c.class_id
+)
+#: A row per provider: the numbers of its traits, and their sum. One by one they were half of all rows.
+_TRAITS = select(
+    provider_traits.c.provider_id,
+    func.aggregate_strings(cast_to(provider_traits.c.trait_id, String(20)), ","),
+    func.sum(provider_traits.c.trait_id),
+).group_by(provider_traits.c.provider_id)
+_AGGREGATES = select(provider_aggregates.c.provider_id, provider_aggregates.c.aggregate)
+_ONLY: BindParameter[Any] = bindparam("only", expanding=True)
+
+#: In the order in which `_assembled` takes their rows.
+_ALL = (_PROVIDERS, _INVENTORIES, _USED, _TRAITS, _AGGREGATES)
+_SOME = (
+    _PROVIDERS.where(providers.c.id.in_(_ONLY)),
+    _INVENTORIES.where(inventories.c.provider_id.in_(_ONLY)),
+    _USED.where(allocations.c.provider_id.in_(_ONLY)),
+    _TRAITS.where(provider_traits.c.provider_id.in_(_ONLY)),
+    _AGGREGATES.where(provider_aggregates.c.provider_id.in_(_ONLY)),
+)
+
+
+def all_providers(connection: Connection, known: Names) -> list[Provider]:
+    """Every provider with all that hangs on it, by id. To be read in one state of the database, as `known` was."""
+    process = UtcDateTime().dialect_impl(connection.dialect).result_processor(connection.dialect, None)
+    return _assembled(known, cast(_Aware, process), *(_fetched(connection, statement) for statement in _ALL))
+
+
+def _fetched(connection: Connection, statement: Select[Any]) -> list[tuple[Any, ...]]:
+    """What the driver gives. A million rows would be three times as long on their way through SQLAlchemy's."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute(str(statement.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})))
+        return cast(list[tuple[Any, ...]], cursor.fetchall())
+    finally:
+        cursor.close()
+
+
+def some_providers(connection: Connection, known: Names, ids: Collection[int]) -> list[Provider]:
+    """Those of `ids` that exist."""
+    found: list[Provider] = []
+    for part in batches(ids):
+        rows = ([tuple(row) for row in connection.execute(statement, {"only": part})] for statement in _SOME)
+        found += _assembled(known, _as_it_is, *rows)
+    return found
+
+
+#: Makes a moment in UTC of what stands in the rows.
+_Aware = Callable[[Any], datetime]
+
+
+def _as_it_is(moment: datetime) -> datetime:
+    return moment
+
+
+def _assembled(
+    known: Names,
+    aware: _Aware,
+    rows: Iterable[tuple[Any, ...]],
+    inventory_rows: Iterable[tuple[Any, ...]],
+    used_rows: Iterable[tuple[Any, ...]],
+    trait_rows: Collection[tuple[Any, ...]],
+    aggregate_rows: Iterable[tuple[Any, ...]],
+) -> list[Provider]:
+    """Ten thousand hosts offer a few kinds of inventory and have a few sets of traits: equal ones are one object."""
+    classes = {number: name for name, number in known.classes.items()}
+    offered, offered_at = _offered(inventory_rows, classes)
+    used: dict[int, dict[str, int]] = {}
+    for provider_id, class_id, units in used_rows:
+        if (here := used.get(provider_id)) is None:
+            used[provider_id] = {classes[class_id]: int(units)}
+        else:
+            here[classes[class_id]] = int(units)
+    trait_names = {number: name for name, number in known.traits.items()}
+    traits_of = _listed(trait_rows, trait_names)
+    aggregates_of = _sets(aggregate_rows)
+    nothing: frozenset[str] = frozenset()
+    return [
+        Provider(
+            number,
+            uuid,
+            name,
+            generation,
+            revision,
+            parent_id,
+            root_id,
+            offered.get(number, {}),
+            used.get(number, {}),
+            traits_of.get(number, nothing),
+            aggregates_of.get(number, nothing),
+            aware(updated_at),
+            aware(offered_at[number]) if number in offered_at else None,
+        )
+        for number, uuid, name, generation, revision, parent_id, root_id, updated_at in sorted(rows, key=_first)
+    ]
+
+
+_first = itemgetter(0)
+
+
+def _offered(
+    rows: Iterable[tuple[Any, ...]], classes: Mapping[int, str]
+) -> tuple[dict[int, dict[str, Inventory]], dict[int, Any]]:
+    """{provider id: {class: inventory}}, and when the last of them was changed, as the driver gives it."""
+    kinds: dict[tuple[Any, ...], int] = {}
+    kinds_of: dict[int, list[int]] = {}
+    changed_at: dict[int, Any] = {}
+    for row in rows:
+        provider_id, moment = row[0], row[1]
+        kind = kinds.setdefault(row[2:], len(kinds))
+        if (here := kinds_of.get(provider_id)) is None:
+            kinds_of[provider_id], changed_at[provider_id] = [kind], moment
+            continue
+        here.append(kind)
+        changed_at[provider_id] = max(changed_at[provider_id], moment)
+    inventories_of = [(classes[class_id], Inventory(*numbers)) for class_id, *numbers in kinds]
+    same: dict[tuple[int, ...], dict[str, Inventory]] = {}
+    offered: dict[int, dict[str, Inventory]] = {}
+    for provider_id, listed in kinds_of.items():
+        key = tuple(listed)
+        if (shared := same.get(key)) is None:
+            shared = same[key] = dict(inventories_of[kind] for kind in key)
+        offered[provider_id] = shared
+    return offered, changed_at
+
+
+def _listed(rows: Collection[tuple[Any, ...]], names: Mapping[int, str]) -> dict[int, frozenset[str]]:
+    """{provider id: names} of (provider id, numbers with commas between them, their sum)
+
+    Raises `Unavailable` where the database cuts long texts short.
+    """
+    same: dict[str, frozenset[str]] = {}
+    equal: dict[frozenset[str], frozenset[str]] = {}  # the order of numbers is the database's
+    for _, listed, total in rows:
+        if listed in same:
+            continue
+        numbers = [int(number) for number in listed.split(",") if number]
+        if sum(numbers) != int(total):
+            raise Unavailable(
+                "the database gives only a part of a provider's traits: raise group_concat_max_len (MariaDB; "
+                "1048576 unless set) and try again"
+            )
+        same[listed] = equal.setdefault(found := frozenset(map(names.__getitem__, numbers)), found)
+    return {number: same[listed] for number, listed, _ in rows}
+
+
+def _sets(rows: Iterable[tuple[int, str]]) -> dict[int, frozenset[str]]:
+    """{provider id: names}"""
+    groups: dict[int, list[str]] = {}
+    for provider_id, name in rows:
+        groups.setdefault(provider_id, []).append(name)
+    same: dict[frozenset[str], frozenset[str]] = {}
+    return {number: same.setdefault(names := frozenset(listed), names) for number, listed in groups.items()}
+
+
+def batches(ids: Collection[Id]) -> Iterator[list[Id]]:
+    """Parts of an IN list, in order."""
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), BATCH):
+        yield ordered[start : start + BATCH]

@@ -1,0 +1,207 @@
+"""The lease under which one process alone writes, and so knows without asking that nobody else has written.
+
+It lies in the row that every writer takes first. Its holder reckons with it for a shorter time, from before it was
+sent; everybody else for its whole length, from when they have seen it: each by a clock of its own, which nobody sets.
+So clocks need not agree, they only must not differ in speed by as much as `MARGIN`. See docs/decisions/0013.
+
+Not here: the row (`writer_lease_store`), and when it is looked at (`writer_lease_task`).
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy.exc import IntegrityError
+
+from moorage.core.clock import boot_time
+from moorage.core.errors import MoorageError, Unavailable
+from moorage.db.statement_pipelines import FoundOtherwise
+
+#: The part of a lease's length that its holder does not reckon with.
+MARGIN = 0.1
+#: For so long others count as being there after they were seen last.
+SHARED_S = 10.0
+
+_NEVER = float("-inf")
+
+
+class Row(NamedTuple):
+    """What everybody sees. Whatever changes `holder` or `visitor`, and each renewal, moves `version`."""
+
+    last: int  #: number of the last change
+    holder: str | None  #: whose lease it is, as `Lease.name`
+    length_s: float
+    version: int
+    visitor: str | None  #: the process that changed the row last, as the first part of `Lease.name`
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The row from now on, if its version still is `version`; that is one more then."""
+
+    version: int
+    holder: str | None
+    length_s: float
+    visitor: str | None
+
+
+class Lease:
+    """One process' part in it. Thread-safe.
+
+    `process` is unlike any other's, also after a restart. `length_s`: of the lease, while this process holds it.
+    """
+
+    def __init__(self, process: str, *, length_s: float = 1.0, clock: Callable[[], float] = boot_time) -> None:
+        self.length_s = length_s
+        self.process = process
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: Counts how often the lease was renounced.
+        self._incarnation = 0
+        self._valid_until = _NEVER
+        #: Of the last change that this process knows of.
+        self._last = 0
+        #: Own transactions whose outcome is not in `_last` yet.
+        self._writing = 0
+        #: The row as it was seen last, and since when its version was seen.
+        self._seen: tuple[Row, float] | None = None
+        self._shared_until = _NEVER
+        self._is_wanted = False
+
+    @property
+    def name(self) -> str:
+        """As holder. Another one after each `renounce`: what is still on its way under the old one is refused."""
+        return f"{self.process}.{self._incarnation}"
+
+    # --- for who reads ------------------------------------------------------------------------------------------
+
+    def last(self) -> int | None:
+        """The number of the last change in the database, at some moment of this call; None: it must be asked.
+
+        A change that is being committed by this process is seen by others, perhaps, and not known here yet.
+        """
+        self._is_wanted = True
+        if self._writing or self._clock() >= self._valid_until:
+            return None
+        return self._last
+
+    # --- for who writes -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around everything that may end in a commit, and `wrote`. Where nobody knows whether it did, no read may rely
+        on the lease until it has been taken anew.
+        """
+        with self._lock:
+            self._writing += 1
+        try:
+            yield
+        except BaseException as error:
+            if not _is_known_to_have_failed(error):
+                self.renounce()
+            raise
+        finally:
+            with self._lock:
+                self._writing -= 1
+
+    def wrote(self, number: int) -> None:
+        """An own change is committed."""
+        with self._lock:
+            self._last = max(self._last, number)
+
+    def is_in_the_way(self, holder: str | None) -> bool:
+        """Whether it is another process'."""
+        return holder is not None and not self._is_own(holder)
+
+    def left_s(self, row: Row) -> float:
+        """How long another process may still answer by the lease in `row`, which was read before this call."""
+        if not self.is_in_the_way(row.holder):
+            return 0.0
+        with self._lock:
+            since = self._see(row)
+        return max(0.0, since + row.length_s - self._clock())
+
+    # --- for who looks after it ---------------------------------------------------------------------------------
+
+    def wish(self) -> Wish | None:
+        """What is to be changed about the row; None: nothing, it is to be looked at."""
+        seen = self._seen
+        if seen is None:
+            return None
+        row, _ = seen
+        is_free = row.holder is None or self._is_own(row.holder) or self.left_s(row) == 0
+        is_alone = row.visitor in (None, self.process) and self._clock() >= self._shared_until
+        if is_free and is_alone and self._is_wanted:
+            return Wish(row.version, self.name, self.length_s, self.process)
+        following = None if is_free else row.holder
+        if (following, self.process) == (row.holder, row.visitor):
+            return None
+        return Wish(row.version, following, row.length_s, self.process)
+
+    def answered(self, wish: Wish | None, row: Row, sent: float, known: int) -> bool:
+        """The row as it is after `wish`. Whether the lease is held now.
+
+        `sent` and `known`: the clock and `known()` from before it was sent.
+        """
+        with self._lock:
+            was_set_back = row.last < known or (self._seen is not None and row.version < self._seen[0].version)
+            if was_set_back:
+                self._begin_anew()
+            now = self._see(row)
+            if row.visitor not in (None, self.process):
+                self._shared_until = max(self._shared_until, now + SHARED_S)
+            is_held = (
+                wish is not None
+                and wish.holder == self.name
+                # Whoever else has changed the row since is its visitor.
+                and (row.holder, row.version, row.visitor) == (wish.holder, wish.version + 1, self.process)
+            )
+            if is_held:
+                self._last = max(self._last, row.last)
+                self._is_wanted = False
+            self._valid_until = sent + (1 - MARGIN) * self.length_s if is_held else _NEVER
+            return is_held
+
+    def known(self) -> int:
+        return self._last
+
+    def now(self) -> float:
+        return self._clock()
+
+    def renounce(self) -> None:
+        """From now on this process asks, until it has taken the lease anew."""
+        with self._lock:
+            self._begin_anew()
+
+    def leave(self) -> Wish | None:
+        """As `renounce`, for good; what is to be changed about the row, so that nobody waits for this process."""
+        seen = self._seen
+        self.renounce()
+        if seen is None or seen[0].visitor != self.process:
+            return None
+        row, _ = seen
+        return Wish(row.version, row.holder if self.is_in_the_way(row.holder) else None, row.length_s, None)
+
+    def _begin_anew(self) -> None:
+        self._incarnation += 1
+        self._valid_until = _NEVER
+        self._last = 0
+        self._seen = None
+
+    def _see(self, row: Row) -> float:
+        """Since when this is known to be so."""
+        if self._seen is None or self._seen[0].version != row.version or self._seen[0].holder != row.holder:
+            self._seen = row, self._clock()
+        return self._seen[1]
+
+    def _is_own(self, holder: str) -> bool:
+        return holder.partition(".")[0] == self.process
+
+
+def _is_known_to_have_failed(error: BaseException) -> bool:
+    """Nothing was written, and nothing will be."""
+    if isinstance(error, MoorageError):
+        return not isinstance(error, Unavailable)
+    return isinstance(error, FoundOtherwise | IntegrityError)

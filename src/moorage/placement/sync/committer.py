@@ -1,0 +1,338 @@
+"""Every write goes through here: the transaction, the number in the change log, and what this process remembers.
+
+A transaction takes the number of the next change first: from there until its commit nobody else writes, in any process.
+So the picture of the whole database that it decides on is exact, nothing else is locked, nothing is verified, and no
+writer can wait for another in a circle. What it decides is a difference between states; it goes out together with
+the commit, in the second round trip.
+
+Writes of one process share transactions: see `moorage.placement.sync.group_commit`. While one is with the database, the next
+group is decided on the state that it will leave behind, and sent when that is known to have come about.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import IntegrityError
+
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, RetryableConflict, Unavailable
+from moorage.db.driver_connections import Rows
+from moorage.db.statement_pipelines import Batches, Command, FoundOtherwise, Transaction
+from moorage.db.transactions import in_transaction, is_over
+from moorage.placement.forest.change_documents import Entry
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Names, Provider
+from moorage.placement.rules.write_set import Draft
+from moorage.placement.store import change_log, write_set_sql, writer_lease_store
+from moorage.placement.store.writer_lease import Lease, Wish
+from moorage.placement.sync.group_commit import Grouping
+from moorage.placement.sync.meters import Meters
+from moorage.placement.sync.snapshot import Snapshot
+
+T = TypeVar("T")
+
+#: How often a transaction is begun again that the database gave up: it has made us wait for the lock already.
+ATTEMPTS = 8
+#: An order about so many is decided while the group before is with the database. Smaller ones do better to gather until
+#: that is done: decided in 24 us each, they would be written in smaller groups for it.
+LEAST_EARLY = 8
+#: After a guess that was wrong so many groups do without: other processes write as well.
+WARY = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Order(Generic[T]):
+    """One request's write: decided on a draft, all or nothing, by a function without any other effect."""
+
+    decide: Callable[[Draft], T]
+    #: What no other order of the same group may be about: uuids of consumers, and of providers that change themselves.
+    about: Collection[str]
+    consumers: Collection[str] = ()  #: uuids of those that the decision looks at
+    new_consumers: Collection[str] = ()  #: uuids of those that it takes for new, and that get something
+    names: Collection[str] = ()  #: of providers, to be looked up
+
+
+class _IsThere(Exception):
+    """A consumer that the order takes for new: it is to be decided again, with what that one holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written(Generic[T]):
+    """What a transaction of `Writer.run` did."""
+
+    result: T
+    entries: Collection[Entry]
+    #: What it makes of the names, where that is all that it changes.
+    on_names: Callable[[Names], Names] | None = None
+
+
+class Writer:
+    def __init__(self, engine: Engine, snapshot: Snapshot, clock: Clock, meters: Meters, lease: Lease) -> None:
+        self._engine = engine
+        self._snapshot = snapshot
+        self._lease = lease
+        self._clock = clock
+        self._meters = meters
+        self._batches = Batches(engine)
+        self._wary = 0
+        #: Held from before the number is taken until the snapshot has it: own writes come into it in their order.
+        self._turn = threading.Lock()
+        self._queue: Grouping[Order[Any], Any] = Grouping(self._write, lambda order: order.about)
+
+    def submit(self, order: Order[T]) -> T:
+        """Returns when it is committed; raises what `decide` raised."""
+        try:
+            result: T = self._queue.submit(order)
+        except _IsThere:
+            result = self._queue.submit(replace(order, consumers=(*order.consumers, *order.new_consumers)))
+        return result
+
+    def run(self, work: Callable[[Connection], Written[T]]) -> T:
+        """`search_budget` in a transaction of its own, for what is rarely written: classes and traits."""
+
+        def numbered(connection: Connection) -> tuple[int, Written[T]]:
+            log = change_log.Log(connection, self._clock.now(), self._lease)
+            written = work(connection)
+            log.add(written.entries)
+            return log.sequence, written
+
+        with self._turn, self._lease.writing():
+            number, written = in_transaction(self._engine, numbered)
+            self._lease.wrote(number)
+            if written.on_names is not None:
+                self._snapshot.wrote_names(number, written.on_names)
+            return written.result
+
+    def _write(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> Sequence[Any]:
+        self._meters.group_sizes.observe(len(orders))
+        if early is None or not early.is_sent:
+            self._turn.acquire()
+        try:
+            with self._meters.timed(self._meters.commits):
+                return self._repeated(orders, early)
+        finally:
+            self._turn.release()
+
+    def _repeated(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> Sequence[Any]:
+        began = time.monotonic()
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._attempt(orders, early)
+            except RetryableConflict:
+                if is_over(began):
+                    raise
+                self._meters.repeats.inc()
+                early = None
+        return self._attempt(orders, early)
+
+    def _attempt(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> Sequence[Any]:
+        unknown: tuple[int, Unavailable] | None = None
+        guess = early if early is not None and early.is_sent else self._guessed(orders, early)
+        if guess is not None:
+            try:
+                outcomes = self._finished(guess)
+                if guess is early:
+                    self._meters.early_groups.inc()
+                return outcomes
+            except (FoundOtherwise, IntegrityError):
+                self._wary = WARY
+            except RetryableConflict:
+                raise
+            except Unavailable as error:
+                unknown = guess.draft.forest.sequence, error
+        return self._numbered(orders, unknown)
+
+    # --- in one round trip, if the forest is exact and what is taken for new is new -----------------------------
+
+    def _guessed(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> "_Guess | None":
+        """Sent. None where that cannot be done, or nothing is to be written: a refusal counts only if the forest is known
+        to be exact.
+        """
+        self._wary = max(0, self._wary - 1)
+        if self._wary or not self._batches.is_far or any(order.consumers for order in orders):
+            return None
+        guess = early if early is not None and self._has_come_about(early) else self._guess_on(self._snapshot.held())
+        for order in orders[len(guess.outcomes) :]:
+            guess.decide(order)
+        if guess.draft.is_empty:
+            return None
+        try:
+            self._send(guess)
+        except Unavailable:
+            return None  # not even a connection: taking the number says so
+        return guess
+
+    def _guess_on(self, forest: Forest, before: "_Guess | None" = None) -> "_Guess":
+        return _Guess(self._send_early, Draft(forest, self._clock.now()), before)
+
+    def _has_come_about(self, guess: "_Guess") -> bool:
+        """What it was decided on: the group before is written as it was guessed, and nothing else since."""
+        return guess.may_be_right and self._snapshot.held().sequence == guess.draft.forest.sequence
+
+    def _send_early(self, guess: "_Guess") -> None:
+        """By whoever has the answer to the group before; if anything is in the way, whoever leads this group sees to it."""
+        if not self._turn.acquire(blocking=False):
+            return
+        with suppress(Exception):  # whoever leads the group sends it again, and answers for what happens then
+            if self._batches.is_open and not guess.draft.is_empty and self._has_come_about(guess):
+                self._send(guess)
+        if not guess.is_sent:
+            self._turn.release()
+
+    def _send(self, guess: "_Guess") -> None:
+        draft = guess.draft
+        with ExitStack() as open_ones:
+            transaction = open_ones.enter_context(self._batches.transaction())
+            open_ones.enter_context(self._lease.writing())
+            answers = transaction.start_commit(
+                self._next_after(draft.forest),
+                write_set_sql.find_consumers(guess.taken_for_new()),
+                write_set_sql.create_providers(draft),
+                *write_set_sql.write(draft, draft.forest.sequence + 1),
+            )
+            guess.sent, guess.before = (answers, open_ones.pop_all()), None
+
+    def _finished(self, guess: "_Guess") -> list[Any]:
+        """The outcomes, when it is committed. Meanwhile the next group is decided; not where providers have no ids yet."""
+        if guess.sent is None:
+            raise RuntimeError("nothing was sent")
+        draft, (answers, open_ones) = guess.draft, guess.sent
+        guess.sent, after = None, None
+        with open_ones:
+            if not draft.created:
+                after = draft.forest.with_changes(draft.providers, sequence=draft.forest.sequence + 1)
+                self._queue.gather(self._guess_on(after, guess))
+            _, found, created, *_ = answers()
+            guess.correct(write_set_sql.consumers_found(found))
+            outcomes = self._remember(draft, guess.outcomes, created, after)
+        guess.is_committed = True
+        return outcomes
+
+    def _next_after(self, forest: Forest) -> Command:
+        return write_set_sql.take_next(forest.sequence, self._lease.name)
+
+    def _numbered(self, orders: Sequence[Order[Any]], unknown: tuple[int, Unavailable] | None) -> list[Any]:
+        """`unknown`: the number that was the last, and the error, when a guess was sent and nobody heard what became of
+        it. Where that number still is the last one, nothing did, and nothing will.
+        """
+        with self._batches.transaction() as transaction:
+            draft = self._begin(transaction, orders)
+            if unknown is not None and draft.forest.sequence != unknown[0]:
+                raise unknown[1]
+            outcomes = [_decided(order, draft) for order in orders]
+            if draft.is_empty:
+                return outcomes
+            return self._commit(transaction, draft, outcomes)
+
+    def _commit(self, transaction: Transaction, draft: Draft, outcomes: list[Any]) -> list[Any]:
+        """Write what was decided."""
+        commands = write_set_sql.create_providers(draft), *write_set_sql.write(draft, draft.forest.sequence + 1)
+        with self._lease.writing():
+            return self._remember(draft, outcomes, transaction.commit(*commands)[0])
+
+    def _remember(self, draft: Draft, outcomes: list[Any], created: Rows, after: Forest | None = None) -> list[Any]:
+        """What is committed. The outcomes, in which new providers have their ids; `created` are those."""
+        sequence = draft.forest.sequence + 1
+        self._lease.wrote(sequence)
+        if draft.created:
+            numbered = draft.number(dict(created))
+            outcomes = [numbered.get(one.id, one) if isinstance(one, Provider) else one for one in outcomes]
+        self._snapshot.wrote(sequence, draft, after)
+        return outcomes
+
+    def _begin(self, transaction: Transaction, orders: Sequence[Order[Any]]) -> Draft:
+        """Take the number, which is the one behind the draft's forest, and read what is not in the forest."""
+        consumers = [uuid for order in orders for uuid in (*order.consumers, *order.new_consumers)]
+        names = [name for order in orders for name in order.names]
+        taken, found, owners = transaction.send(
+            (write_set_sql.TAKE, None), write_set_sql.find_consumers(consumers), write_set_sql.find_names(names)
+        )
+        ((sequence, holder),) = taken
+        if self._lease.is_in_the_way(holder):
+            self._wait_for_the_lease(transaction)
+        forest = self._exact(sequence - 1)
+        return Draft(forest, self._clock.now(), write_set_sql.consumers_found(found), dict(owners))
+
+    def _wait_for_the_lease(self, transaction: Transaction) -> None:
+        """Until its holder does not answer by it any more, nor can take it anew; it is nobody's then."""
+        self._meters.lease_waits.inc()
+        row = writer_lease_store.row_of(transaction.send(writer_lease_store.look())[0])
+        time.sleep(self._lease.left_s(row))
+        transaction.send(writer_lease_store.change(Wish(row.version, None, row.length_s, self._lease.process)))
+
+    def _exact(self, last: int) -> Forest:
+        """The forest as of the last commit, which stays the last while we hold the next number."""
+        forest = self._snapshot.held()
+        if forest.sequence == last:
+            return forest
+        self._meters.old_pictures.inc()
+        # A picture that is ahead is of a database that was set back: read whatever there is.
+        return self._snapshot.catch_up(last if forest.sequence < last else None)
+
+
+class _Guess:
+    """A group that is decided before its number is taken: exactly, if that is the one behind the draft's forest."""
+
+    def __init__(self, send: "Callable[[_Guess], None]", draft: Draft, before: "_Guess | None") -> None:
+        self.draft = draft
+        #: The group that is with the database, on whose outcome this one rests.
+        self.before = before
+        self.outcomes: list[Any] = []
+        #: {index of an order that is refused: the consumers that it takes for new}. Inserting them shows that they are;
+        #: these are not inserted, and the reason would be another one if they were there.
+        self._refused: dict[int, Collection[str]] = {}
+        #: What waits for the answers, and what is to be closed behind them.
+        self.sent: tuple[Callable[[], list[Rows]], ExitStack] | None = None
+        self.is_committed = False
+        self._is_spoilt = False
+        self._send = send
+
+    @property
+    def is_sent(self) -> bool:
+        return self.sent is not None
+
+    @property
+    def may_be_right(self) -> bool:
+        return not self._is_spoilt and (self.before is None or self.before.is_committed)
+
+    def decide(self, order: Order[Any]) -> None:
+        outcome = _decided(order, self.draft)
+        if isinstance(outcome, MoorageError) and order.new_consumers:
+            self._refused[len(self.outcomes)] = order.new_consumers
+        self.outcomes.append(outcome)
+
+    def taken_for_new(self) -> list[str]:
+        """Consumers of which it is still to be found out whether they are new."""
+        return [uuid for uuids in self._refused.values() for uuid in uuids]
+
+    def correct(self, found: Collection[str]) -> None:
+        """`found`: those of `taken_for_new` that are there."""
+        for index, uuids in self._refused.items():
+            if any(uuid in found for uuid in uuids):
+                self.outcomes[index] = _IsThere()
+
+    def take(self, order: Order[Any]) -> bool:
+        if self._is_spoilt or order.consumers or len(order.about) < LEAST_EARLY:
+            return False
+        try:
+            self.decide(order)
+            write_set_sql.prepare(self.draft, order.new_consumers)
+        except Exception:  # noqa: BLE001 - it waits then, and meets the same when it is decided alone
+            self._is_spoilt = True
+        return not self._is_spoilt
+
+    def begin(self) -> None:
+        self._send(self)
+
+
+def _decided(order: Order[Any], draft: Draft) -> Any:
+    """The order's result, or its error: what one is refused for does not concern the others."""
+    try:
+        return order.decide(draft)
+    except MoorageError as error:
+        return error

@@ -1,0 +1,183 @@
+"""Group commit: requests that arrive while others are being written are written together, in one transaction.
+
+Nobody waits for company. Who comes while nobody writes, leads: writes at once, alone. Who comes meanwhile waits; when
+the leader is done it hands over to the first of those, who leads a group of all that wait (up to a bound). So groups
+grow with the load and one commit (one fsync) serves each.
+
+While a group is with the database, the next one can be made ready (`Early`): each of its requests by the thread that
+brought it. It is begun before the answers to the one before are given out, so that the database has to do meanwhile.
+
+Every caller gets the outcome of its own request, after the commit that holds it.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from moorage.core import blocking_hook
+from moorage.core.errors import Unavailable
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+R = TypeVar("R")
+
+#: Requests in one group at most, so that nobody waits for a very long transaction.
+MOST = 64
+#: Who has not been taken into a group for so long is sent away: the database hangs.
+PATIENCE_S = 30.0
+#: What is about more than this is not made ready early: the answers to the group before would wait for it.
+MOST_EARLY = 256
+
+
+class Early(Protocol[T_contra]):
+    """A group that is made ready while the one before it is written."""
+
+    def take(self, item: T_contra) -> bool:
+        """Make it ready; False: that cannot be done early. In any thread, one at a time."""
+        ...
+
+    def begin(self) -> None:
+        """The one before it is written, and nobody else comes. Raises nothing: `write` comes after it, always."""
+        ...
+
+
+class _Waiter(Generic[T]):
+    def __init__(self, item: T) -> None:
+        self.item = item
+        self.call = threading.Lock()  #: released when it has its outcome, or is to lead; an Event costs ten times that
+        self.call.acquire()
+        self.leads = False
+        #: The group that it leads, if that was made ready early.
+        self.group: tuple[list[_Waiter[T]], Early[T]] | None = None
+        self.is_done = False
+        self.outcome: Any = None  #: or its error
+
+
+class Grouping(Generic[T, R]):
+    """`write` writes a group and answers, for each item, its result or error; what it raises counts for the whole group.
+    It is given what was made ready early, with the same items in the same order, or None.
+
+    `about` names what an item is about: a group holds nothing twice, so its items do not depend on each other's rows.
+    """
+
+    def __init__(
+        self, write: Callable[[Sequence[T], Any], Sequence[R | Exception]], about: Callable[[T], Collection[str]]
+    ) -> None:
+        self._write = write
+        self._about = about
+        self._lock = threading.Lock()
+        self._waiting: deque[_Waiter[T]] = deque()
+        self._somebody_leads = False
+        self._written: list[_Waiter[T]] = []
+        #: The next group, if it is made ready early: it, who is in it, and what it and the one before are about.
+        self._early: Early[T] | None = None
+        self._ready: list[_Waiter[T]] = []
+        self._early_about: set[str] = set()
+
+    def submit(self, item: T) -> R:
+        """The result of `item` when it is committed; raises its own error."""
+        mine = _Waiter(item)
+        with self._lock:
+            leads = not self._somebody_leads
+            self._somebody_leads = True
+            if self._waiting or not self._is_ready(mine):
+                self._waiting.append(mine)
+        if not leads:
+            self._wait(mine)
+        if not mine.is_done:
+            self._lead(mine)
+        if isinstance(mine.outcome, Exception):
+            raise mine.outcome
+        result: R = mine.outcome
+        return result
+
+    def gather(self, early: Early[T]) -> None:
+        """To be called while a group is written: whoever comes until that is done is made ready by `early`."""
+        with self._lock:
+            if self._early is not None:  # made ready in vain: something was written in between
+                self._waiting.extendleft(reversed(self._close()[0]))
+            self._early = early
+            self._early_about.update(*(self._about(waiter.item) for waiter in self._written))
+            while self._waiting and self._is_ready(self._waiting[0]):
+                self._waiting.popleft()
+
+    def _is_ready(self, waiter: _Waiter[T]) -> bool:
+        """Whether it is in the next group now, made ready. Nobody passes those that wait."""
+        if self._early is None or len(self._ready) >= MOST:
+            return False
+        about = self._about(waiter.item)
+        if len(about) > MOST_EARLY or not self._early_about.isdisjoint(about):
+            return False
+        if not self._early.take(waiter.item):
+            return False
+        self._early_about.update(about)
+        self._ready.append(waiter)
+        return True
+
+    def _wait(self, mine: _Waiter[T]) -> None:
+        blocking_hook.waits()
+        if mine.call.acquire(timeout=PATIENCE_S):
+            return
+        with self._lock:
+            if mine in self._ready:
+                self._waiting.extendleft(reversed(self._close()[0]))
+            if mine in self._waiting and not mine.leads:
+                self._waiting.remove(mine)
+                raise Unavailable("the database does not finish what was asked before; repeat the request")
+        mine.call.acquire()  # it is being written: only the outcome can tell whether it was
+
+    def _close(self) -> tuple[list[_Waiter[T]], Early[T] | None]:
+        """What was made ready; from here on nothing is."""
+        ready, early = self._ready, self._early
+        self._ready, self._early, self._early_about = [], None, set()
+        return ready, early
+
+    def _lead(self, mine: _Waiter[T]) -> None:
+        """Write the first group of those that wait, then let the next one lead."""
+        with self._lock:
+            group, early = mine.group or (self._next_group(), None)
+            self._written = group
+        outcomes: Sequence[R | Exception] = [Unavailable("the server was stopped in the middle")] * len(group)
+        try:
+            outcomes = self._outcomes([waiter.item for waiter in group], early)
+        finally:
+            self._hand_over()
+            for waiter, outcome in zip(group, outcomes, strict=True):
+                waiter.outcome, waiter.is_done = outcome, True
+                if waiter is not mine:
+                    waiter.call.release()
+
+    def _hand_over(self) -> None:
+        """Begin what was made ready, and let the first of the next group lead."""
+        with self._lock:
+            ready, early = self._close()
+        if ready and early is not None:
+            early.begin()
+            ready[0].group = ready, early
+        with self._lock:
+            following = ready or self._waiting
+            self._somebody_leads = bool(following)
+            if following:
+                following[0].leads = True
+                following[0].call.release()
+
+    def _next_group(self) -> list[_Waiter[T]]:
+        """In the order of arrival, up to the first that is about the same as one before it."""
+        group: list[_Waiter[T]] = []
+        about: set[str] = set()
+        while self._waiting and len(group) < MOST:
+            names = self._about(self._waiting[0].item)
+            if group and not about.isdisjoint(names):
+                break
+            about.update(names)
+            group.append(self._waiting.popleft())
+        return group
+
+    def _outcomes(self, items: Sequence[T], early: Early[T] | None = None) -> Sequence[R | Exception]:
+        try:
+            return self._write(items, early)
+        except Unavailable as error:  # the database, which would fail each of them too
+            return [error] * len(items)
+        except Exception as error:  # noqa: BLE001 - whoever this is about must not fail its neighbours
+            return [error] if len(items) == 1 else [outcome for item in items for outcome in self._outcomes([item])]

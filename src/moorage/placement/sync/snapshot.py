@@ -1,0 +1,158 @@
+"""The forest of this process, kept exact.
+
+Own writes are put in as they are committed; those of other processes are read when the last number of the change
+log (one cheap statement) says that there are some, or at once where this process is the only one that may write
+(`moorage.placement.store.writer_lease`). A reader therefore sees everything that was committed before it asked; a writer, who has
+the next number, sees the last commit and stays alone until its own.
+"""
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.errors import Unavailable
+from moorage.db.engine import is_near
+from moorage.db.single_reads import Asker, Together
+from moorage.db.transactions import read_one_state
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Names, Provider
+from moorage.placement.rules.write_set import Draft
+from moorage.placement.store import change_log, name_store, provider_store
+from moorage.placement.store.writer_lease import Lease
+from moorage.placement.sync import incremental_refresh, stale_reads
+from moorage.placement.sync.meters import Meters
+
+
+class Snapshot:
+    """Thread-safe: the forest is immutable and replaced under a lock."""
+
+    def __init__(self, engine: Engine, asker: Asker, meters: Meters, lease: Lease, *, memory_s: float = 0.0) -> None:
+        self._engine = engine
+        self._is_near = is_near(engine)
+        self._meters = meters
+        self._lease = lease
+        ask = asker.question(change_log.LAST).number
+        #: Where asking is no round trip, waiting for each other would cost more.
+        self._last = ask if is_near(engine) else Together(ask)
+        self._since = asker.question(incremental_refresh.SINCE)
+        self._lock = threading.Lock()
+        self._forest: Forest | None = None
+        self._memory_s = memory_s
+        self._exact_at = time.monotonic()
+
+    def held(self) -> Forest:
+        """The forest as this process has it, perhaps behind others."""
+        return self._forest or self.current()
+
+    def current(self) -> Forest:
+        """The forest with everything that was committed before this call. Where the database does not answer: the one
+        that was exact last, if the request takes it (`moorage.placement.sync.stale_reads`).
+        """
+        asked = time.monotonic()
+        try:
+            forest = self._current()
+        except Unavailable:
+            age_s = asked - self._exact_at
+            if self._forest is None or age_s > self._memory_s or not stale_reads.accepts(age_s):
+                raise
+            self._meters.from_memory.inc()
+            return self._forest
+        self._exact_at = asked
+        return forest
+
+    def known(self) -> Forest | None:
+        """As `current`, where that takes no round trip; else None."""
+        if self._is_near:
+            return self._current()
+        before, last = self._forest, self._lease.last()
+        forest = self._forest
+        if last is None or before is None or forest is None or not before.sequence <= last <= forest.sequence:
+            return None
+        self._meters.reads_under_lease.inc()
+        return forest
+
+    def _current(self) -> Forest:
+        before = self._forest
+        last = self._lease.last()
+        if last is None:
+            last = self._last()
+            self._meters.reads_asked.inc()
+        else:
+            self._meters.reads_under_lease.inc()
+        if before is not None and before.sequence > last:
+            return self.catch_up()  # the database was set back to an older state
+        forest = self._forest
+        return forest if forest is not None and forest.sequence >= last else self.catch_up(last)
+
+    def catch_up(self, number: int | None = None) -> Forest:
+        """Read what changed since, everything at the first time; nothing if `number` is in by now."""
+        with self._lock:
+            if self._forest is not None and number is not None and self._forest.sequence >= number:
+                return self._forest
+            with self._meters.timed(self._meters.catch_ups):
+                self._forest = self._with_claims() or self._read()
+            return self._forest
+
+    def wrote(self, sequence: int, draft: Draft, after: Forest | None = None) -> None:
+        """An own write is committed, as `draft` left it. They come in their order. `after`: the draft's forest with it."""
+        with self._lock:
+            before = self._forest
+            if before is None or before.sequence != sequence - 1:
+                return
+            made = after if before is draft.forest else None
+            self._forest = made or before.with_changes(draft.providers, sequence=sequence)
+
+    def wrote_names(self, sequence: int, on_names: Callable[[Names], Names]) -> None:
+        """An own write is committed that has changed nothing but names: then none of them need be read."""
+        with self._lock:
+            before = self._forest
+            if before is not None and before.sequence == sequence - 1:
+                self._forest = before.with_changes({}, sequence=sequence, names=on_names(before.names))
+
+    def _with_claims(self) -> Forest | None:
+        """Where others have done nothing but claim and release."""
+        if self._forest is None:
+            return None
+        return incremental_refresh.caught_up(self._forest, self._since(after=self._forest.sequence))
+
+    def _read(self) -> Forest:
+        with read_one_state(self._engine) as connection:
+            return self._changed(connection)
+
+    def _changed(self, connection: Connection) -> Forest:
+        # The number first: on a database without one state for all statements, reading too much does no harm.
+        last = change_log.last(connection)
+        forest = self._forest
+        if forest is None:
+            return self._build(connection, last)
+        if last < forest.sequence:  # set back: from a backup, or to a standby that had not heard of all
+            return self._build(connection, last)
+        changed = change_log.since(connection, forest.sequence)
+        if change_log.EVERYTHING in changed:
+            return self._build(connection, last)
+        names = name_store.caught_up(connection, forest.names) if change_log.NAMES in changed else forest.names
+        ids = changed - {change_log.NAMES}
+        states: dict[int, Provider | None] = dict.fromkeys(ids)
+        states |= {provider.id: provider for provider in provider_store.some_providers(connection, names, ids)}
+        return forest.with_changes(states, sequence=last, names=names)
+
+    def _build(self, connection: Connection, last: int) -> Forest:
+        with self._meters.timed(self._meters.builds), _uncollected():
+            names = name_store.known(connection)
+            return Forest.build(provider_store.all_providers(connection, names), names, last)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A million new objects, none of them in a cycle: the garbage collector would walk them dozens of times."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,71 @@
+"""The duty that takes and renews the lease of this process while somebody reads here, and sees whether others are there.
+
+It costs the database one round trip three times in a lease while there are reads, and else one every two seconds. Where
+it is late, hangs or fails, the lease runs out and reads ask as they do without.
+"""
+
+import threading
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from sqlalchemy import Engine
+
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, Unavailable
+from moorage.db.statement_pipelines import Batches
+from moorage.placement.store import writer_lease_store
+from moorage.placement.store.writer_lease import Lease, Wish
+
+#: How often the row is looked at while there is nothing to renew; well below `lease.SHARED_S`.
+LOOK_S = 2.0
+#: Others change the row as well: so often it is tried again at once.
+TRIES = 3
+#: The end of a process waits no longer for giving the lease back; it runs out by itself.
+LEAVE_TIMEOUT_S = 0.5
+
+
+class LeaseDuty:
+    name = "placement-lease"
+
+    def __init__(self, engine: Engine, clock: Clock, lease: Lease) -> None:
+        self._batches = Batches(engine)
+        self._clock = clock
+        self._lease = lease
+        self._look_at = float("-inf")
+
+    def tick(self) -> datetime | None:
+        if not (self._batches.is_far and self._lease.length_s):
+            return None
+        try:
+            if self._is_due():
+                self._look_at = self._lease.now() + LOOK_S
+                self._step()
+        except Unavailable:  # those who read or write say so
+            self._lease.renounce()
+        except BaseException:
+            self._lease.renounce()
+            raise
+        return self._clock.now() + timedelta(seconds=self._lease.length_s / 3)
+
+    def _is_due(self) -> bool:
+        wish = self._lease.wish()
+        return self._lease.now() >= self._look_at or (wish is not None and wish.holder == self._lease.name)
+
+    def _step(self) -> None:
+        for _ in range(TRIES):
+            sent, known, wish = self._lease.now(), self._lease.known(), self._lease.wish()
+            row = writer_lease_store.exchange(self._batches, wish)
+            if self._lease.answered(wish, row, sent, known) or self._lease.wish() is None:
+                return
+
+    def leave(self) -> None:
+        """Give the lease back, so that whoever comes next need not wait for its end. After the last `tick`."""
+        wish = self._lease.leave()
+        if wish is not None:
+            thread = threading.Thread(target=self._give_back, args=(wish,), name=self.name, daemon=True)
+            thread.start()
+            thread.join(LEAVE_TIMEOUT_S)
+
+    def _give_back(self, wish: Wish) -> None:
+        with suppress(MoorageError):
+            writer_lease_store.exchange(self._batches, wish)

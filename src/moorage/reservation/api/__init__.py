@@ -1,0 +1,1 @@
+"""HTTP: the Reservation API's routes, handlers, schemas and OpenAPI document."""

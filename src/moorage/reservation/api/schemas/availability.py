@@ -1,0 +1,179 @@
+"""Offers, holds and rehearsals on the wire (from microversion 1.1 on)."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from moorage.reservation.api.schemas import lease
+from moorage.reservation.api.schemas.common import decode_date, decode_when, encode_date, encode_time
+from moorage.reservation.booking.previews import Addresses, Change, Draft
+from moorage.reservation.capacity import host_selection
+from moorage.reservation.leases.availability import Found, Prolongation, Wanted
+from moorage.reservation.model.leases import EventType
+from moorage.reservation.store.hold_store import Hold
+from moorage.wire.body import Schema
+
+_MOST_OFFERS = 20
+_A_YEAR_M = 366 * 24 * 60
+
+_SEARCH: dict[str, Any] = {
+    "duration_minutes": {"type": "integer", "minimum": 1, "maximum": _A_YEAR_M},
+    "earliest_start": {"type": "string"},
+    "latest_start": {"type": "string"},
+    "reservations": {**lease.RESERVATIONS, "minItems": 1},
+}
+
+SEARCH = Schema(
+    {
+        "type": "object",
+        "required": ["duration_minutes", "reservations"],
+        "properties": _SEARCH | {"limit": {"type": "integer", "minimum": 1, "maximum": _MOST_OFFERS}},
+        "additionalProperties": False,
+    }
+)
+
+HOLD = Schema(
+    {
+        "type": "object",
+        "required": ["duration_minutes", "reservations"],
+        "properties": _SEARCH,
+        "additionalProperties": False,
+    }
+)
+
+#: `hold_id` instead of dates and reservations: those are the hold's.
+FROM_HOLD = Schema(
+    {
+        "type": "object",
+        "required": ["name", "hold_id"],
+        "properties": {
+            "name": lease.NAME,
+            "hold_id": {"type": "string", "maxLength": 36},
+            "before_end_date": lease.OPTIONAL_DATE,
+            "before_end_actions": lease.CREATE_OURS.document["properties"]["before_end_actions"],
+            "events": {"type": "array"},
+        },
+        "additionalProperties": False,
+    }
+)
+
+#: From 1.1 on: with dates, or of a hold. Which one it is held against (again) depends on what it has.
+CREATE = Schema(
+    {
+        "type": "object",
+        "properties": {**lease.CREATE_OURS.document["properties"], **FROM_HOLD.document["properties"]},
+        "additionalProperties": False,
+    }
+)
+
+
+def decode(body: Mapping[str, Any]) -> Wanted:
+    made_up = {"name": "offer", "start_date": "now", "end_date": "now", "reservations": body["reservations"]}
+    return Wanted(
+        lease.decode_create(made_up),
+        timedelta(minutes=int(body["duration_minutes"])),
+        decode_when(body["earliest_start"]) if "earliest_start" in body else "now",
+        decode_date(body["latest_start"]) if "latest_start" in body else None,
+        int(body.get("limit", 1)),
+    )
+
+
+def encode(found: Found) -> dict[str, Any]:
+    body: dict[str, Any] = {"offers": [_period(*slot) for slot in found.slots]}
+    if found.shortage is not None:
+        body["earliest_start"] = {"free": found.shortage.free, "reason": found.shortage.reason}
+    return body
+
+
+def encode_hold(hold: Hold) -> dict[str, Any]:
+    return {
+        "id": hold.id,
+        "user_id": hold.user_id,
+        "project_id": hold.project_id,
+        **_period(hold.start_date, hold.end_date),
+        "expires_at": encode_date(hold.expires_at),
+        "created_at": encode_time(hold.created_at),
+        "reservations": list(hold.requests),
+    }
+
+
+def lease_from(body: Mapping[str, Any], hold: Hold) -> dict[str, Any]:
+    """The body of a lease that is what the hold has."""
+    return {
+        **{name: value for name, value in body.items() if name != "hold_id"},
+        "start_date": f"{hold.start_date:%Y-%m-%d %H:%M}",
+        "end_date": f"{hold.end_date:%Y-%m-%d %H:%M}",
+        "reservations": list(hold.requests),
+    }
+
+
+def encode_prolongation(found: Prolongation) -> dict[str, Any]:
+    return {
+        "end_date": encode_date(found.end_date),
+        "latest_end_date": encode_date(found.latest_end),
+        "limited": found.limited,
+    }
+
+
+def encode_draft(draft: Draft, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
+    """`names` of hosts are for administrators; others are told how many hosts it would be."""
+    made = draft.lease
+    before_end = next(event.time for event in made.events if event.type is EventType.BEFORE_END)
+    return {
+        "name": made.name,
+        **_period(made.start_date, made.end_date),
+        "before_end_date": encode_date(before_end),
+        "before_end_actions": [lease.encode_action(each) for each in made.before_end_actions],
+        "reservations": [
+            {
+                "resource_type": each.resource_type,
+                **_addresses(draft.addresses, each.id),
+                **_chosen(plan.get(each.id, {}), names),
+            }
+            for each in made.reservations
+        ],
+    }
+
+
+def encode_change(change: Change, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
+    """Reservations that stay where they are have no slots here."""
+    decision = change.decision
+    found = []
+    for each in change.planned:
+        before, after = change.held.get(each.id, {}), plan.get(each.id, {})
+        chosen = _chosen(after, names)
+        chosen["added"] = _chosen(_more(before, after), names)
+        chosen["removed"] = _chosen(_more(after, before), names)
+        found.append(
+            {"id": each.id, "resource_type": each.resource_type, **_addresses(change.addresses, each.id), **chosen}
+        )
+    return {
+        "id": change.lease.id,
+        "name": decision.name,
+        **_period(decision.start_date, decision.end_date),
+        "before_end_date": encode_date(decision.before_end),
+        "before_end_actions": [lease.encode_action(each) for each in decision.before_end_actions],
+        "reservations": found,
+    }
+
+
+def _addresses(addresses: Addresses, reservation_id: str) -> dict[str, Any]:
+    """Of a reservation of floating IPs; it has no slots anywhere."""
+    return {"floating_ips": list(addresses[reservation_id])} if reservation_id in addresses else {}
+
+
+def _more(before: host_selection.Placing, after: host_selection.Placing) -> dict[int, list[Mapping[str, int]]]:
+    """The slots per host that `after` has beyond `before`."""
+    counts = {host: len(slots) - len(before.get(host, ())) for host, slots in after.items()}
+    return {host: list(after[host])[:count] for host, count in counts.items() if count > 0}
+
+
+def _chosen(placing: host_selection.Placing, names: Mapping[int, str] | None) -> dict[str, Any]:
+    chosen: dict[str, Any] = {"slots": sum(len(slots) for slots in placing.values()), "hosts": len(placing)}
+    if names is not None:
+        chosen["on"] = {names.get(host, str(host)): len(slots) for host, slots in sorted(placing.items())}
+    return chosen
+
+
+def _period(start: datetime, end: datetime) -> dict[str, str]:
+    return {"start_date": encode_date(start), "end_date": encode_date(end)}

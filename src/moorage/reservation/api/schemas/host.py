@@ -1,0 +1,92 @@
+"""Hosts, their properties and allocations on the wire. A host's extra capabilities lie flat beside its columns."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from moorage.core.errors import Forbidden, Invalid
+from moorage.reservation.api.schemas.common import encode_date, encode_time
+from moorage.reservation.model.leases import Allocation, Host
+from moorage.reservation.store.property_store import HOST_TYPE
+from moorage.wire.body import Schema
+
+ANY_OBJECT = Schema({"type": "object"})
+
+PRIVATE = Schema(
+    {
+        "type": "object",
+        "required": ["private"],
+        "properties": {"private": {"type": "boolean"}},
+        "additionalProperties": False,
+    }
+)
+
+
+def decode_create(body: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """(hypervisor's name, extra capabilities)"""
+    name = body.get("name")
+    if not isinstance(name, str) or not name:
+        raise Forbidden(f"Invalid values for host {dict(body)}")  # 403, as the peer
+    return name, {key: _text(key, value) for key, value in body.items() if key != "name"}
+
+
+def decode_update(body: Mapping[str, Any]) -> dict[str, str | None]:
+    """{extra capability: its value, None unsets it}"""
+    return {key: None if value is None else _text(key, value) for key, value in body.items()}
+
+
+def encode(host: Host) -> dict[str, Any]:
+    own = {
+        "id": str(host.id),
+        "vcpus": host.vcpus,
+        "cpu_info": host.cpu_info,
+        "hypervisor_type": host.hypervisor_type,
+        "hypervisor_version": host.hypervisor_version,
+        "hypervisor_hostname": host.hypervisor_hostname,
+        "service_name": host.service_name,
+        "memory_mb": host.memory_mb,
+        "local_gb": host.local_gb,
+        "status": host.status,
+        "availability_zone": host.availability_zone,
+        "trust_id": host.trust_id,
+        "reservable": host.reservable,
+        "created_at": encode_time(host.created_at),
+        "updated_at": encode_time(host.updated_at),
+    }
+    return own | {key: value for key, value in host.extra.items() if key not in own}
+
+
+def encode_allocation(host: Host, slots: Iterable[tuple[str, Allocation]]) -> dict[str, Any]:
+    """A reservation appears once for each of its slots on the host."""
+    return {
+        "resource_id": str(host.id),
+        "reservations": [
+            {
+                "id": slot.reservation_id,
+                "lease_id": lease_id,
+                "start_date": encode_date(slot.start_date),
+                "end_date": encode_date(slot.end_date),
+            }
+            for lease_id, slot in slots
+        ],
+    }
+
+
+def encode_property(name: str, private: bool, values: list[str], *, detail: bool) -> dict[str, Any]:
+    return {"property": name, "private": private, "values": values} if detail else {"property": name}
+
+
+def encode_property_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "resource_type": HOST_TYPE,
+        "property_name": row["property_name"],
+        "private": row["private"],
+        "created_at": encode_date(row["created_at"]),
+        "updated_at": encode_date(row["updated_at"]),
+    }
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise Invalid(f"Malformed parameter {key}: an extra capability is a text")

@@ -1,0 +1,1 @@
+"""Decides on the calendar and writes a reservation without overbooking."""

@@ -1,0 +1,159 @@
+"""Giving addresses out: decided and written with their networks locked, in the transaction that writes the lease.
+
+No picture is kept in memory as of hosts: a network has some hundred registered addresses, not ten thousand hosts.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Invalid
+from moorage.core.ids import Ids
+from moorage.db.transactions import read
+from moorage.reservation.booking.admission import HORIZON
+from moorage.reservation.booking.previews import Addresses, Change
+from moorage.reservation.capacity.addresses import Book, Chosen, Want, wants_of
+from moorage.reservation.capacity.host_selection import Shortage
+from moorage.reservation.model.leases import Lease, LeaseStatus
+from moorage.reservation.store import address_store
+
+#: Whether there are addresses for all until then, and when others begin, which may end that.
+Prolonging: TypeAlias = tuple[Callable[[datetime], bool], Sequence[datetime]]
+
+
+class NotEnoughFloatingIps(Invalid):
+    """`fields`: reservation_id, free (addresses that could be had), later (when there are enough; None: not within
+    `HORIZON`). 400, as the peer's.
+    """
+
+    code = "reservation.not_enough_floating_ips"
+
+
+class AddressBooking:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+
+    def take(self, connection: Connection, leases: Sequence[Lease]) -> None:
+        """For new leases that are being written: all of them or none. Raises `NotEnoughFloatingIps`."""
+        wants = {lease.id: wants_of(lease.reservations) for lease in leases}
+        networks = _networks([want for each in wants.values() for want in each])
+        if not networks:
+            return
+        address_store.of_networks(connection, networks, lock=True)
+        for lease in leases:  # each on what the ones before it leave
+            if wants[lease.id]:
+                book = self._book(connection, wants[lease.id])
+                chosen = _chosen(book, wants[lease.id], lease.start_date, lease.end_date, is_new=True)
+                self._write(connection, chosen, {}, lease.start_date, lease.end_date)
+
+    def retake(self, connection: Connection, change: Change) -> None:
+        """For a lease that is being changed. Raises `NotEnoughFloatingIps`."""
+        decision, own = change.decision, wants_of(change.lease.reservations)
+        if not own:
+            return
+        address_store.of_networks(connection, _networks(own), lock=True)
+        start, end = decision.start_date, decision.end_date
+        if decision.moved:
+            ids = [want.reservation_id for want in own]
+            address_store.move(connection, ids, start, end, self._clock.now())
+        wants, held = self._wants(connection, change)
+        if wants:
+            self._write(connection, _chosen(self._book(connection, wants), wants, start, end), held, start, end)
+
+    def rehearse_create(self, leases: Sequence[Lease]) -> Addresses:
+        """What `take` would choose now. Raises `NotEnoughFloatingIps`."""
+        wants = [(lease, wants_of(lease.reservations)) for lease in leases]
+        with read(self._engine) as connection:
+            book = self._book(connection, [want for _, mine in wants for want in mine])
+        found: dict[str, list[str]] = {}
+        for lease, mine in wants:
+            chosen = _chosen(book, mine, lease.start_date, lease.end_date, is_new=True)
+            book = book.without(chosen, lease.start_date, lease.end_date)
+            found |= _addresses(chosen)
+        return found
+
+    def rehearse_update(self, change: Change) -> Addresses:
+        with read(self._engine) as connection:
+            wants, _ = self._wants(connection, change)
+            book = self._book(connection, wants)
+        return _addresses(_chosen(book, wants, change.decision.start_date, change.decision.end_date))
+
+    def first_fit(
+        self, lease: Lease, earliest: datetime, latest: datetime, length: timedelta
+    ) -> tuple[datetime | None, Shortage | None]:
+        """(when there are addresses for `length`, why there are not at `earliest`)"""
+        wants = wants_of(lease.reservations)
+        if not wants:
+            return earliest, None
+        with read(self._engine) as connection:
+            book = self._book(connection, wants)
+        found = book.choose(wants, earliest, earliest + length)
+        return book.first_fit(wants, earliest, latest, length), found if isinstance(found, Shortage) else None
+
+    def prolonging(self, change: Change) -> Prolonging:
+        """`change` is the lease until as late as it could be."""
+        with read(self._engine) as connection:
+            wants, _ = self._wants(connection, change)
+            book = self._book(connection, wants)
+        start = change.decision.start_date
+
+        def fits(end: datetime) -> bool:
+            return not isinstance(book.choose(wants, start, end), Shortage)
+
+        return fits, [each.start for each in book.taken]
+
+    def _book(self, connection: Connection, wants: Sequence[Want]) -> Book:
+        """What there is of the networks, apart from what the wants have."""
+        networks = _networks(wants)
+        if not networks:
+            return Book((), ())
+        without = [want.reservation_id for want in wants]
+        registered = address_store.of_networks(connection, networks)
+        return Book(registered, address_store.taken(connection, networks, self._clock.now(), without))
+
+    def _wants(self, connection: Connection, change: Change) -> tuple[list[Want], Mapping[str, frozenset[str]]]:
+        """Of what is planned anew, as it shall be; and {reservation id: ids of addresses that it has}."""
+        ids = [want.reservation_id for want in wants_of(change.planned)]
+        found = address_store.of_reservations(connection, ids)
+        held = {key: frozenset(each.id for each in mine) for key, mine in found.items()}
+        keep = change.lease.status is not LeaseStatus.PENDING
+        return wants_of(change.planned, held, change.requests, keep_held=keep), held
+
+    def _write(
+        self,
+        connection: Connection,
+        chosen: Chosen,
+        held: Mapping[str, frozenset[str]],
+        start: datetime,
+        end: datetime,
+    ) -> None:
+        for reservation_id, floating_ips in chosen.items():
+            has = held.get(reservation_id, frozenset())
+            address_store.release(connection, reservation_id, has - {each.id for each in floating_ips})
+            new = {self._ids.uuid(): each for each in floating_ips if each.id not in has}
+            address_store.allocate(connection, reservation_id, new, start, end, self._clock.now())
+
+
+def _chosen(book: Book, wants: Sequence[Want], start: datetime, end: datetime, *, is_new: bool = False) -> Chosen:
+    chosen = book.choose(wants, start, end)
+    if not isinstance(chosen, Shortage):
+        return chosen
+    words, later = f"Not enough floating IPs available: {chosen.reason}", None
+    if is_new:
+        later = book.first_fit(wants, start, start + HORIZON, end - start)
+        when = f"from {later:%Y-%m-%d %H:%M} on" if later else f"at no time within {HORIZON.days} days"
+        words += f"; all of it can be had {when}"
+    raise NotEnoughFloatingIps(words, reservation_id=chosen.reservation_id, free=chosen.free, later=later)
+
+
+def _networks(wants: Collection[Want]) -> list[str]:
+    return sorted({want.request.network_id for want in wants})
+
+
+def _addresses(chosen: Chosen) -> dict[str, list[str]]:
+    return {key: [each.floating_ip_address for each in floating_ips] for key, floating_ips in chosen.items()}

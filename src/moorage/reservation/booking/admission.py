@@ -1,0 +1,295 @@
+"""Admission: decide on the calendar in memory, verify under lock, commit. No overbooking by any number of processes.
+
+The calendar may be out of date. That is harmless both ways: a plan is verified against SQL with its hosts locked
+before it is committed, and a refusal is only given out on a calendar that was just brought up to date. A request that
+others overtake again and again is decided with all hosts locked: it waits, and is refused for lack of room only.
+
+Bringing it up to date reads what has changed: every write of allocations raises its hosts' `revision`, and hosts whose
+revision is the one that was seen are as they were.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict
+from moorage.db.transactions import in_transaction, read
+from moorage.reservation.capacity import host_selection
+from moorage.reservation.capacity.calendar import Calendar, Usage
+from moorage.reservation.capacity.next_slot import first_fit
+from moorage.reservation.store import hold_store, host_store
+
+T = TypeVar("T")
+
+#: How often a plan that others may overtake is made before all hosts are locked for it.
+ATTEMPTS = 5
+
+#: A refusal looks so far ahead for a time at which the same would fit.
+HORIZON = timedelta(days=90)
+
+
+class NotEnoughHostsAvailable(Conflict):
+    """`fields`: reservation_id, free (slots that could be had), later (when all would fit; None: not within `HORIZON`)."""
+
+    code = "reservation.not_enough_hosts"
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """What is planned together for one period."""
+
+    asks: Sequence[host_selection.Ask]
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Except:
+    """What does not count as used: reservations that are planned anew, a hold that is about to be one."""
+
+    reservations: Collection[str] = ()
+    hold: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.reservations) or self.hold is not None
+
+
+class _Overtaken(Exception):
+    """The plan does not hold any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """The calendar without holds, and up to which revision of each host it goes."""
+
+    calendar: Calendar
+    revised: Mapping[int, tuple[int, int, int]]  #: as `host_store.revised` tells
+    revisions: Mapping[int, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    shortage: host_selection.Shortage
+    booking: Booking
+    of: int  #: so many were planned together
+
+
+class Admission:
+    """One per process. `admit` and `admit_all` are the only ways to new host allocations."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._picture: _Picture | None = None
+        self._is_old = False
+
+    def forget(self) -> None:
+        """Allocations were taken away: what is seen is brought up to date before the next plan."""
+        with self._lock:
+            self._is_old = True
+
+    def calendar(self, but: Except = Except()) -> Calendar:
+        """What is free, up to date, holds included."""
+        return self._calendar(but, fresh=True)[0]
+
+    def plan_all(self, bookings: Sequence[Booking], but: Except = Except()) -> list[host_selection.Plan]:
+        """What `admit_all` would choose now; nothing is written. Raises `NotEnoughHostsAvailable`."""
+        calendar = self.calendar(but)
+        plans = _planned(calendar, bookings)
+        if isinstance(plans, _Refused):
+            raise _not_enough(plans, calendar, but)
+        return plans
+
+    def admit(
+        self,
+        booking: Booking,
+        *,
+        before: Callable[[Connection], None] = lambda _: None,
+        commit: Callable[[Connection, host_selection.Plan], T],
+        but: Except = Except(),
+        only_held: bool = False,
+    ) -> T:
+        """As `admit_all`, for one booking."""
+        return self.admit_all(
+            [booking],
+            before=before,
+            commit=lambda connection, plans: commit(connection, plans[0]),
+            but=but,
+            only_held=only_held,
+        )
+
+    def admit_all(
+        self,
+        bookings: Sequence[Booking],
+        *,
+        before: Callable[[Connection], None] = lambda _: None,
+        commit: Callable[[Connection, Sequence[host_selection.Plan]], T],
+        but: Except = Except(),
+        only_held: bool = False,
+    ) -> T:
+        """Plan the bookings, lock the chosen hosts, verify, and run `commit` in the same transaction: all or nothing.
+
+        `before` runs first in that transaction (it locks the lease: leases before hosts); what it raises is passed
+        on. Both callables may run several times. `only_held`: what `commit` writes is a hold. Raises
+        `NotEnoughHostsAvailable`.
+        """
+        fresh = False
+        for _ in range(ATTEMPTS):
+            calendar, seen = self._calendar(but, fresh=fresh)
+            plans = _planned(calendar, bookings)
+            if isinstance(plans, _Refused):
+                if fresh:
+                    raise _not_enough(plans, calendar, but)
+                fresh = True
+                continue
+            try:
+                result = self._commit(plans, bookings, before, commit, but)
+            except _Overtaken:
+                fresh = True
+                continue
+            if but:
+                self.forget()
+            elif not only_held:
+                self._remember(seen, bookings, plans)
+            return result
+        return in_transaction(self._engine, lambda connection: self._decided(connection, bookings, before, commit, but))
+
+    def _decided(
+        self,
+        connection: Connection,
+        bookings: Sequence[Booking],
+        before: Callable[[Connection], None],
+        commit: Callable[[Connection, Sequence[host_selection.Plan]], T],
+        but: Except,
+    ) -> T:
+        """Plan with all hosts locked: nobody can overtake."""
+        before(connection)
+        host_store.lock_hosts(connection, [each.host for each in host_store.capacities(connection)])
+        calendar = self._locked(connection, None, bookings, but)
+        plans = _planned(calendar, bookings)
+        if isinstance(plans, _Refused):
+            raise _not_enough(plans, calendar, but)
+        return commit(connection, plans)
+
+    def _commit(
+        self,
+        plans: Sequence[host_selection.Plan],
+        bookings: Sequence[Booking],
+        before: Callable[[Connection], None],
+        commit: Callable[[Connection, Sequence[host_selection.Plan]], T],
+        but: Except,
+    ) -> T:
+        chosen = {host for plan in plans for picked in plan.values() for host in picked}
+
+        def work(connection: Connection) -> T:
+            before(connection)
+            if chosen:
+                host_store.lock_hosts(connection, chosen)
+                there = self._locked(connection, chosen, bookings, but)
+                for booking, plan in zip(bookings, plans, strict=True):
+                    if not host_selection.holds(there, plan, booking.start, booking.end):
+                        raise _Overtaken
+                    there = _with(there, booking, plan)
+            return commit(connection, plans)
+
+        return in_transaction(self._engine, work)
+
+    def _locked(
+        self, connection: Connection, hosts: Collection[int] | None, bookings: Sequence[Booking], but: Except
+    ) -> Calendar:
+        """The calendar of these hosts (None: all) as it is in this transaction, for the time of the bookings."""
+        capacities = host_store.capacities(connection, hosts)
+        ids = [each.host for each in capacities]
+        start, end = min(each.start for each in bookings), max(each.end for each in bookings)
+        used = host_store.usages_between(connection, ids, start, end, but.reservations)
+        held = hold_store.usages(connection, self._clock.now(), ids, without=but.hold)
+        return Calendar(capacities, [*used, *held])
+
+    def _calendar(self, but: Except, *, fresh: bool) -> tuple[Calendar, _Picture]:
+        """(what is free, what it was made of). Without `fresh` as it was last seen, and without the holds."""
+        with self._lock:
+            picture, is_old = self._picture, self._is_old
+            self._is_old = False
+        if not (fresh or is_old or but) and picture is not None:
+            return picture.calendar, picture
+        with read(self._engine) as connection:
+            picture = _newest(connection, picture, self._clock.now())
+            own = host_store.allocations_of(connection, but.reservations)
+            held = hold_store.usages(connection, self._clock.now(), without=but.hold)
+        with self._lock:
+            self._picture = picture
+        released = [Usage(each.host_id, each.start_date, each.end_date, each.resources).released() for each in own]
+        return picture.calendar.with_usage([*released, *held]), picture
+
+    def _remember(self, seen: _Picture, bookings: Sequence[Booking], plans: Sequence[host_selection.Plan]) -> None:
+        """Put our own commit into what was seen before it, so that the next request need not read it.
+
+        Not into what somebody else has brought up to date meanwhile: there it is already, and would count twice.
+        """
+        calendar = seen.calendar
+        for booking, plan in zip(bookings, plans, strict=True):
+            calendar = _with(calendar, booking, plan)
+        with self._lock:
+            if self._picture is seen:
+                self._picture = replace(seen, calendar=calendar)
+
+
+def _newest(connection: Connection, seen: _Picture | None, now: datetime) -> _Picture:
+    """Revisions are read first: what is written meanwhile is read again next time, and counts once all the same."""
+    revised = host_store.revised(connection)
+    if seen is not None and seen.revised == revised:
+        return seen
+    before = {} if seen is None else seen.revised
+    parts = [part for part in before.keys() | revised.keys() if before.get(part) != revised.get(part)]
+    read = host_store.revisions(connection, parts)
+    if seen is not None and all(read[part].keys() == seen.revisions.get(part, {}).keys() for part in parts):
+        changed = [host for part in parts for host, n in read[part].items() if seen.revisions[part][host] != n]
+        capacities = host_store.capacities(connection, changed)
+        usages = host_store.live_usages(connection, now, changed)
+        # One that is not given out any more has no capacity to be replaced: then everything is read.
+        if len(capacities) == len(changed) and seen.calendar.knows(capacities, usages):
+            return _Picture(seen.calendar.replaced(capacities, usages), revised, {**seen.revisions, **read})
+    calendar = Calendar(host_store.capacities(connection), host_store.live_usages(connection, now))
+    return _Picture(calendar, revised, read if seen is None else {**seen.revisions, **read})
+
+
+def _planned(calendar: Calendar, bookings: Sequence[Booking]) -> list[host_selection.Plan] | _Refused:
+    """Each on what the ones before it leave."""
+    plans = []
+    for booking in bookings:
+        plan = host_selection.plan(calendar, booking.asks, booking.start, booking.end)
+        if isinstance(plan, host_selection.Shortage):
+            return _Refused(plan, booking, len(bookings))
+        plans.append(plan)
+        calendar = _with(calendar, booking, plan) if len(bookings) > 1 else calendar
+    return plans
+
+
+def _with(calendar: Calendar, booking: Booking, plan: host_selection.Plan) -> Calendar:
+    return calendar.with_usage(
+        usage for placing in plan.values() for usage in host_selection.usages(placing, booking.start, booking.end)
+    )
+
+
+def _not_enough(refused: _Refused, calendar: Calendar, but: Except) -> NotEnoughHostsAvailable:
+    """Also says when the same would fit, where it is something new that was asked for."""
+    shortage, booking = refused.shortage, refused.booking
+    later = None
+    words = one_of(refused.of, booking.start, f"Not enough hosts available: {shortage.reason}")
+    if not but.reservations:
+        length = booking.end - booking.start
+        later = first_fit(calendar, booking.asks, booking.start, booking.start + HORIZON, length)
+        when = f"from {later:%Y-%m-%d %H:%M} on" if later else f"at no time within {HORIZON.days} days"
+        words += f"; all of it fits {when}"
+    return NotEnoughHostsAvailable(words, reservation_id=shortage.reservation_id, free=shortage.free, later=later)
+
+
+def one_of(number: int, start: datetime, words: str) -> str:
+    """Of several leases that are made together, which one the refusal means."""
+    return words if number == 1 else f"Of {number} that which begins {start:%Y-%m-%d %H:%M}: {words}"

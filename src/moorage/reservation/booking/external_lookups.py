@@ -1,0 +1,135 @@
+"""What reservations are made of that somebody else knows: flavors as their caller sees them, device profiles, traits,
+bitstreams.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from moorage.accelerator.client import NoBitstream, Wanted
+from moorage.compute.client.compute_client import ComputeClient, Flavor
+from moorage.core.caller import Caller
+from moorage.core.errors import Invalid, NotBuilt, NotFound
+from moorage.core.names import is_reservation_class
+from moorage.placement.client.placement_client import PlacementClient
+from moorage.reservation.capacity.resource_types.flavor_instance import demand_of
+from moorage.reservation.capacity.resource_types.registry import type_named
+from moorage.reservation.model.reservation_requests import (
+    VIRTUAL_FLOATING_IP,
+    AnyRequest,
+    FlavorRequest,
+    FlavorWish,
+    FloatingIpRequest,
+    Request,
+    SourceFlavor,
+    Wish,
+)
+from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.steps.floating_ip_steps import NO_NETWORK_SERVICE
+from moorage.scheduler.device_profiles import specs_of_profile
+from moorage.scheduler.flavor_resources import PROFILE_KEY
+
+
+class AcceleratorLookup(Protocol):
+    def profile_groups(self, name: str) -> Sequence[Mapping[str, str]] | None:
+        """None where there is no such profile."""
+        ...
+
+    def find_bitstream(self, wanted: Wanted, project_id: str, traits: Iterable[str]) -> NoBitstream | None:
+        """None: there is one. Raises `NotFound` where the service does not say."""
+        ...
+
+
+class Sources:
+    def __init__(
+        self,
+        placement: PlacementClient,
+        compute: ComputeClient,
+        accelerators: AcceleratorLookup | None,
+        *,
+        has_network: bool = False,
+    ) -> None:
+        """`accelerators`: None in a cloud without, where no flavor can name a profile. `has_network`: there is a
+        network service, without which nobody can reserve floating IPs.
+        """
+        self._placement = placement
+        self._compute = compute
+        self._accelerators = accelerators
+        self._has_network = has_network
+
+    def request(self, caller: Caller, wish: Wish) -> Request:
+        """Raises `NotFound` for a flavor that the caller does not see, `Invalid` for one that cannot be reserved,
+        `NotBuilt` for floating IPs without a network service; for bitstreams as `check`.
+        """
+        if isinstance(wish, FloatingIpRequest) and not self._has_network:
+            raise NotBuilt(f"{VIRTUAL_FLOATING_IP} cannot be reserved: {NO_NETWORK_SERVICE}")
+        if not isinstance(wish, FlavorWish):
+            self.check(wish, caller.project_id)
+            return wish
+        source = self._source(caller, wish.flavor_id)
+        demand = demand_of(source)
+        if own := sorted(name for name in demand.totals if is_reservation_class(name)):
+            raise Invalid(f"flavor {wish.flavor_id} is that of a reservation: it takes {own[0]}; name another one")
+        return FlavorRequest(source, wish.amount, wish.affinity, wish.resource_properties)
+
+    def check(self, request: Request, project_id: str) -> None:
+        """Raises `NotFound` for a bitstream that `project_id` has none of, `Invalid` for one that is in several images."""
+        if not isinstance(request, AnyRequest) or not request.programs:
+            return
+        type_named(request.resource_type).wanted(request)  # what cannot be meant is told first
+        ((way, _),) = request.programs.items()
+        if self._accelerators is None:
+            raise Invalid(f"{way}: this cloud has no accelerator service")
+        wanted = Wanted(request.bitstream_id, request.function_id, request.function_name)
+        traits = [trait for trait, how in request.traits.items() if how == "required"]
+        try:
+            missing = self._accelerators.find_bitstream(wanted, project_id, traits)
+        except NotFound as error:
+            if way != "bitstream_id":  # the peer's service loads what is named by its id
+                raise Invalid(f"{way}: this cloud's accelerator service finds no image; name a bitstream_id") from error
+            return
+        if missing is not None:
+            raise (Invalid if missing.is_ambiguous else NotFound)(f"{way}: {missing.message}")
+
+    def resolved(self, demand: Demand) -> tuple[Demand, frozenset[str] | None]:
+        """(the demand with the providers that have the traits that it names, the hosts that its root traits admit)"""
+        roots: frozenset[str] | None = None
+        if demand.root_required or demand.root_forbidden:
+            roots = self._having(demand.root_required, demand.root_forbidden)
+        return demand.known(self._having), roots
+
+    def _having(self, required: tuple[str, ...], forbidden: tuple[str, ...]) -> frozenset[str]:
+        """A trait that Placement does not know is one that no provider has."""
+        unknown = [name for name in (*required, *forbidden) if not self._placement.has_trait(name)]
+        if set(unknown) & set(required):
+            return frozenset()
+        terms = [*required, *(f"!{name}" for name in forbidden if name not in unknown)]
+        found = self._placement.providers([("required", ",".join(terms))] if terms else [])
+        return frozenset(provider.name for provider in found)
+
+    def _source(self, caller: Caller, flavor_id: str) -> SourceFlavor:
+        flavor = self._compute.flavor(flavor_id)
+        if flavor is None or flavor.id != flavor_id or not self._sees(caller, flavor):
+            raise NotFound(f"Flavor {flavor_id} could not be found.")
+        source = SourceFlavor(
+            flavor.id,
+            flavor.name,
+            flavor.vcpus,
+            flavor.ram_mb,
+            flavor.disk_gb,
+            flavor.ephemeral_gb,
+            flavor.swap_mb,
+            flavor.extra_specs,
+        )
+        name = flavor.extra_specs.get(PROFILE_KEY)
+        if name is None:
+            return source
+        groups = self._accelerators.profile_groups(name) if self._accelerators is not None else None
+        if groups is None:
+            raise Invalid(
+                f"{PROFILE_KEY}={name}: there is no device profile of this name; make it, or name another one"
+            )
+        return replace(source, profile_specs=specs_of_profile(flavor.extra_specs, groups))
+
+    def _sees(self, caller: Caller, flavor: Flavor) -> bool:
+        return flavor.is_public or caller.is_admin or caller.project_id in self._compute.flavor_access(flavor.id)

@@ -1,0 +1,212 @@
+"""Which addresses reservations of floating IPs get, and when there are enough of them. Values only.
+
+    registered addresses, what is taken of them, wants  ->  {reservation: addresses}, or why not
+
+An address is one reservation's or nobody's at any time, over half-open periods. All wants of a lease are met together.
+Addresses that a reservation requires come first, then those that it has, then those that are reserved at other times
+the most: so the others stay free for who wants one for long.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from types import MappingProxyType
+from typing import TypeAlias
+
+from moorage.reservation.capacity.host_selection import Shortage
+from moorage.reservation.model.leases import Reservation
+from moorage.reservation.model.reservation_requests import FloatingIpRequest, Request
+
+
+@dataclass(frozen=True, slots=True)
+class FloatingIp:
+    """A registered address, which Neutron does not give out by itself."""
+
+    id: str
+    floating_network_id: str
+    subnet_id: str
+    floating_ip_address: str
+    reservable: bool
+    created_at: datetime
+    updated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An address over ``[start, end)``."""
+
+    floating_ip_id: str
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """`held` are ids of addresses that the reservation has. `keep_held`: they are in use, so none may be given up."""
+
+    reservation_id: str
+    request: FloatingIpRequest
+    held: frozenset[str] = frozenset()
+    keep_held: bool = False
+
+
+#: {reservation id: its addresses}
+Chosen: TypeAlias = Mapping[str, Sequence[FloatingIp]]
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """`registered` of the networks that are wanted; `taken` is of others than the wants."""
+
+    registered: Sequence[FloatingIp]
+    taken: Sequence[Taken]
+
+    def choose(self, wants: Sequence[Want], start: datetime, end: datetime) -> Chosen | Shortage:
+        """Addresses for all of `wants` over ``[start, end)``, or the first that cannot be met."""
+        busy = {each.floating_ip_id for each in self.taken if each.start < end and each.end > start}
+        times = Counter(each.floating_ip_id for each in self.taken)
+        required = {(want.request.network_id, address) for want in wants for address in want.request.required}
+        free = [each for each in self.registered if each.id not in busy]
+        chosen: dict[str, Sequence[FloatingIp]] = {}
+        for want in sorted(wants, key=lambda each: not each.keep_held):
+            mine = [
+                each
+                for each in free
+                if each.floating_network_id == want.request.network_id and (each.reservable or each.id in want.held)
+            ]
+            if reason := self._refusal(want, mine):
+                return Shortage(want.reservation_id, len(mine), reason)
+            order = sorted(mine, key=lambda each: _preference(each, want, required, times))
+            chosen[want.reservation_id] = order[: want.request.amount]
+            free = [each for each in free if each not in chosen[want.reservation_id]]
+        return chosen
+
+    def without(self, chosen: Chosen, start: datetime, end: datetime) -> "Book":
+        """What is left when those have been taken."""
+        more = [Taken(each.id, start, end) for mine in chosen.values() for each in mine]
+        return replace(self, taken=[*self.taken, *more])
+
+    def first_fit(
+        self, wants: Sequence[Want], earliest: datetime, latest: datetime, length: timedelta
+    ) -> datetime | None:
+        """The first moment from `earliest` to `latest` at which `choose` would find addresses for `length`.
+
+        That is `earliest` itself, or when an address becomes free.
+        """
+        of_network = defaultdict(list)
+        for want in wants:
+            of_network[want.request.network_id].append(want)
+        tests = [self._test(network, mine, length) for network, mine in of_network.items()]
+        ends = sorted({each.end for each in self.taken if earliest < each.end <= latest})
+        return next((moment for moment in [earliest, *ends] if all(test.fits(moment) for test in tests)), None)
+
+    def _refusal(self, want: Want, free: Sequence[FloatingIp]) -> str | None:
+        network, there = want.request.network_id, {each.floating_ip_address for each in free}
+        registered = {
+            each.floating_ip_address: each.id for each in self.registered if each.floating_network_id == network
+        }
+        for address in want.request.required:
+            if address not in registered:
+                return f"{address} is not registered on network {network}"
+            if address not in there:
+                return f"{address} is taken then"
+        if want.keep_held and (lost := want.held - {each.id for each in free}):
+            names = sorted(address for address, its in registered.items() if its in lost)
+            return f"{', '.join(names)}, which it holds now, cannot be kept for that"
+        if len(free) < want.request.amount:
+            return (
+                f"{want.request.amount} cannot be had of network {network} then; of its {len(registered)} registered "
+                f"addresses {len(free)} {'is' if len(free) == 1 else 'are'} free"
+            )
+        return None
+
+    def _test(self, network: str, wants: Sequence[Want], length: timedelta) -> "_Test":
+        registered = [each for each in self.registered if each.floating_network_id == network and each.reservable]
+        named = [address for want in wants for address in want.request.required]
+        ids = {each.floating_ip_address: each.id for each in registered}
+        enough = len(registered) - sum(want.request.amount for want in wants)
+        # An address that two of them require is never to be had, nor is one that is not registered.
+        spare = enough if len(set(named)) == len(named) and set(named) <= ids.keys() else -1
+        return _Test(
+            spare,
+            self._forbidden({each.id for each in registered}, length),
+            self._forbidden({ids[address] for address in named if address in ids}, length),
+        )
+
+    def _forbidden(self, ids: set[str], length: timedelta) -> "_Forbidden":
+        of_address = defaultdict(list)
+        for each in self.taken:
+            if each.floating_ip_id in ids:
+                of_address[each.floating_ip_id].append((each.start - length, each.end))
+        merged = [period for periods in of_address.values() for period in _merged(periods)]
+        return _Forbidden(sorted(after for after, _ in merged), sorted(before for _, before in merged))
+
+
+@dataclass(frozen=True, slots=True)
+class _Forbidden:
+    """Starts at which addresses cannot be had, as open periods of each: when those begin and when they end, ascending."""
+
+    after: Sequence[datetime]
+    before: Sequence[datetime]
+
+    def count(self, moment: datetime) -> int:
+        return bisect_left(self.after, moment) - bisect_right(self.before, moment)
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """Of one network: `spare` addresses may be taken, and none of those that are `required`."""
+
+    spare: int
+    all: _Forbidden
+    required: _Forbidden
+
+    def fits(self, moment: datetime) -> bool:
+        return self.all.count(moment) <= self.spare and self.required.count(moment) == 0
+
+
+def wants_of(
+    reservations: Iterable[Reservation],
+    held: Mapping[str, frozenset[str]] = MappingProxyType({}),
+    changed: Mapping[str, Request] = MappingProxyType({}),
+    *,
+    keep_held: bool = False,
+) -> list[Want]:
+    """Of those that are of floating IPs. `held`: {reservation id: ids of its addresses}; `changed`: {reservation id:
+    what it shall ask for}; the others ask for what they do.
+    """
+    asked = [(each.id, changed.get(each.id, each.request)) for each in reservations]
+    return [
+        Want(key, request, held.get(key, frozenset()), keep_held)
+        for key, request in asked
+        if isinstance(request, FloatingIpRequest)
+    ]
+
+
+def _preference(
+    each: FloatingIp, want: Want, required: set[tuple[str, str]], times: Mapping[str, int]
+) -> tuple[bool, bool, bool, int, int, int]:
+    """The least first. What another of the lease requires comes last."""
+    address = ip_address(each.floating_ip_address)
+    return (
+        each.floating_ip_address not in want.request.required,
+        each.id not in want.held,
+        (each.floating_network_id, each.floating_ip_address) in required,
+        -times.get(each.id, 0),
+        address.version,
+        int(address),
+    )
+
+
+def _merged(periods: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    """Open periods that overlap become one; between two that only meet a moment is left."""
+    merged: list[tuple[datetime, datetime]] = []
+    for after, before in sorted(periods):
+        if merged and after < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(before, merged[-1][1])
+        else:
+            merged.append((after, before))
+    return merged

@@ -1,0 +1,241 @@
+"""Which hosts a lease's reservations get: how many fit where, and which of those to take.
+
+    ask (demand, amount, affinity) -> slots per host over the period -> {host: slots taken} -> what each slot takes
+
+All reservations of one lease are planned together, each on what the ones before it leave (the peer plans each as if
+it were alone and so gives the same capacity twice). Hosts that a reservation holds already are kept where possible;
+beyond that the fullest hosts are taken first, so that large free hosts stay free for large requests.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import permutations
+from typing import TypeAlias
+
+import numpy as np
+
+from moorage.reservation.capacity.calendar import Calendar, Usage
+from moorage.reservation.capacity.step_blocks import Ints
+from moorage.reservation.model.slot_demand import Amounts, Demand
+
+#: The reservations of a lease are tried in all orders, where there are no more than these.
+MAX_PERMUTED = 4
+
+Picked: TypeAlias = Mapping[int, int]  #: {host id: slots}, only positive numbers
+Placing: TypeAlias = Mapping[int, Sequence[Amounts]]  #: {host id: what each slot there takes}, none empty
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one reservation wants. `held` is what it has now; its usage must not be in the calendar any more."""
+
+    reservation_id: str
+    demand: Demand  #: what one slot takes
+    amount: int
+    affinity: bool | None = None
+    eligible: frozenset[int] | None = None  #: hosts that its properties admit; None = all
+    held: Placing = field(default_factory=dict)
+    keep_held: bool = False  #: servers may run there: nothing held may be given up
+    most: int | None = None  #: so many are taken, where all of the lease have what they need at least
+
+    def held_on(self, host: int) -> int:
+        return len(self.held.get(host, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why there is no plan. A result, not an error: the service decides what to do about it."""
+
+    reservation_id: str
+    free: int  #: slots that could be had under the affinity asked for
+    reason: str
+
+
+Plan: TypeAlias = Mapping[str, Placing]  #: {reservation id: where}
+
+
+def plan(calendar: Calendar, asks: Sequence[Ask], start: datetime, end: datetime) -> Plan | Shortage:
+    """Hosts for all of `asks` over ``[start, end)``, or the first that cannot be had.
+
+    The least movable goes first: whole hosts need empty ones, affinity needs one large gap, anti-affinity many hosts,
+    the rest fits around them. Where that order leads nowhere, others are tried. Still a heuristic; a plan that exists
+    may be missed, one that is given always holds.
+    """
+    first: Shortage | None = None
+    best = sorted(asks, key=_movability)
+    for order in permutations(best) if len(best) <= MAX_PERMUTED else [best]:
+        planned = _in_order(calendar, order, start, end)
+        if not isinstance(planned, Shortage):
+            return planned
+        first = first or planned
+        if planned.reservation_id == order[0].reservation_id:
+            return planned  # not even when it is the only one
+    return first or {}
+
+
+def _in_order(calendar: Calendar, asks: Sequence[Ask], start: datetime, end: datetime) -> Plan | Shortage:
+    chosen: dict[str, Placing] = {}
+    for position, ask in enumerate(asks):
+        slots = query_available_hosts(calendar, ask, start, end)
+        rest = asks[position + 1 :] if ask.demand.whole_host else ()
+        for_others = sum((query_available_hosts(calendar, other, start, end) for other in rest), np.zeros_like(slots))
+        picked = pickup_hosts(calendar.hosts, slots, ask, for_others)
+        if picked is None:
+            return _shortage(ask, slots)
+        chosen[ask.reservation_id] = placed(calendar, ask, picked, start, end)
+        calendar = calendar.with_usage(usages(chosen[ask.reservation_id], start, end))
+    for ask in asks:
+        if ask.most is not None and ask.most > ask.amount:
+            more = _more(calendar, ask, chosen[ask.reservation_id], start, end)
+            chosen[ask.reservation_id] = {**chosen[ask.reservation_id], **more}
+            calendar = calendar.with_usage(usages(more, start, end))
+    return chosen
+
+
+def placed(calendar: Calendar, ask: Ask, picked: Picked, start: datetime, end: datetime) -> Placing:
+    return {
+        host: calendar.place(host, ask.demand, count, start, end, ask.held.get(host, ()))
+        for host, count in picked.items()
+    }
+
+
+def holds(calendar: Calendar, planned: Plan, start: datetime, end: datetime) -> bool:
+    """Does a plan that was made on another calendar fit into this one?"""
+    for placing in planned.values():
+        if not calendar.has_room(placing, start, end):
+            return False
+        calendar = calendar.with_usage(usages(placing, start, end))
+    return True
+
+
+def query_available_hosts(calendar: Calendar, ask: Ask, start: datetime, end: datetime) -> Ints:
+    """How many instances of the ask's size fit over the whole period, on each of the calendar's hosts.
+
+    There may be tens of thousands: nothing from here to the choice looks at one host after another.
+    """
+    counts = calendar.slots(ask.demand, start, end)
+    if ask.eligible is not None:
+        counts[~np.isin(calendar.hosts, list(ask.eligible))] = 0
+    return counts
+
+
+def pickup_hosts(hosts: Sequence[int], slots: Ints, ask: Ask, for_others: Ints | None = None) -> Picked | None:
+    """`ask.amount` slots out of `slots` under the ask's affinity; None when there are not enough.
+
+    `hosts` are ids, ascending, `slots` how many can be had of each. `for_others`: how many the rest of the lease could
+    have there; a whole host is taken where that is least.
+    """
+    order = _preferred(hosts, slots, ask, for_others)
+    picked: Picked | None = None
+    if ask.affinity is None:
+        # Each has room for one at least, beside what is held.
+        near = order[: ask.amount + len(ask.held)]
+        picked = _spread({hosts[row]: int(slots[row]) for row in near.tolist()}, ask)
+    elif ask.affinity:
+        large = order[slots[order] >= ask.amount]
+        picked = {hosts[large[0]]: ask.amount} if len(large) else None
+    elif len(order) >= ask.amount:
+        picked = {hosts[row]: 1 for row in order[: ask.amount].tolist()}
+    if picked is not None and ask.keep_held and any(picked.get(host, 0) < len(n) for host, n in ask.held.items()):
+        return None
+    return picked
+
+
+def difference(before: Iterable[tuple[int, Amounts]], after: Placing) -> tuple[list[int], list[tuple[int, Amounts]]]:
+    """(positions in `before` of slots that are too many, slots that are missing): what leads from `before` to `after`.
+
+    A slot is (host, what it takes); of equal ones it does not matter which.
+    """
+    missing = Counter((host, _key(amounts)) for host, slots in after.items() for amounts in slots)
+    surplus = []
+    for position, (host, amounts) in enumerate(before):
+        if missing[host, _key(amounts)] > 0:
+            missing[host, _key(amounts)] -= 1
+        else:
+            surplus.append(position)
+    return surplus, [(host, dict(key)) for host, key in missing.elements()]
+
+
+def usages(placing: Placing, start: datetime, end: datetime) -> list[Usage]:
+    """What `placing` takes from each host."""
+    return [Usage(host, start, end, _sum(slots)) for host, slots in placing.items()]
+
+
+def _sum(slots: Iterable[Amounts]) -> Amounts:
+    total: Counter[str] = Counter()
+    for amounts in slots:
+        total.update(amounts)
+    return total
+
+
+def _key(amounts: Amounts) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(amounts.items()))
+
+
+def _more(calendar: Calendar, ask: Ask, has: Placing, start: datetime, end: datetime) -> Placing:
+    """What can be had beyond `ask.amount`, on hosts where it has nothing yet."""
+    slots = query_available_hosts(calendar, ask, start, end)
+    slots[np.isin(calendar.hosts, list(has))] = 0
+    wanted = min((ask.most or 0) - ask.amount, int(slots.sum()))
+    more = replace(ask, amount=wanted, keep_held=False)
+    picked = pickup_hosts(calendar.hosts, slots, more) if wanted > 0 else None
+    return placed(calendar, ask, picked or {}, start, end)
+
+
+def _preferred(hosts: Sequence[int], slots: Ints, ask: Ask, for_others: Ints | None) -> Ints:
+    """Where in `hosts` there is room: first what is held, then the fullest; the id makes the choice repeatable."""
+    room = np.flatnonzero(slots > 0)
+    keys = [slots[room]]  # the last one counts first
+    if for_others is not None:
+        keys.append(for_others[room])
+    if ask.held:
+        held = np.zeros(len(hosts), np.int64)
+        for host in ask.held:
+            row = bisect_left(hosts, host)
+            if row < len(hosts) and hosts[row] == host:
+                held[row] = ask.held_on(host)
+        keys.append(-held[room])
+    return room[np.lexsort(keys)]
+
+
+def _spread(slots: Mapping[int, int], ask: Ask) -> Picked | None:
+    """Any spread over `slots`, in that order: keep what is held as it is, then fill host after host."""
+    missing = ask.amount
+    picked: dict[int, int] = {}
+    limits = [{host: min(room, ask.held_on(host)) for host, room in slots.items()}, slots]
+    for limit in limits:
+        for host in slots:
+            taken = min(missing, limit[host] - picked.get(host, 0))
+            if taken > 0:
+                picked[host] = picked.get(host, 0) + taken
+                missing -= taken
+    return None if missing else picked
+
+
+def _movability(ask: Ask) -> tuple[bool, bool, int, int, str]:
+    rank = {True: 0, False: 1, None: 2}[ask.affinity]
+    size = ask.amount * max(ask.demand.totals.values(), default=1)
+    return (not ask.keep_held, not ask.demand.whole_host, rank, -size, ask.reservation_id)
+
+
+def _shortage(ask: Ask, slots: Ints) -> Shortage:
+    hosts = int(np.count_nonzero(slots))
+    asked = f"{ask.amount} instance{'s' if ask.amount != 1 else ''} of {ask.demand}"
+    if ask.demand.whole_host:
+        asked = "1 whole host" if ask.amount == 1 else f"{ask.amount} whole hosts"
+    if ask.affinity is None:
+        free = int(slots.sum())
+        where = f"then; {free} fit, on {hosts} host{'s' if hosts != 1 else ''}"
+        if ask.demand.whole_host:
+            where = f"then; {free} {'is' if free == 1 else 'are'} free all that time"
+    elif ask.affinity:
+        free = int(slots.max(initial=0))
+        where = f"on one host (affinity); the most that fit on one host then are {free}"
+    else:
+        free = hosts
+        where = f"on as many hosts (anti-affinity); {free} {'host has' if free == 1 else 'hosts have'} room then"
+    kept = "; the hosts that it holds now cannot be kept for that" if ask.keep_held and free >= ask.amount else ""
+    return Shortage(ask.reservation_id, free, f"{asked} cannot be had {where}{kept}")

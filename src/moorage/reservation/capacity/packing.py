@@ -1,0 +1,126 @@
+"""How many slots fit into one host whose resources lie on several providers, and what each takes of which.
+
+    shelves: providers with what is free there      demand: groups, each of one provider, and classes that lie anywhere
+
+Slot after slot is placed where least is left, so that large gaps stay; in a slot the groups are searched for with
+going back. What is found fits. Where slots compete in unlike groups for the same shelves, more might fit than is found:
+then a host seems smaller than it is, never larger.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from moorage.reservation.model.slot_demand import Amounts, Demand, Group
+
+#: Choices that are looked at for one slot. A demand so entangled counts as one that does not fit.
+MAX_CHOICES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """One provider of a host. `labels`: {resource class: the label of its place here}; `above`: its ancestors' names."""
+
+    name: str
+    labels: Mapping[str, str]
+    above: frozenset[str] = field(default=frozenset())
+
+
+def pack(
+    shelves: Sequence[Shelf], free: Amounts, largest: Amounts, demand: Demand, most: int, kept: Sequence[Amounts] = ()
+) -> list[Amounts]:
+    """What each slot takes, {label: amount}; at most `most`. `kept` come first, as far as they fit and are slots of this."""
+    left = dict(free)
+    found: list[Amounts] = []
+    for slot in kept[:most]:
+        if _by_class(slot) == demand.totals and all(left.get(name, 0) >= amount for name, amount in slot.items()):
+            _take(left, slot)
+            found.append(slot)
+    while len(found) < most:
+        new = _Slot(shelves, left, largest, demand).found()
+        if new is None:
+            break
+        _take(left, new)
+        found.append(new)
+    return found
+
+
+class _Slot:
+    """The search for one."""
+
+    def __init__(self, shelves: Sequence[Shelf], left: Amounts, largest: Amounts, demand: Demand) -> None:
+        self._left, self._largest, self._demand = left, largest, demand
+        self._shelves = sorted(shelves, key=lambda shelf: sum(left.get(name, 0) for name in shelf.labels.values()))
+        self._groups = list(demand.groups.items())
+        self._choices = MAX_CHOICES
+
+    def found(self) -> Amounts | None:
+        return next(self._place(0, {}, {}), None)
+
+    def _place(self, index: int, chosen: dict[str, Shelf], taken: dict[str, int]) -> Iterator[Amounts]:
+        if index == len(self._groups):
+            if self._is_near(chosen):
+                yield from self._anywhere(list(self._demand.wanted.items()), frozenset(), taken)
+            return
+        suffix, group = self._groups[index]
+        for shelf in self._shelves:
+            if self._demand.isolate and shelf in chosen.values():
+                continue
+            if _admits(group, shelf) and (more := self._taken(shelf, group.wanted, taken)) is not None:
+                yield from self._place(index + 1, {**chosen, suffix: shelf}, more)
+
+    def _anywhere(
+        self, wanted: list[tuple[str, int]], names: frozenset[str], taken: dict[str, int]
+    ) -> Iterator[Amounts]:
+        """Each class of the group without suffix on some shelf, whose traits are the group's together."""
+        plain = self._demand.plain
+        if not wanted:
+            if plain is None or all(names & having for having in plain.having):
+                yield taken
+            return
+        (name, amount), rest = wanted[0], wanted[1:]
+        for shelf in self._shelves:
+            if plain is not None and plain.allowed is not None and shelf.name not in plain.allowed:
+                continue
+            if (more := self._taken(shelf, {name: amount}, taken)) is not None:
+                yield from self._anywhere(rest, names | {shelf.name}, more)
+
+    def _taken(self, shelf: Shelf, wanted: Amounts, taken: Mapping[str, int]) -> dict[str, int] | None:
+        """`taken` and this; None where it does not fit."""
+        self._choices -= 1
+        if self._choices < 0:
+            return None
+        more = dict(taken)
+        for name, amount in wanted.items():
+            place = shelf.labels.get(name)
+            if place is None or amount > self._largest.get(place, amount):
+                return None
+            more[place] = more.get(place, 0) + amount
+            if more[place] > self._left.get(place, 0):
+                return None
+        return more
+
+    def _is_near(self, chosen: Mapping[str, Shelf]) -> bool:
+        """Of the groups that must be in one subtree, one's provider is above all others, or is theirs."""
+        for suffixes in self._demand.same_subtree:
+            together = [chosen[suffix] for suffix in suffixes]
+            if not any(all(top.name == each.name or top.name in each.above for each in together) for top in together):
+                return False
+        return True
+
+
+def _admits(group: Group, shelf: Shelf) -> bool:
+    allowed = group.allowed is None or shelf.name in group.allowed
+    return allowed and all(shelf.name in having for having in group.having)
+
+
+def _take(left: dict[str, int], slot: Amounts) -> None:
+    for name, amount in slot.items():
+        left[name] = left.get(name, 0) - amount
+
+
+def _by_class(slot: Amounts) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for name, amount in slot.items():
+        resource_class = name.partition("#")[0]
+        totals[resource_class] = totals.get(resource_class, 0) + amount
+    return totals

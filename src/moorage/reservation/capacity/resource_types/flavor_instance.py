@@ -1,0 +1,87 @@
+"""``flavor:instance``: room for servers of a flavor, whatever it asks for: any class, traits, groups, a device profile.
+
+From the start on servers are launched with a private flavor that is like the other one and takes one of the
+reservation's slots beside; see `virtual_instance` for the steps.
+"""
+
+from dataclasses import replace
+
+from moorage.core.errors import Conflict
+from moorage.reservation.capacity.resource_types.base import Wanted
+from moorage.reservation.capacity.resource_types.changes import check_known, expect
+from moorage.reservation.capacity.resource_types.virtual_instance import ServerSlots, check_active
+from moorage.reservation.model.leases import Reservation
+from moorage.reservation.model.reservation_requests import (
+    FLAVOR_INSTANCE,
+    FlavorRequest,
+    Request,
+    ReservationChange,
+    SourceFlavor,
+)
+from moorage.reservation.model.slot_demand import Demand, Group
+from moorage.reservation.model.steps import PrivateFlavor
+from moorage.scheduler.flavor_resources import FlavorFields, ResourceRequest, request_for
+
+_CHANGEABLE = ("amount", "affinity", "resource_properties", "flavor_id")
+
+
+class FlavorInstance(ServerSlots):
+    name = FLAVOR_INSTANCE
+
+    def wanted(self, request: Request) -> Wanted:
+        asked = expect(request, FlavorRequest)
+        return Wanted(demand_of(asked.source), asked.amount, asked.affinity, properties=(asked.resource_properties,))
+
+    def flavor(self, request: Request) -> PrivateFlavor:
+        source = expect(request, FlavorRequest).source
+        return PrivateFlavor(
+            source.vcpus,
+            source.memory_mb,
+            source.disk_gb,
+            source.ephemeral_gb,
+            source.swap_mb,
+            source.extra_specs,
+        )
+
+    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+        check_known(change, _CHANGEABLE)
+        old = expect(reservation.request, FlavorRequest)
+        if change.flavor_id not in (None, reservation.flavor_id, old.source.id):
+            raise Conflict("flavor_id cannot be updated")
+        request = replace(
+            old,
+            amount=old.amount if change.amount is None else change.amount,
+            affinity=change.affinity if change.affinity_given else old.affinity,
+            resource_properties=(
+                old.resource_properties if change.resource_properties is None else change.resource_properties
+            ),
+        )
+        if request != old:
+            check_active(reservation, old, request)
+        return request
+
+
+def demand_of(source: SourceFlavor) -> Demand:
+    """What Placement will be asked for by each server. Raises `Invalid` for a flavor that nobody could launch."""
+    specs = {**source.extra_specs, **source.profile_specs}
+    fields = FlavorFields(source.vcpus, source.memory_mb, source.disk_gb, source.ephemeral_gb, source.swap_mb, specs)
+    return as_demand(request_for(fields))
+
+
+def as_demand(request: ResourceRequest) -> Demand:
+    groups = {
+        suffix: Group(group.resources, group.required, group.forbidden)
+        for suffix, group in request.groups.items()
+        if suffix
+    }
+    plain = request.groups.get("")
+    with_traits = plain is not None and (plain.required or plain.forbidden)
+    return Demand(
+        resources=plain.resources if plain is not None else {},
+        plain=Group(plain.resources, plain.required, plain.forbidden) if plain is not None and with_traits else None,
+        groups=groups,
+        isolate=request.group_policy == "isolate",
+        same_subtree=request.same_subtree,
+        root_required=request.root_required,
+        root_forbidden=request.root_forbidden,
+    )

@@ -1,0 +1,88 @@
+"""``virtual:floatingip``: addresses of an external network. Which ones, and when there are enough: `addresses`.
+
+create   nothing outside: the addresses are the reservation's in our database
+start    each address becomes a floating IP in the lease's project, with the tags that the peer gives them
+end      floating IPs unbound and deleted, whoever uses them
+"""
+
+from dataclasses import replace
+
+from moorage.core.errors import Conflict, Invalid
+from moorage.reservation.capacity.resource_types.changes import check_known, expect
+from moorage.reservation.model.leases import Reservation, ReservationStatus
+from moorage.reservation.model.reservation_requests import (
+    VIRTUAL_FLOATING_IP,
+    FloatingIpRequest,
+    Request,
+    ReservationChange,
+)
+from moorage.reservation.model.steps import Regions, Services, Slots, Step, StepKind
+
+_CHANGEABLE = ("amount", "network_id", "required_floatingips")
+
+
+class VirtualFloatingIp:
+    name = VIRTUAL_FLOATING_IP
+    has_flavor = False
+
+    def wanted(self, request: Request) -> None:
+        return None
+
+    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+        """The refusals are 400 as the peer's, and come before anything is touched."""
+        check_known(change, _CHANGEABLE)
+        old = expect(reservation.request, FloatingIpRequest)
+        if change.network_id not in (None, old.network_id):
+            raise Invalid("network_id: a reservation keeps its network; make another one for addresses of another")
+        if change.required_floatingips not in (None, (), old.required):
+            raise Invalid("required_floatingips: can only be emptied; make another reservation for other addresses")
+        required = old.required if change.required_floatingips is None else change.required_floatingips
+        request = replace(old, amount=old.amount if change.amount is None else change.amount, required=required)
+        if request == old:
+            return old
+        check_amount(request)
+        if reservation.status not in (ReservationStatus.PENDING, ReservationStatus.ACTIVE):
+            raise Conflict(f"reservation {reservation.id} is in state {reservation.status} and cannot be changed")
+        if reservation.status is ReservationStatus.ACTIVE and request.amount < old.amount:
+            raise Invalid("amount: an active reservation keeps the floating IPs that it has")
+        return request
+
+    def plan_create(self, reservation: Reservation) -> list[Step]:
+        return []
+
+    def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
+        """Before the start none: then everything else comes first, see `plan_open`."""
+        is_active = reservation.status is ReservationStatus.ACTIVE
+        return [Step(StepKind.ENSURE_FLOATING_IPS, reservation.id)] if is_active else []
+
+    def plan_move(self, reservation: Reservation, slots: Slots, services: Services, lost: Slots) -> list[Step]:
+        return []
+
+    def plan_open(self, reservation: Reservation, project_id: str) -> list[Step]:
+        return [Step(StepKind.ENSURE_FLOATING_IPS, reservation.id)]
+
+    def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
+        return []
+
+    def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        return []
+
+    def plan_change(self, reservation: Reservation, request: Request) -> list[Step]:
+        return []
+
+    def plan_snapshot(self, reservation: Reservation) -> None:
+        return None
+
+    def plan_end(self, reservation: Reservation, slots: Slots, services: Services, project_id: str) -> list[Step]:
+        return [Step(StepKind.DELETE_FLOATING_IPS, reservation.id)]
+
+    def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        return []
+
+
+def check_amount(request: FloatingIpRequest) -> None:
+    if len(request.required) > request.amount:
+        raise Invalid(
+            f"required_floatingips names {len(request.required)} addresses, which is more than the amount of "
+            f"{request.amount}"
+        )

@@ -1,0 +1,107 @@
+"""``physical:host``: whole hosts of the free pool, for one project.
+
+    create   an aggregate with the reservation's id for a name                                  (as the peer has it)
+    start    each host is cleared of servers and goes from the free pool into the aggregate; then the project owns that
+    end      nobody owns it any more, servers deleted and gone, hosts back into the free pool, aggregate gone
+
+Servers reach the hosts by the hint ``reservation=<id>``: who owns the aggregate may use it, see `scheduler.prefilters`.
+A host that is in the aggregate is lent by this reservation and by nobody else, whatever a crash has left undone; so
+what the end has to do is read from there.
+"""
+
+from dataclasses import replace
+
+from moorage.core.errors import Conflict, Invalid
+from moorage.reservation.capacity.resource_types.base import Wanted
+from moorage.reservation.capacity.resource_types.changes import check_known, expect
+from moorage.reservation.model.leases import Reservation, ReservationStatus
+from moorage.reservation.model.reservation_requests import PHYSICAL_HOST, HostRequest, Request, ReservationChange
+from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.steps import Regions, Services, Slots, Step, StepKind
+
+_CHANGEABLE = ("min", "max", "hypervisor_properties", "resource_properties", "before_end")
+
+
+class PhysicalHost:
+    name = PHYSICAL_HOST
+    has_flavor = False
+
+    def wanted(self, request: Request) -> Wanted:
+        asked = expect(request, HostRequest)
+        return Wanted(
+            Demand(whole_host=True),
+            asked.least,
+            most=asked.most,
+            properties=(asked.hypervisor_properties, asked.resource_properties),
+        )
+
+    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+        """Of an active one: it keeps the hosts that it has, whatever else it asks for."""
+        check_known(change, _CHANGEABLE)
+        old = expect(reservation.request, HostRequest)
+
+        def new(given: str | None, before: str) -> str:
+            return before if given is None else given
+
+        request = replace(
+            old,
+            least=old.least if change.min is None else change.min,
+            most=old.most if change.max is None else change.max,
+            hypervisor_properties=new(change.hypervisor_properties, old.hypervisor_properties),
+            resource_properties=new(change.resource_properties, old.resource_properties),
+            before_end=new(change.before_end, old.before_end),
+        )
+        check_range(request.least, request.most)
+        if request != old and reservation.status not in (ReservationStatus.PENDING, ReservationStatus.ACTIVE):
+            raise Conflict(f"reservation {reservation.id} is in state {reservation.status} and cannot be changed")
+        return request
+
+    def plan_create(self, reservation: Reservation) -> list[Step]:
+        return [Step(StepKind.ENSURE_AGGREGATE, reservation.id)]
+
+    def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
+        steps = []
+        for host in sorted(slots.keys() - before.keys()):
+            steps += [Step(kind, reservation.id, host=services[host]) for kind in _LENDING]
+        gone = sorted(before.keys() - slots.keys())
+        return steps + [Step(StepKind.RETURN_HOST, reservation.id, host=services[host]) for host in gone]
+
+    def plan_move(self, reservation: Reservation, slots: Slots, services: Services, lost: Slots) -> list[Step]:
+        retired = sorted(lost.keys() - slots.keys())
+        steps = [Step(StepKind.RETIRE_HOST, reservation.id, host=services[host]) for host in retired]
+        return steps + self.plan_hosts(reservation, slots, services, {})
+
+    def plan_open(self, reservation: Reservation, project_id: str) -> list[Step]:
+        return [Step(StepKind.OPEN_AGGREGATE, reservation.id, project_id=project_id)]
+
+    def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
+        return []
+
+    def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        return []
+
+    def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        return []
+
+    def plan_change(self, reservation: Reservation, request: Request) -> list[Step]:
+        return []
+
+    def plan_snapshot(self, reservation: Reservation) -> Step:
+        return Step(StepKind.FIND_SERVERS_OF_HOSTS, reservation.id)
+
+    def plan_end(self, reservation: Reservation, slots: Slots, services: Services, project_id: str) -> list[Step]:
+        return [Step(kind, reservation.id) for kind in _ENDING]
+
+
+#: Of each host. It is in the aggregate before it leaves the free pool: at no moment nobody's, and open to all.
+_LENDING = (StepKind.CLEAR_HOST, StepKind.LEND_HOST)
+
+#: Closed first, so that no server is launched while the others are being deleted.
+_ENDING = (StepKind.CLOSE_AGGREGATE, StepKind.CLEAR_AGGREGATE, StepKind.DISSOLVE_AGGREGATE)
+
+
+def check_range(least: int, most: int) -> None:
+    if least < 1 or most < 1:
+        raise Invalid("Malformed parameter min and max (must be greater than or equal to 1)")
+    if most < least:
+        raise Invalid("Invalid values for min/max of hosts. Max must be equal to or larger than min.")

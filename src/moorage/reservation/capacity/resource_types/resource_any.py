@@ -1,0 +1,122 @@
+"""``resource:any``: room for servers of whatever resource classes and traits the reservation itself names.
+
+As `flavor_instance`, without a flavor of the tenant's: the private flavor says what the reservation says. What is not
+named is not taken, but a flavor has a processor and a megabyte at least: those are struck out again by extra specs.
+"""
+
+from dataclasses import replace
+
+from moorage.core.errors import Invalid
+from moorage.core.names import is_reservation_class, reservation_trait
+from moorage.reservation.capacity.resource_types.base import Wanted
+from moorage.reservation.capacity.resource_types.changes import check_known, expect
+from moorage.reservation.capacity.resource_types.flavor_instance import as_demand
+from moorage.reservation.capacity.resource_types.virtual_instance import ServerSlots, check_active
+from moorage.reservation.model.leases import Reservation
+from moorage.reservation.model.reservation_requests import (
+    BITSTREAM_NAMES,
+    FPGA,
+    RESOURCE_ANY,
+    AnyRequest,
+    Request,
+    ReservationChange,
+)
+from moorage.reservation.model.steps import PrivateFlavor, Regions, Step, StepKind
+from moorage.scheduler.flavor_resources import FlavorFields, request_for
+
+_CHANGEABLE = (
+    "amount",
+    "affinity",
+    "resources",
+    "traits",
+    "hypervisor_properties",
+    "resource_properties",
+    *BITSTREAM_NAMES,
+)
+
+#: What a flavor has fields of its own for.
+_FIELDS = ("VCPU", "MEMORY_MB", "DISK_GB")
+
+
+class ResourceAny(ServerSlots):
+    name = RESOURCE_ANY
+
+    def wanted(self, request: Request) -> Wanted:
+        asked = expect(request, AnyRequest)
+        if own := sorted(filter(is_reservation_class, asked.resources)):
+            raise Invalid(f"resources: {own[0]} is of a reservation; launch servers with that reservation's flavor")
+        if {"VCPU", "PCPU"} <= asked.resources.keys():
+            raise Invalid("resources: VCPU and PCPU exclude each other; keep one of them")
+        if len(asked.programs) > 1:
+            raise Invalid(f"{' and '.join(asked.programs)}: a region carries one bitstream; name it in one way")
+        if asked.programs and FPGA not in asked.resources:
+            raise Invalid(f"{', '.join(asked.programs)}: name in resources what shall carry it: {FPGA}")
+        flavor = self.flavor(asked)
+        fields = FlavorFields(flavor.vcpus, flavor.memory_mb, flavor.disk_gb, extra_specs=flavor.extra_specs)
+        demand = as_demand(request_for(fields))
+        if asked.programs:
+            demand = replace(demand, entire=frozenset({FPGA}))  # a region carries one bitstream
+        queries = (asked.hypervisor_properties, asked.resource_properties)
+        return Wanted(demand, asked.amount, asked.affinity, properties=queries)
+
+    def flavor(self, request: Request) -> PrivateFlavor:
+        """
+        >>> ResourceAny().flavor(AnyRequest({"VCPU": 2, "CUSTOM_FPGA": 1}, 1)).extra_specs
+        {'resources:CUSTOM_FPGA': '1', 'resources:MEMORY_MB': '0'}
+        """
+        asked = expect(request, AnyRequest)
+        amounts = asked.resources
+        specs = {f"resources:{name}": str(amounts[name]) for name in sorted(amounts) if name not in _FIELDS}
+        if not amounts.get("VCPU") and not amounts.get("PCPU"):
+            specs["resources:VCPU"] = "0"
+        if not amounts.get("MEMORY_MB"):
+            specs["resources:MEMORY_MB"] = "0"
+        specs |= {f"accel:{way}": name for way, name in asked.programs.items()}  # the host looks again for each server
+        specs |= {f"trait:{trait}": asked.traits[trait] for trait in sorted(asked.traits)}
+        return PrivateFlavor(
+            amounts.get("VCPU") or amounts.get("PCPU") or 1,
+            amounts.get("MEMORY_MB") or 1,
+            amounts.get("DISK_GB", 0),
+            extra_specs=specs,
+        )
+
+    def own_flavor(self, reservation: Reservation, request: Request) -> PrivateFlavor:
+        """A host may have other regions of the kind: the trait is that of those that were loaded for the reservation."""
+        flavor = self.flavor(request)
+        if not expect(request, AnyRequest).programs:
+            return flavor
+        specs = {**flavor.extra_specs, f"trait:{reservation_trait(reservation.id)}": "required"}
+        return replace(flavor, extra_specs=specs)
+
+    def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
+        step = Step(StepKind.PROGRAM_REGION, reservation.id, project_id=project_id)
+        return _of_regions(step, reservation, regions)
+
+    def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        return [Step(StepKind.RETIRE_REGION, reservation.id, deployable=region) for region in regions]
+
+    def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        if not expect(reservation.request, AnyRequest).programs:
+            return []
+        steps = _of_regions(Step(StepKind.EMPTY_REGION, reservation.id), reservation, regions)
+        return [*steps, Step(StepKind.DELETE_TRAIT, reservation.id)]
+
+    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+        check_known(change, _CHANGEABLE)
+        old = expect(reservation.request, AnyRequest)
+        given = dict(change.given())
+        if any(given.get(way) for way in BITSTREAM_NAMES):  # another way to name it is instead of the old one
+            given = dict.fromkeys(BITSTREAM_NAMES, "") | given
+        request = replace(old, **given)  # type: ignore[arg-type]  # fields of one name have one type in both
+        if request != old:
+            check_active(reservation, old, request)
+        return request
+
+
+def _of_regions(step: Step, reservation: Reservation, regions: Regions) -> list[Step]:
+    """For each region, with what it carries; none where that is nothing."""
+    asked = expect(reservation.request, AnyRequest)
+    if not asked.programs:
+        return []
+    step = replace(step, image_id=asked.bitstream_id, function_id=asked.function_id, function_name=asked.function_name)
+    return [replace(step, deployable=region) for region in regions]

@@ -1,0 +1,180 @@
+"""``virtual:instance``: room for servers of one size. Those of older systems are used and ended their way.
+
+Spec: docs/specs/instance-reservation.md
+
+    create   class CUSTOM_RESERVATION_<ID>, then a private flavor that asks for 1 of it             (R8, R9)
+    start    inventory of the class on each host's reservation provider, then flavor access      (R20-R24)
+    end      access off, servers deleted and gone, flavor, inventory per host, class             (R29-R32)
+
+No aggregate and no server group is ever made (R10): the inventory itself says where the servers may go, and how many.
+Those of an older system are used and taken down with their reservation (R25, R33): its hosts join its aggregate before
+the access, and server group and aggregate go with the flavor; one without a class has no inventory steps at all.
+"""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from moorage.core.errors import Conflict
+from moorage.reservation.capacity.resource_types.base import Wanted
+from moorage.reservation.capacity.resource_types.changes import check_known, expect
+from moorage.reservation.model.leases import Generation, Reservation, ReservationStatus
+from moorage.reservation.model.reservation_requests import (
+    VIRTUAL_INSTANCE,
+    AnyRequest,
+    FlavorRequest,
+    InstanceRequest,
+    Request,
+    ReservationChange,
+    Size,
+)
+from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.steps import PrivateFlavor, Regions, Services, Slots, Step, StepKind
+
+#: Requests for a number of slots.
+A = TypeVar("A", InstanceRequest, FlavorRequest, AnyRequest)
+
+_CHANGEABLE = ("vcpus", "memory_mb", "disk_gb", "amount", "affinity", "resource_properties")
+
+
+class ServerSlots:
+    """What all types have in common whose slots are room for a server."""
+
+    has_flavor = True
+
+    def flavor(self, request: Request) -> PrivateFlavor:
+        raise NotImplementedError
+
+    def own_flavor(self, reservation: Reservation, request: Request) -> PrivateFlavor:
+        """With what keeps its servers to what is the reservation's, where its class is not enough for that."""
+        return self.flavor(request)
+
+    def plan_create(self, reservation: Reservation) -> list[Step]:
+        return [
+            Step(StepKind.ENSURE_CLASS, reservation.id),
+            Step(StepKind.ENSURE_FLAVOR, reservation.id, flavor=self.own_flavor(reservation, reservation.request)),
+        ]
+
+    def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
+        """One inventory per distinct host, with the number of the reservation's slots there (R20).
+
+        Hosts that have none any more lose the class: an inventory of 0 is none (A4).
+        """
+        steps = []
+        if reservation.has_inventory:
+            steps += [
+                Step(StepKind.PUT_INVENTORY, reservation.id, host=host, total=slots[host]) for host in sorted(slots)
+            ]
+            gone = sorted(before.keys() - slots.keys())
+            steps += [Step(StepKind.DROP_INVENTORY, reservation.id, host=host) for host in gone]
+        if (aggregate := reservation.aggregate_id) is not None:
+            steps += [
+                Step(StepKind.JOIN_AGGREGATE, reservation.id, host=services[host], aggregate_id=aggregate)
+                for host in sorted(slots)
+            ]
+        return steps
+
+    def plan_move(self, reservation: Reservation, slots: Slots, services: Services, lost: Slots) -> list[Step]:
+        steps = self.plan_hosts(reservation, slots, services, {})
+        if reservation.has_inventory:
+            retired = sorted(lost.keys() - slots.keys())
+            steps += [Step(StepKind.RETIRE_INVENTORY, reservation.id, host=host) for host in retired]
+        return steps
+
+    def plan_open(self, reservation: Reservation, project_id: str) -> list[Step]:
+        return [Step(StepKind.GRANT_ACCESS, reservation.id, project_id=project_id)]
+
+    def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
+        return []
+
+    def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        return []
+
+    def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
+        return []
+
+    def plan_change(self, reservation: Reservation, request: Request) -> list[Step]:
+        """Before the start nobody uses the flavor yet: it is made anew."""
+        if self.flavor(request) == self.flavor(reservation.request):
+            return []
+        return [
+            Step(StepKind.DELETE_FLAVOR, reservation.id),
+            Step(StepKind.ENSURE_FLAVOR, reservation.id, flavor=self.own_flavor(reservation, request)),
+        ]
+
+    def plan_snapshot(self, reservation: Reservation) -> Step:
+        return Step(StepKind.FIND_SERVERS, reservation.id)
+
+    def plan_end(self, reservation: Reservation, slots: Slots, services: Services, project_id: str) -> list[Step]:
+        """Access goes first, so that no server is launched while the others are being deleted."""
+        steps = [
+            Step(StepKind.REVOKE_ACCESS, reservation.id, project_id=project_id),
+            Step(StepKind.DELETE_SERVERS, reservation.id),
+        ]
+        if reservation.server_group_id is not None:
+            steps.append(Step(StepKind.DELETE_GROUP, reservation.id, group_id=reservation.server_group_id))
+        steps.append(Step(StepKind.DELETE_FLAVOR, reservation.id))
+        if reservation.aggregate_id is not None:
+            steps.append(Step(StepKind.DELETE_AGGREGATE, reservation.id, aggregate_id=reservation.aggregate_id))
+        if reservation.has_inventory:
+            steps += [Step(StepKind.RECLAIM_INVENTORY, reservation.id, host=host) for host in sorted(slots)]
+            steps.append(Step(StepKind.DELETE_CLASS, reservation.id))
+        return steps
+
+
+class VirtualInstance(ServerSlots):
+    name = VIRTUAL_INSTANCE
+
+    def wanted(self, request: Request) -> Wanted:
+        asked = expect(request, InstanceRequest)
+        return Wanted(
+            Demand(asked.size.resources()), asked.amount, asked.affinity, properties=(asked.resource_properties,)
+        )
+
+    def flavor(self, request: Request) -> PrivateFlavor:
+        size = expect(request, InstanceRequest).size
+        return PrivateFlavor(size.vcpus, size.memory_mb, size.disk_gb)
+
+    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+        check_known(change, _CHANGEABLE)
+        old = expect(reservation.request, InstanceRequest)
+        request = replace(
+            old,
+            size=Size(
+                old.size.vcpus if change.vcpus is None else change.vcpus,
+                old.size.memory_mb if change.memory_mb is None else change.memory_mb,
+                old.size.disk_gb if change.disk_gb is None else change.disk_gb,
+            ),
+            amount=old.amount if change.amount is None else change.amount,
+            affinity=change.affinity if change.affinity_given else old.affinity,
+            resource_properties=(
+                old.resource_properties if change.resource_properties is None else change.resource_properties
+            ),
+        )
+        if request != old:
+            _check_older(reservation, old, request)
+            check_active(reservation, old, request)
+        return request
+
+
+def _check_older(reservation: Reservation, old: InstanceRequest, request: InstanceRequest) -> None:
+    """Its flavor and its server group were made by another system: they are used as they are (R25)."""
+    if reservation.generation is not Generation.PURE and (request.size, request.affinity) != (old.size, old.affinity):
+        raise Conflict(
+            f"reservation {reservation.id} was made by an older system; its size and affinity cannot be changed: "
+            "make a new lease"
+        )
+
+
+def check_active(reservation: Reservation, old: A, request: A) -> None:
+    """A15: servers may run in an active reservation, so it only grows."""
+    if reservation.status is ReservationStatus.PENDING:
+        return
+    if reservation.status is not ReservationStatus.ACTIVE:
+        raise Conflict(f"reservation {reservation.id} is in state {reservation.status} and cannot be changed")
+    if replace(request, amount=old.amount) != old:
+        raise Conflict("An active reservation only accepts to update amount.")
+    if request.amount < old.amount:
+        raise Conflict(
+            "Instance reservation doesn't allow to reduce/replace reserved instance slots when the reservation is in "
+            "active status."
+        )

@@ -1,0 +1,110 @@
+"""What the events of a lease do outside, in order: the plans of its reservations' types, put together."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from moorage.reservation.capacity.resource_types.registry import type_named
+from moorage.reservation.model.before_end_actions import EndActionKind
+from moorage.reservation.model.leases import Generation, Lease, Reservation, ReservationStatus
+from moorage.reservation.model.reservation_requests import HostRequest, Request
+from moorage.reservation.model.steps import Regions, Services, Slots, Step, StepKind
+
+#: {reservation id: its slots}
+SlotsOfAll = Mapping[str, Slots]
+
+#: {reservation id: names of providers of FPGAs}
+RegionsOfAll = Mapping[str, Regions]
+
+
+def plan_create(reservations: Iterable[Reservation]) -> list[Step]:
+    return [step for each in reservations for step in type_named(each.resource_type).plan_create(each)]
+
+
+def plan_group(reservation: Reservation, request: Request) -> list[Step]:
+    """The server group that an older system would make, or its end where there is none any more."""
+    wanted = type_named(reservation.resource_type).wanted(request)
+    affinity = None if wanted is None else wanted.affinity
+    is_older = reservation.generation is not Generation.PURE  # it has what that system made
+    if is_older or (affinity is None and reservation.server_group_id is None):
+        return []
+    policy = "" if affinity is None else "affinity" if affinity else "anti-affinity"
+    return [Step(StepKind.ENSURE_GROUP, reservation.id, policy=policy)]
+
+
+def plan_start(
+    reservations: Sequence[Reservation],
+    slots: SlotsOfAll,
+    services: Services,
+    project_id: str,
+    regions: RegionsOfAll = MappingProxyType({}),
+) -> list[Step]:
+    """All hosts of all reservations before the first access: who may launch finds everything there (R24)."""
+    steps = [step for each in reservations for step in plan_hosts(each, slots, services, {})]
+    for each in reservations:
+        steps += type_named(each.resource_type).plan_regions(each, regions.get(each.id, ()), project_id)
+    for each in reservations:
+        steps += type_named(each.resource_type).plan_open(each, project_id)
+    return steps
+
+
+def plan_hosts(reservation: Reservation, slots: SlotsOfAll, services: Services, before: Slots) -> list[Step]:
+    now = slots.get(reservation.id, {})
+    return type_named(reservation.resource_type).plan_hosts(reservation, now, services, before)
+
+
+def plan_move(reservation: Reservation, slots: SlotsOfAll, services: Services, lost: Slots) -> list[Step]:
+    """See `ResourceType.plan_move`."""
+    return type_named(reservation.resource_type).plan_move(reservation, slots[reservation.id], services, lost)
+
+
+def plan_regions(reservation: Reservation, load: Regions, leave: Regions, project_id: str) -> list[Step]:
+    """While it is active, before its other steps: a server comes where a region is loaded, and where there is a slot."""
+    kind = type_named(reservation.resource_type)
+    return kind.plan_leave(reservation, leave) + kind.plan_regions(reservation, load, project_id)
+
+
+def plan_change(reservation: Reservation, request: Request) -> list[Step]:
+    return type_named(reservation.resource_type).plan_change(reservation, request)
+
+
+def plan_end(
+    reservations: Iterable[Reservation],
+    slots: SlotsOfAll,
+    services: Services,
+    project_id: str,
+    regions: RegionsOfAll = MappingProxyType({}),
+) -> list[Step]:
+    steps = []
+    for each in reservations:
+        if each.status is not ReservationStatus.DELETED:
+            kind = type_named(each.resource_type)
+            steps += kind.plan_end(each, slots.get(each.id, {}), services, project_id)
+            steps += kind.plan_empty(each, regions.get(each.id, ()))
+    return steps
+
+
+#: {action that tells somebody: its step}
+_NOTICES = {EndActionKind.WEBHOOK: StepKind.SEND_WEBHOOK, EndActionKind.EMAIL: StepKind.SEND_MAIL}
+
+
+def plan_before_end(lease: Lease, of_hosts: str) -> list[Step]:
+    """`of_hosts` is what ``default`` means where whole hosts are lent. Servers first: an image takes the longest."""
+    all_saved = any(action.kind is EndActionKind.SNAPSHOT for action in lease.before_end_actions)
+    saved = [
+        step
+        for each in lease.reservations
+        if each.status is ReservationStatus.ACTIVE
+        and (all_saved or _asks_for_snapshot(each.request, of_hosts))
+        and (step := type_named(each.resource_type).plan_snapshot(each)) is not None
+    ]
+    return saved + [
+        Step(_NOTICES[action.kind], "", lease_id=lease.id, target=action.target)
+        for action in lease.before_end_actions
+        if action.kind in _NOTICES
+    ]
+
+
+def _asks_for_snapshot(request: Request, of_hosts: str) -> bool:
+    if not isinstance(request, HostRequest):
+        return False
+    return (of_hosts if request.before_end == "default" else request.before_end) == "snapshot"

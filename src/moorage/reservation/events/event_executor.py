@@ -1,0 +1,425 @@
+"""Carrying out one event of a lease: claim it, do its steps, write down each, finish it.
+
+    claim (epoch + 1) -> journal -> step, step, ... -> finish: lease, reservations and event change together
+                                     |-> waits or fails: the claim is given back, due again a little later
+
+A crash leaves the journal behind: whoever claims the event next goes on at the first step that is not done. A worker
+that lost its claim finds every write refused (`Fenced`) and stops. Nothing here ever waits: a step that needs time
+gives control back.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.reservation.capacity.addresses import wants_of
+from moorage.reservation.model.event_order import Unfinished
+from moorage.reservation.model.leases import (
+    AT_ONCE,
+    CLAIM,
+    RUNS_IN,
+    WIRE_EVENTS,
+    Event,
+    EventStatus,
+    EventType,
+    Generation,
+    Lease,
+    LeaseStatus,
+    Reservation,
+    ReservationStatus,
+    status_after_update,
+)
+from moorage.reservation.model.steps import Further, Step, Waiting
+from moorage.reservation.steps.plan_builder import Planning
+from moorage.reservation.steps.step_registry import Effects
+from moorage.reservation.store import (
+    address_store,
+    batch_event_store,
+    event_store,
+    host_store,
+    lease_store,
+    limit_store,
+)
+from moorage.reservation.store.event_store import Fenced, StepRow, StepState
+
+log = logging.getLogger(__name__)
+
+#: A step that waits is looked at again after 1, 2, 4 ... s, one that failed after 2, 4, 8 ... s; at most these.
+MAX_WAIT_S = 8
+MAX_BACKOFF_S = 60
+
+#: What a lease asks for before its end is tried so often; the end waits no longer than this for what is under way.
+ACTION_TRIES = 5
+ACTION_GRACE = timedelta(seconds=60)
+
+
+class Outcome(StrEnum):
+    FINISHED = "finished"
+    WAITING = "waiting"  #: not done, due again later
+    FAILED = "failed"  #: given up
+    FENCED = "fenced"  #: somebody else's now
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to work on an event, as long as nobody raises the epoch."""
+
+    event_id: str
+    lease_id: str
+    type: EventType
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    outcome: Outcome
+    reason: str = ""
+    error: MoorageError | None = None  #: where `reason` is its message
+
+
+class Operations:
+    """Thread-safe; several in one process and any number of processes work on one database."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        effects: Effects,
+        planning: Planning,
+        generation: Callable[[Reservation], Generation],
+        *,
+        worker: str,
+        start_deadline_s: int,
+    ) -> None:
+        """`generation` tells what a reservation of an older system is; it may ask other services."""
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._effects = effects
+        self._generation = generation
+        self._start_deadline = timedelta(seconds=start_deadline_s)
+        self.planning = planning
+        self.worker = worker
+
+    def claim(self, event: Unfinished) -> Claim | None:
+        """The claim on a due event, or None when it is not to be had (any more)."""
+
+        def work(connection: Connection) -> Claim | None:
+            now = self._clock.now()
+            lease = lease_store.lock(connection, event.lease_id)
+            admitted, running = RUNS_IN[event.type]
+            if lease is None or lease.status not in admitted:
+                return None
+            if any(other.claimed(now) for other in lease.events):
+                return None
+            epoch = event_store.claim(connection, event.event_id, event.epoch, self.worker, now + CLAIM, now)
+            if epoch is None:
+                return None
+            if running is not None and lease.status is not running:
+                lease_store.move(connection, lease, running, now)
+            return Claim(event.event_id, lease.id, event.type, epoch)
+
+        return in_transaction(self._engine, work)
+
+    def born_claimed(self, lease_id: str, kind: EventType) -> Event:
+        """A new event that this worker holds from the start: for operations that a request carries out itself."""
+        now = self._clock.now()
+        return Event(
+            id=self._ids.uuid(),
+            lease_id=lease_id,
+            type=kind,
+            time=AT_ONCE,
+            status=EventStatus.IN_PROGRESS,
+            created_at=now,
+            updated_at=None,
+            epoch=1,
+            attempt=1,
+            claimed_by=self.worker,
+            claim_until=now + CLAIM,
+        )
+
+    def carry_out(self, claim: Claim) -> Result:
+        """Do what is left of the event. Errors of other services are handled here; a `Result` tells how it went."""
+        try:
+            with read(self._engine) as connection:
+                lease = lease_store.find_lease(connection, claim.lease_id)
+            # What leases ask for before their end, if anything, is told one by one: see below.
+            if claim.type is not EventType.BEFORE_END and (late := self._too_late(claim, lease)):
+                self._give_up(claim, late)
+                return Result(Outcome.FAILED, late)
+            if lease is not None and (unknown := self._tell_apart_for(claim, lease)):
+                return unknown
+            for row in self._journal(claim):
+                if row.state is not StepState.UNDONE:
+                    continue
+                if claim.type is EventType.BEFORE_END and (late := self._too_late(claim, lease, ACTION_GRACE)):
+                    self._give_up(claim, late)
+                    return Result(Outcome.FAILED, late)
+                if trouble := self._step(claim, row):
+                    return trouble
+            self._finish(claim)
+        except Fenced as error:
+            return self.lost(claim, error)
+        log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
+        return Result(Outcome.FINISHED)
+
+    def create(self, claim: Claim, steps: Sequence[Step]) -> Result:
+        """As `carry_out` of a creation whose journal, these steps, the caller has just written.
+
+        They are written down as done when all are, in the transaction that ends it; one that takes long, or finds more
+        to do, is begun anew the long way: whatever was done may be done again.
+        """
+        renewal = self._clock.now() + CLAIM / 4
+        for seq, step in enumerate(steps, 1):
+            try:
+                found = self._effects.run(step)
+            except MoorageError as error:
+                return self.stopped(claim, seq, step, error)
+            if found is not None or self._clock.now() >= renewal:
+                return self.carry_out(claim)
+
+        def finish(connection: Connection) -> None:
+            now = self._clock.now()
+            lease_store.lock_rows(connection, [claim.lease_id])
+            batch_event_store.finish(connection, {claim.event_id: claim.epoch}, now)
+            lease_store.move_all(connection, [claim.lease_id], LeaseStatus.CREATING, LeaseStatus.PENDING, now)
+
+        try:
+            in_transaction(self._engine, finish)
+        except Fenced as error:
+            return self.lost(claim, error)
+        log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
+        return Result(Outcome.FINISHED)
+
+    def lost(self, claim: Claim, error: Fenced | None = None) -> Result:
+        """Somebody else has it now. Say that we have stopped."""
+        log.warning("lost the claim on an event", extra={"event_id": claim.event_id, "lease_id": claim.lease_id})
+        in_transaction(self._engine, lambda connection: event_store.drop_claim(connection, claim.event_id, self.worker))
+        return Result(Outcome.FENCED, error.message if error else "")
+
+    def stopped(self, claim: Claim, seq: int, step: Step, why: MoorageError | Waiting) -> Result:
+        """A step of an event that was claimed for the first time could not be done, or waits: the event is given back,
+        a creation undone.
+        """
+        row = StepRow(seq, step.kind, step.args(), StepState.UNDONE, 0, None)
+        try:
+            stop = self._waits(claim, row, why) if isinstance(why, Waiting) else self._failed(claim, row, why)
+        except Fenced as error:
+            return self.lost(claim, error)
+        return stop or Result(Outcome.WAITING)
+
+    def tell_apart(self, lease: Lease) -> bool:
+        """Find out what the lease's reservations of an older system are, once each (A1). True when any was not known.
+
+        Raises a `MoorageError` when Placement does not say.
+        """
+        unknown = [reservation for reservation in lease.reservations if reservation.generation is None]
+        for reservation in unknown:
+            generation = self._generation(reservation)
+
+            def work(
+                connection: Connection, reservation: Reservation = reservation, generation: Generation = generation
+            ) -> None:
+                lease_store.tell_apart(connection, reservation.id, generation)
+
+            in_transaction(self._engine, work)
+        return bool(unknown)
+
+    def _tell_apart_for(self, claim: Claim, lease: Lease) -> Result | None:
+        try:
+            self.tell_apart(lease)
+        except MoorageError as error:
+            reason = f"telling an older reservation's generation: {error.message}"
+
+            def work(connection: Connection) -> None:
+                now = self._clock.now()
+                retry_at = now + timedelta(seconds=MAX_WAIT_S)
+                event_store.release(connection, claim.event_id, claim.epoch, retry_at=retry_at, error=reason, now=now)
+
+            in_transaction(self._engine, work)
+            return Result(Outcome.WAITING, reason)
+        return None
+
+    def _journal(self, claim: Claim) -> list[StepRow]:
+        """The event's steps; planned and written down when it is taken up for the first time."""
+
+        def work(connection: Connection) -> list[StepRow]:
+            now = self._clock.now()
+            event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
+            rows = event_store.steps_of(connection, claim.event_id)
+            if not rows:
+                lease = lease_store.find_lease(connection, claim.lease_id)
+                steps = [] if lease is None else self.planning.steps(connection, lease, claim.type, now)
+                event_store.insert_steps(connection, claim.event_id, [(step.kind, step.args()) for step in steps], now)
+                rows = event_store.steps_of(connection, claim.event_id)
+            return rows
+
+        return in_transaction(self._engine, work)
+
+    def _step(self, claim: Claim, row: StepRow) -> Result | None:
+        """None when the step is done, else why the event stops here for now or for good."""
+        try:
+            found = self._effects.run(Step.from_journal(row.kind, row.args))
+        except MoorageError as error:
+            return self._failed(claim, row, error)
+        if isinstance(found, Waiting):
+            return self._waits(claim, row, found)
+        further = found.steps if isinstance(found, Further) else ()
+
+        def done(connection: Connection) -> Result | None:
+            now = self._clock.now()
+            event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
+            event_store.step_done(connection, claim.event_id, row.seq, now)
+            if not further:
+                return None
+            there = len(event_store.steps_of(connection, claim.event_id))
+            rows = [(step.kind, step.args()) for step in further]
+            event_store.insert_steps(connection, claim.event_id, rows, now, there)
+            reason = f"{row.kind}: {len(further)} more to do"
+            event_store.release(connection, claim.event_id, claim.epoch, retry_at=now, error=reason, now=now)
+            return Result(Outcome.WAITING, reason)
+
+        return in_transaction(self._engine, done)
+
+    def _failed(self, claim: Claim, row: StepRow, error: MoorageError) -> Result | None:
+        reason = f"{row.kind}: {error.message}"
+        log.warning("a step of a lease failed", extra={"lease_id": claim.lease_id, "reason": reason})
+        if claim.type is EventType.CREATE:
+            self._give_up(claim, reason)  # somebody waits for the answer: undone at once, see `lease_service`
+            return Result(Outcome.FAILED, error.message, error)
+        if claim.type is EventType.BEFORE_END and self._abandoned(claim, row, reason):
+            return None
+        return self._again(claim, row, reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)))
+
+    def _waits(self, claim: Claim, row: StepRow, found: Waiting) -> Result:
+        return self._again(claim, row, f"{row.kind}: {found.reason}", min(MAX_WAIT_S, 2 ** min(row.attempt, 10)))
+
+    def _abandoned(self, claim: Claim, row: StepRow, reason: str) -> bool:
+        """An action before the end that failed often enough, or has no more time, is left: the others go on."""
+
+        def work(connection: Connection) -> bool:
+            now = self._clock.now()
+            lease = lease_store.find_lease(connection, claim.lease_id)
+            if lease is None or (row.attempt + 1 < ACTION_TRIES and now < lease.end_date):
+                return False
+            event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
+            tries, failed = row.attempt + 1, StepState.FAILED
+            event_store.step_not_done(connection, claim.event_id, row.seq, tries, reason, now, failed)
+            return True
+
+        return in_transaction(self._engine, work)
+
+    def _again(self, claim: Claim, row: StepRow, reason: str, pause_s: int) -> Result:
+        """Give the event back until the pause is over, or until its deadline, when it is given up."""
+
+        def work(connection: Connection) -> None:
+            now = self._clock.now()
+            retry_at = now + timedelta(seconds=pause_s)
+            lease = lease_store.find_lease(connection, claim.lease_id)
+            if lease is not None and (deadline := self._deadline(lease, claim.type)):
+                retry_at = min(retry_at, max(deadline, now))
+            event_store.release(connection, claim.event_id, claim.epoch, retry_at=retry_at, error=reason, now=now)
+            event_store.step_not_done(connection, claim.event_id, row.seq, row.attempt + 1, reason, now)
+
+        in_transaction(self._engine, work)
+        return Result(Outcome.WAITING, reason)
+
+    def _too_late(self, claim: Claim, lease: Lease | None, grace: timedelta = timedelta(0)) -> str | None:
+        if lease is None or not self.is_late(lease, claim.type, grace):
+            return None
+        deadline = self._deadline(lease, claim.type)
+        last = next((event.last_error for event in lease.events if event.id == claim.event_id), None)
+        return f"not done by {deadline:%Y-%m-%d %H:%M}" + (f"; {last}" if last else "")
+
+    def is_late(self, lease: Lease, kind: EventType, grace: timedelta = timedelta(0)) -> bool:
+        """Has the time passed by which an event of this kind must be done?"""
+        deadline = self._deadline(lease, kind)
+        return deadline is not None and self._clock.now() >= deadline + grace
+
+    def _deadline(self, lease: Lease, kind: EventType) -> datetime | None:
+        """When the event is given up; None: never (what ends or deletes a lease must come to its end)."""
+        if kind is EventType.START:
+            return min(lease.end_date, lease.start_date + self._start_deadline)
+        return lease.end_date if kind in (EventType.UPDATE, EventType.BEFORE_END) else None
+
+    def _give_up(self, claim: Claim, reason: str) -> None:
+        def work(connection: Connection) -> None:
+            now = self._clock.now()
+            lease = lease_store.lock(connection, claim.lease_id)
+            event_store.finish(connection, claim.event_id, claim.epoch, EventStatus.ERROR, now, reason)
+            if lease is None:
+                return
+            if claim.type is EventType.CREATE:
+                self._turn_into_delete(connection, lease, claim)
+            elif claim.type is EventType.UPDATE:
+                lease_store.move(connection, lease, status_after_update(lease), now)
+            elif claim.type is EventType.START:
+                lease_store.move(connection, lease, LeaseStatus.ERROR, now)
+                lease_store.move_reservations(connection, [lease.id], ReservationStatus.ERROR, now)
+
+        log.error("gave up an event of a lease", extra={"lease_id": claim.lease_id, "reason": reason})
+        in_transaction(self._engine, work)
+
+    def _turn_into_delete(self, connection: Connection, lease: Lease, claim: Claim) -> None:
+        """What was created so far is undone by deleting the lease (R12)."""
+        now = self._clock.now()
+        lease_store.move(connection, lease, LeaseStatus.DELETING, now)
+        event_store.insert_event(
+            connection,
+            Event(self._ids.uuid(), lease.id, EventType.DELETE, AT_ONCE, EventStatus.UNDONE, now, None),
+        )
+
+    def _finish(self, claim: Claim) -> None:
+        def work(connection: Connection) -> None:
+            now = self._clock.now()
+            lease = lease_store.lock(connection, claim.lease_id)
+            error = event_store.failures(connection, claim.event_id) if claim.type is EventType.BEFORE_END else None
+            status = EventStatus.ERROR if error else EventStatus.DONE
+            event_store.finish(connection, claim.event_id, claim.epoch, status, now, error)
+            if lease is not None:
+                self._after(connection, claim, lease)
+
+        in_transaction(self._engine, work)
+
+    def _after(self, connection: Connection, claim: Claim, lease: Lease) -> None:
+        """What the lease is when the event is done."""
+        now = self._clock.now()
+        ids = [reservation.id for reservation in lease.reservations]
+        match claim.type:
+            case EventType.CREATE:
+                lease_store.move(connection, lease, LeaseStatus.PENDING, now)
+            case EventType.START:
+                lease_store.move(connection, lease, LeaseStatus.ACTIVE, now)
+                lease_store.move_reservations(connection, [lease.id], ReservationStatus.ACTIVE, now)
+            case EventType.UPDATE:
+                lease_store.move(connection, lease, status_after_update(lease), now)
+            case EventType.END:
+                lease_store.move(connection, lease, LeaseStatus.TERMINATED, now)
+                lease_store.move_reservations(connection, [lease.id], ReservationStatus.DELETED, now)
+                host_store.delete_allocations_of(connection, ids)
+                address_store.release_all(connection, [want.reservation_id for want in wants_of(lease.reservations)])
+                limit_store.close(connection, lease.id, now)
+                _close(connection, lease, claim.event_id, now)
+            case EventType.DELETE:
+                host_store.delete_allocations_of(connection, ids)
+                address_store.release_all(connection, [want.reservation_id for want in wants_of(lease.reservations)])
+                limit_store.close(connection, lease.id, now)
+                lease_store.delete_lease(connection, lease.id)
+            case EventType.BEFORE_END:
+                pass  # the lease goes on as it is
+
+
+def _close(connection: Connection, lease: Lease, event_id: str, now: datetime) -> None:
+    """No event of an ended lease stays open."""
+    for event in lease.events:
+        if event.id != event_id and event.type in WIRE_EVENTS and event.status is EventStatus.UNDONE:
+            event_store.move_event(connection, event, event.time, now, EventStatus.DONE)

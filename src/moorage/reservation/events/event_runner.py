@@ -1,0 +1,130 @@
+"""The duty that starts and ends leases in time. Any number of them may run, in any number of processes.
+
+Each tick takes up, one after another, the events whose turn it is, and says when it wants to be called again: when
+the next event is due, or the next retry, or when somebody else's claim runs out.
+
+Starts that follow one another in it are carried out together as far as they can, and so is what is due before ends.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import Engine
+
+from moorage.core.clock import Clock
+from moorage.db.transactions import read
+from moorage.reservation.events.batch_executor import MOST, Shared, Together
+from moorage.reservation.events.event_executor import Operations
+from moorage.reservation.model.event_order import Unfinished, runnable, turn
+from moorage.reservation.model.leases import EventType, LeaseStatus
+from moorage.reservation.store import event_store
+
+#: The topic that is woken when leases were created, changed or deleted, and the name of the duty.
+TOPIC = "reservation.runner"
+
+#: An event that waits for another one is looked at again after this.
+RECHECK = timedelta(seconds=2)
+
+#: Events taken up in one tick; then the duty asks to be called again at once.
+MAX_EVENTS = 500
+
+#: Of what is due so many are read at first: a backlog of any length costs each of them as much. All are, where none of
+#: these may run.
+FIRST_READ = 2 * MAX_EVENTS
+
+
+class ReservationRunner:
+    """`poll_s`: look at least so often, for events that other processes wrote without waking this one.
+
+    None where all requests are served by this process, which wakes it.
+    """
+
+    name = TOPIC
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        operations: Operations,
+        together: Together,
+        *,
+        poll_s: float | None = None,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._operations = operations
+        self._together = together
+        self._poll_s = poll_s
+
+    def tick(self) -> datetime | None:
+        lost: set[str] = set()  # somebody else was quicker
+        done = 0
+        while done < MAX_EVENTS:
+            turns = self._turns(lost)
+            if not turns:
+                return self._next_look()
+            for group in _groups(turns[: MAX_EVENTS - done]):
+                match _shares(group[0]):
+                    case EventType.START:
+                        shared = self._together.start(group)
+                    case EventType.BEFORE_END:
+                        shared = self._together.pass_by(group)
+                    case _:
+                        shared = Shared()
+                done += len(shared.done)
+                lost |= shared.gone
+                for event in group:
+                    if event.event_id in shared.done | shared.gone:
+                        continue
+                    claim = self._operations.claim(event)
+                    if claim is None:
+                        lost.add(event.event_id)
+                    else:
+                        self._operations.carry_out(claim)
+                        done += 1
+        return self._clock.now()
+
+    def _turns(self, lost: Collection[str]) -> list[Unfinished]:
+        """What may run now, in this order; what became of one does not bring another's turn forward."""
+        now, turns = self._clock.now(), list[Unfinished]()
+        for most in (FIRST_READ, None):
+            with read(self._engine) as connection:
+                unfinished = event_store.unfinished(connection, now, most)
+            mine = {event.event_id for event in unfinished[:most]}.difference(lost)
+            turns = [event for event in turn(unfinished, now).run if event.event_id in mine]
+            if turns or len(unfinished) < FIRST_READ:
+                break
+        return turns
+
+    def _next_look(self) -> datetime | None:
+        now = self._clock.now()
+        with read(self._engine) as connection:
+            waiting = [event for event in event_store.unfinished(connection, now) if runnable(event)]
+            coming = event_store.coming(connection, now)
+        moments = [due if (due := event.due(now)) > now else now + RECHECK for event in waiting]
+        moments += [event.time for event in coming[:1]]
+        if self._poll_s is not None:
+            moments.append(now + timedelta(seconds=self._poll_s))
+        return min(moments, default=None)
+
+
+def _groups(turns: Sequence[Unfinished]) -> Iterator[list[Unfinished]]:
+    """In their order: those that follow one another and share a way together, `MOST` at once, others by themselves."""
+    group: list[Unfinished] = []
+    for event in turns:
+        way = _shares(event)
+        if group and (way is None or way is not _shares(group[0]) or len(group) == MOST):
+            yield group
+            group = []
+        group.append(event)
+    if group:
+        yield group
+
+
+def _shares(event: Unfinished) -> EventType | None:
+    """Which way it shares with others of its type: starts that nobody has begun, and what is due before an end."""
+    if event.type is EventType.BEFORE_END or (
+        event.type is EventType.START and event.lease_status is LeaseStatus.PENDING
+    ):
+        return event.type
+    return None

@@ -1,0 +1,261 @@
+"""When hosts fail: which leases lose slots there, where these go, and what the leases say of it.
+
+    a host is down -> not reservable -> leases that run, or start soon: their slots go elsewhere, as many as have room
+                                          |-> not started: rows only, nobody notices
+                                          |-> active: `resources_changed`, and an update brings Placement and Nova along
+                                          |-> no room: the slots stay where they are, `missing_resources`
+    it is up again -> reservable -> whoever waits for it has its slots back; regions of FPGAs that it could not load are loaded
+
+A lease is `degraded` while a host that holds slots of it, or held them while it was active, is down. Leases that start later
+than `ahead_s` are left alone: the host may be back by then. What is decided is committed before anything is done outside,
+as the steps of an update: after a crash a runner goes on with it.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError
+from moorage.db.transactions import in_transaction, read
+from moorage.reservation.booking.admission import Admission, Booking, Except, NotEnoughHostsAvailable
+from moorage.reservation.booking.capacity_requests import Asking, held_of
+from moorage.reservation.capacity import host_selection
+from moorage.reservation.capacity.step_plans import plan_move, plan_regions
+from moorage.reservation.events.event_executor import Claim, Operations
+from moorage.reservation.leases.lease_service import LeaseChanged, Leases
+from moorage.reservation.model.leases import Allocation, EventType, Lease, LeaseStatus, Reservation
+from moorage.reservation.model.steps import Step
+from moorage.reservation.steps.plan_builder import left, services_of, slots_of, unloaded
+from moorage.reservation.store import event_store, host_store, lease_store
+
+log = logging.getLogger(__name__)
+
+#: {host id: hypervisor hostname} of those that are down
+Failed = Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """What became of one reservation's slots."""
+
+    reservation: Reservation
+    moved: int
+    missing: int  #: still on a host that failed
+
+    def flags(self, lease: Lease) -> tuple[bool, bool]:
+        changed = self.moved > 0 and lease.status is LeaseStatus.ACTIVE
+        return self.missing > 0, self.reservation.resources_changed or changed
+
+
+class Healing:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        admission: Admission,
+        operations: Operations,
+        leases: Leases,
+        asking: Asking,
+        *,
+        ahead_s: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        """`on_change` is called when an event was written that may not have been finished here."""
+        self._engine = engine
+        self._clock = clock
+        self._admission = admission
+        self._operations = operations
+        self._leases = leases
+        self._asking = asking
+        self._ahead = timedelta(seconds=ahead_s)
+        self._on_change = on_change
+
+    def heal(self, failed: Failed) -> None:
+        """May be repeated, and be done by several processes: what is healed is not touched again."""
+        now = self._clock.now()
+        with read(self._engine) as connection:
+            hit = host_store.leases_on(connection, failed.keys(), now, now + self._ahead)
+            degraded = lease_store.degraded_leases(connection)
+        for lease_id in hit:
+            try:
+                self._move(lease_id, failed)
+            except MoorageError as error:  # tried again at the next look
+                log.warning("a lease could not be healed", extra={"lease_id": lease_id, "reason": error.message})
+        for lease_id in degraded:
+            in_transaction(self._engine, partial(self._recover, lease_id=lease_id, failed=failed))
+            self._load(lease_id)
+
+    def _move(self, lease_id: str, failed: Failed) -> None:
+        lease = self._stable(lease_id)
+        if lease is not None and self._operations.tell_apart(lease):
+            lease = self._stable(lease_id)
+        if lease is None:
+            return
+        with read(self._engine) as connection:
+            rows = host_store.allocations_of(connection, [each.id for each in lease.reservations])
+        hit = {row.reservation_id for row in rows if row.host_id in failed}
+        affected = [each for each in lease.reservations if each.id in hit]
+        if not affected:
+            return
+        try:
+            claim = self._plan(lease, affected, rows, failed)
+        except LeaseChanged:
+            return  # looked at again the next time
+        if claim is not None:
+            self._operations.carry_out(claim)
+            self._on_change()
+
+    def _stable(self, lease_id: str) -> Lease | None:
+        """None when it is not there or something is under way, which comes first."""
+        with read(self._engine) as connection:
+            lease = lease_store.find_lease(connection, lease_id)
+        return lease if lease is not None and lease.status in (LeaseStatus.PENDING, LeaseStatus.ACTIVE) else None
+
+    def _plan(
+        self, lease: Lease, affected: Sequence[Reservation], rows: Sequence[Allocation], failed: Failed
+    ) -> Claim | None:
+        """As much as there is room for; reservations for which there is none are left out in turn."""
+        asks = [_all_of(ask, rows) for ask in self._asks(lease, affected, rows, failed)]
+
+        def before(connection: Connection) -> None:
+            if lease_store.lock(connection, lease.id) != lease:
+                raise LeaseChanged
+
+        while True:
+            try:
+                return self._admission.admit(
+                    Booking(asks, max(lease.start_date, self._clock.now()), self._leases.padded(lease.end_date)),
+                    before=before,
+                    commit=lambda connection, plan: self._commit(connection, lease, affected, plan, failed),
+                    but=Except([each.id for each in affected]),
+                )
+            except NotEnoughHostsAvailable as error:
+                asks = _less(asks, str(error.fields["reservation_id"]), int(str(error.fields["free"])))
+
+    def _asks(
+        self, lease: Lease, affected: Sequence[Reservation], rows: Sequence[Allocation], failed: Failed
+    ) -> list[host_selection.Ask]:
+        sound = held_of(row for row in rows if row.host_id not in failed)
+        return self._asking.of(affected, sound, keep=lease.status is LeaseStatus.ACTIVE)
+
+    def _commit(
+        self,
+        connection: Connection,
+        lease: Lease,
+        affected: Sequence[Reservation],
+        plan: host_selection.Plan,
+        failed: Failed,
+    ) -> Claim | None:
+        before = slots_of(connection, lease)
+        outcomes = [self._reallocate(connection, lease, each, plan.get(each.id), failed) for each in affected]
+        flags = {each.reservation.id: each.flags(lease) for each in outcomes}
+        moved = [each for each in outcomes if each.moved]
+        told = {each.id: (each.missing_resources, each.resources_changed) for each in lease.reservations}
+        degraded = (
+            lease.degraded
+            or any(missing for missing, _ in flags.values())
+            or (bool(moved) and lease.status is LeaseStatus.ACTIVE)
+        )
+        if (degraded, told) != (lease.degraded, told | flags):
+            lease_store.mark(connection, lease.id, degraded, flags, self._clock.now())
+        if not moved or lease.status is not LeaseStatus.ACTIVE:
+            return None
+        slots = slots_of(connection, lease)
+        services = services_of(connection, before, slots)
+        new, old = unloaded(connection, lease), left(connection, lease)
+        steps: list[Step] = []
+        for each in moved:
+            key = each.reservation.id
+            lost = {host: count for host, count in before[key].items() if slots[key].get(host, 0) < count}
+            steps += plan_regions(each.reservation, new.get(key, ()), old.get(key, ()), lease.project_id)
+            steps += plan_move(each.reservation, slots, services, lost)
+        log.warning("slots of a lease are moved off hosts that failed", extra={"lease_id": lease.id})
+        return self._begin(connection, lease, steps)
+
+    def _load(self, lease_id: str) -> None:
+        """What a host that is back has still to load, before servers come there."""
+
+        def work(connection: Connection) -> Claim | None:
+            lease = lease_store.lock(connection, lease_id)
+            if lease is None or lease.status is not LeaseStatus.ACTIVE:
+                return None
+            regions = unloaded(connection, lease)
+            steps = [
+                step
+                for each in lease.reservations
+                for step in plan_regions(each, regions.get(each.id, ()), (), lease.project_id)
+            ]
+            return self._begin(connection, lease, steps) if steps else None
+
+        claim = in_transaction(self._engine, work)
+        if claim is not None:
+            self._operations.carry_out(claim)
+            self._on_change()
+
+    def _reallocate(
+        self,
+        connection: Connection,
+        lease: Lease,
+        reservation: Reservation,
+        placing: host_selection.Placing | None,
+        failed: Failed,
+    ) -> _Moved:
+        rows = host_store.allocations_of(connection, [reservation.id])
+        surplus: list[Allocation] = []
+        if placing is not None:
+            positions, missing = host_selection.difference([(row.host_id, row.resources) for row in rows], placing)
+            # Where not all have room, as many rows stay on the hosts that failed.
+            surplus = sorted((rows[each] for each in positions), key=lambda row: row.host_id in failed)[: len(missing)]
+            host_store.delete_allocations(connection, [row.id for row in surplus])
+            start = max(lease.start_date, self._clock.now())
+            self._leases.allocate(connection, reservation.id, missing, start, lease.end_date)
+        left = [row for row in rows if row.host_id in failed and row not in surplus]
+        return _Moved(reservation, len(surplus), len(left))
+
+    def _begin(self, connection: Connection, lease: Lease, steps: Sequence[Step]) -> Claim:
+        now = self._clock.now()
+        event = self._operations.born_claimed(lease.id, EventType.UPDATE)
+        lease_store.move(connection, lease, LeaseStatus.UPDATING, now)
+        event_store.insert_event(connection, event)
+        event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], now)
+        return Claim(event.id, lease.id, EventType.UPDATE, event.epoch)
+
+    def _recover(self, connection: Connection, lease_id: str, failed: Failed) -> None:
+        """Take back what is no longer true."""
+        lease = lease_store.lock(connection, lease_id)
+        if lease is None:
+            return
+        rows = host_store.allocations_of(connection, [each.id for each in lease.reservations])
+        missing = {row.reservation_id for row in rows if row.host_id in failed}
+        flags = {
+            each.id: (False, each.resources_changed)
+            for each in lease.reservations
+            if each.missing_resources and each.id not in missing
+        }
+        retired = {host for hosts in event_store.retired_hosts(connection, lease_id).values() for host in hosts}
+        degraded = bool(missing or retired & set(failed.values()))
+        if flags or not degraded:
+            lease_store.mark(connection, lease_id, degraded, flags, self._clock.now())
+
+
+def _all_of(ask: host_selection.Ask, rows: Sequence[Allocation]) -> host_selection.Ask:
+    """What the reservation has is what it shall have, also where it could do with less or more."""
+    held = sum(row.reservation_id == ask.reservation_id for row in rows)
+    return replace(ask, amount=held, most=None)
+
+
+def _less(asks: Sequence[host_selection.Ask], reservation_id: str, free: int) -> list[host_selection.Ask]:
+    """Ask for what there is, where that is more than what is held; else not at all."""
+    less = []
+    for ask in asks:
+        sound = sum(len(slots) for slots in ask.held.values())
+        if ask.reservation_id != reservation_id:
+            less.append(ask)
+        elif ask.affinity is not True and sound < free < ask.amount:
+            less.append(replace(ask, amount=free))
+    return less

@@ -1,0 +1,302 @@
+"""Registered hosts: the row here, the reservation provider in Placement, the freepool aggregate in Nova.
+
+Spec: docs/specs/instance-reservation.md (R1-R5, R34)
+
+Registering goes row -> provider ``blazar_<host>`` below the host's own -> freepool aggregate and the trait that keeps
+other servers off; a failure undoes what was done before it, and repeating the request after a crash goes on where
+it stopped, because the row is marked `ready` only at the end.
+"""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import IntegrityError
+
+from moorage.compute.client.compute_client import ComputeClient, Hypervisor
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Forbidden, Invalid, MoorageError, NotFound
+from moorage.core.ids import Ids
+from moorage.core.names import RESERVED_HOST_TRAIT, reservation_provider
+from moorage.db.transactions import in_transaction, read
+from moorage.placement.client.placement_client import PlacementClient, Provider
+from moorage.reservation.capacity.calendar import HostCapacity
+from moorage.reservation.model.leases import HOST_PROPERTIES, Allocation, Host
+from moorage.reservation.model.slot_demand import label
+from moorage.reservation.steps.reservation_providers import ensure_reservation_provider
+from moorage.reservation.store import host_store as store
+from moorage.reservation.store import property_store
+
+log = logging.getLogger(__name__)
+
+MAX_KEY_LENGTH = 64
+
+#: Columns of the host: an extra capability of that name could never be asked for.
+TAKEN_KEYS = HOST_PROPERTIES | {"status", "trust_id", "reservable", "created_at", "updated_at", "hypervisor_id"}
+
+
+class ReservedHosts:
+    """The effects in Placement and Nova. Each may be repeated."""
+
+    def __init__(self, placement: PlacementClient, compute: ComputeClient, freepool: str) -> None:
+        self._placement = placement
+        self._compute = compute
+        self._freepool = freepool
+
+    def hypervisor(self, name: str) -> Hypervisor:
+        found = self._compute.hypervisor(name)
+        if found is None:
+            raise NotFound(f"Host '{name}' not found!")
+        return found
+
+    def capacity(self, host_id: int, hypervisor_hostname: str) -> HostCapacity:
+        """What may be given out: ``(total - reserved) * allocation_ratio`` of all providers of the host's tree (A14)."""
+        root = self._placement.provider_by_name(hypervisor_hostname)
+        if root is None:
+            raise NotFound(f"Placement has no resource provider named {hypervisor_hostname}")
+        tree = {each.uuid: each for each in self._placement.tree(root.uuid)}
+        ours = reservation_provider(hypervisor_hostname)
+        capacity: dict[str, int] = {}
+        largest: dict[str, int] = {}
+        providers: dict[str, str] = {}
+        above: dict[str, list[str]] = {}
+        places: Counter[str] = Counter()
+        for provider in sorted(tree.values(), key=lambda each: (each.uuid != root.uuid, each.name)):
+            if provider.name == ours:
+                continue
+            for name, each in self._placement.inventories(provider.uuid)[1].items():
+                key = label(name, places[name])
+                places[name] += 1
+                capacity[key] = math.floor((each.total - each.reserved) * each.allocation_ratio)
+                largest[key], providers[key] = each.max_unit, provider.name
+                above[provider.name] = _above(provider, tree)
+        return HostCapacity(host_id, capacity, largest, providers, above)
+
+    def reserve(self, host: Host) -> None:
+        """Provider, freepool, trait; on failure what this call has done is undone (R5)."""
+        undo: list[Callable[[], None]] = []
+        try:
+            undo.append(lambda: self._drop_provider(host))
+            provider = ensure_reservation_provider(self._placement, host.hypervisor_hostname)
+            undo.append(lambda: self._leave_freepool(host))
+            self._join_freepool(host)
+            undo.append(lambda: self._set_trait(host, wanted=False))
+            self._set_trait(host, wanted=True)
+            log.info("host reserved", extra={"host": host.hypervisor_hostname, "provider": provider.uuid})
+        except MoorageError:
+            for step in reversed(undo):
+                _try(step, host)
+            raise
+
+    def release(self, host: Host) -> None:
+        """R34: provider, freepool (and its trait); what is absent is fine."""
+        self._drop_provider(host)
+        self._leave_freepool(host)
+        self._set_trait(host, wanted=False)
+
+    def _drop_provider(self, host: Host) -> None:
+        """One of that name elsewhere is not ours: see `ensure_reservation_provider`."""
+        root = self._placement.provider_by_name(host.hypervisor_hostname)
+        provider = self._placement.provider_by_name(reservation_provider(host.hypervisor_hostname))
+        if root is not None and provider is not None and provider.parent_uuid == root.uuid:
+            self._placement.delete_provider(provider.uuid)
+
+    def _join_freepool(self, host: Host) -> None:
+        aggregate = self._compute.aggregate_by_name(self._freepool) or self._compute.create_aggregate(self._freepool)
+        if host.service_name not in aggregate.hosts:
+            self._compute.add_host(aggregate.id, host.service_name)
+
+    def _leave_freepool(self, host: Host) -> None:
+        aggregate = self._compute.aggregate_by_name(self._freepool)
+        if aggregate is not None and host.service_name in aggregate.hosts:
+            self._compute.remove_host(aggregate.id, host.service_name)
+
+    def _set_trait(self, host: Host, *, wanted: bool) -> None:
+        if wanted:
+            self._placement.ensure_trait(RESERVED_HOST_TRAIT)
+        root = self._placement.provider_by_name(host.hypervisor_hostname)
+        if root is not None:
+            self._placement.put_trait(root.uuid, RESERVED_HOST_TRAIT, wanted=wanted)
+
+
+class Hosts:
+    """The use cases of ``/os-hosts``."""
+
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, reserved: ReservedHosts) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._reserved = reserved
+
+    def index(self) -> list[Host]:
+        with read(self._engine) as connection:
+            return [host for host in store.all_hosts(connection) if host.ready]
+
+    def show(self, host_id: str) -> Host:
+        with read(self._engine) as connection:
+            return self._found(connection, host_id)
+
+    def create(self, name: str, extra: Mapping[str, str]) -> Host:
+        """Register the hypervisor `name`. A host that runs servers is refused: they are in the way of reservations."""
+        _check_keys(extra)
+        hypervisor = self._reserved.hypervisor(name)
+        if hypervisor.running_servers:
+            raise Conflict(f"Servers [{hypervisor.running_servers}] found for host {name}; move or delete them first")
+        host_id = self._register(hypervisor, extra)
+        with read(self._engine) as connection:
+            host = store.find_host(connection, host_id)
+        if host is None:
+            raise Conflict(f"host {name} was removed by another request")
+        try:
+            capacity = self._reserved.capacity(host_id, host.hypervisor_hostname)
+            self._reserved.reserve(host)
+        except MoorageError:
+            in_transaction(self._engine, lambda connection: store.delete_host(connection, host_id))
+            raise
+
+        def finish(connection: Connection) -> None:
+            store.set_capacity(connection, host_id, capacity)
+            store.set_ready(connection, host_id, ready=True)
+
+        in_transaction(self._engine, finish)
+        return self.show(str(host_id))
+
+    def update(self, host_id: str, values: Mapping[str, str | None]) -> Host:
+        """Set extra capabilities; None unsets one. Also reads the host's capacity anew from Placement."""
+        if not values:
+            raise Invalid("No data to update")
+        _check_keys(values)
+        host = self.show(host_id)
+        capacity = self._reserved.capacity(host.id, host.hypervisor_hostname)
+        ids = self._fresh(values)
+
+        def work(connection: Connection) -> Host:
+            store.lock_hosts(connection, [host.id])
+            property_store.set_extra(connection, host.id, values, ids, self._clock.now())
+            store.set_capacity(connection, host.id, capacity)
+            store.update_host(connection, self._found(connection, host_id), self._clock.now())
+            return self._found(connection, host_id)
+
+        return in_transaction(self._engine, work)
+
+    def delete(self, host_id: str) -> None:
+        def withdraw(connection: Connection) -> Host:
+            host = self._found(connection, host_id, ready=False)
+            store.lock_hosts(connection, [host.id])
+            if store.count_allocations(connection, host.id):
+                raise Conflict(f"Can't delete host {host_id}. The host is reserved.")
+            store.set_ready(connection, host.id, ready=False)
+            return host
+
+        host = in_transaction(self._engine, withdraw)
+        self._reserved.release(host)
+        in_transaction(self._engine, lambda connection: store.delete_host(connection, host.id))
+
+    def properties(self, *, everything: bool) -> list[tuple[str, bool, list[str]]]:
+        """(name, private, values) of each extra capability; private ones only with `everything`."""
+        with read(self._engine) as connection:
+            values = property_store.property_values(connection)
+            rows = property_store.properties(connection)
+        return [
+            (row.property_name, row.private, values.get(row.property_name, []))
+            for row in rows
+            if everything or not row.private
+        ]
+
+    def set_private(self, name: str, *, private: bool) -> dict[str, object]:
+        """The changed row of resource_properties as {column: value}."""
+
+        def work(connection: Connection) -> dict[str, object]:
+            if not property_store.set_private(connection, name, private, self._clock.now()):
+                raise NotFound(f"Resource property {name} does not exist for resource type {property_store.HOST_TYPE}.")
+            row = next(row for row in property_store.properties(connection) if row.property_name == name)
+            return dict(row._mapping)
+
+        return in_transaction(self._engine, work)
+
+    def allocations(self) -> list[tuple[Host, list[tuple[str, Allocation]]]]:
+        """[(host, [(lease id, slot), ...]), ...] of all hosts."""
+        with read(self._engine) as connection:
+            rows = store.allocations_by_lease(connection)
+            hosts = [host for host in store.all_hosts(connection) if host.ready]
+        return [(host, rows.get(host.id, [])) for host in hosts]
+
+    def allocation(self, host_id: str) -> tuple[Host, list[tuple[str, Allocation]]]:
+        """(the host, [(lease id, slot), ...])"""
+        with read(self._engine) as connection:
+            host = self._found(connection, host_id)
+            return host, store.allocations_by_lease(connection, [host.id]).get(host.id, [])
+
+    def _register(self, hypervisor: Hypervisor, extra: Mapping[str, str]) -> int:
+        """The row, not yet ready (R1). One that a crash left half registered is taken up again."""
+        now = self._clock.now()
+        ids = self._fresh(extra)
+
+        def work(connection: Connection) -> int:
+            known = store.host_named(connection, hypervisor.hostname)
+            if known is not None and known.ready:
+                raise Conflict(f"Host {hypervisor.hostname} is registered already, with id {known.id}")
+            host = Host(
+                id=known.id if known else 0,
+                hypervisor_hostname=hypervisor.hostname,
+                service_name=hypervisor.service_host,
+                hypervisor_type=hypervisor.type,
+                hypervisor_version=hypervisor.version,
+                cpu_info=hypervisor.cpu_info or "{}",  # Horizon reads it as JSON
+                vcpus=hypervisor.vcpus,
+                memory_mb=hypervisor.memory_mb,
+                local_gb=hypervisor.local_gb,
+                availability_zone="",
+                status=None,
+                trust_id=None,
+                reservable=True,
+                ready=False,
+                created_at=now,
+                updated_at=None,
+            )
+            if known is not None:
+                store.update_host(connection, host, now)
+            host_id = known.id if known else store.insert_host(connection, host)
+            property_store.set_extra(connection, host_id, dict(extra), ids, now)
+            return host_id
+
+        try:
+            return in_transaction(self._engine, work)
+        except IntegrityError:
+            raise Conflict(f"Host {hypervisor.hostname} is being registered by another request") from None
+
+    def _found(self, connection: Connection, host_id: str, *, ready: bool = True) -> Host:
+        host = store.find_host(connection, int(host_id)) if host_id.isdecimal() and len(host_id) < 10 else None
+        if host is None or (ready and not host.ready):
+            raise NotFound(f"Object with {{'host_id': '{host_id}'}} not found")
+        return host
+
+    def _fresh(self, values: Mapping[str, str | None]) -> list[str]:
+        return [self._ids.uuid() for _ in range(2 * len(values))]
+
+
+def _check_keys(values: Mapping[str, object]) -> None:
+    for key in values:
+        if len(key) > MAX_KEY_LENGTH:
+            raise Invalid(f"Extra capability key too long: {key[:MAX_KEY_LENGTH]}... (at most {MAX_KEY_LENGTH})")
+        if key in TAKEN_KEYS:
+            raise Forbidden(f"{key} is a property of every host and cannot be set as an extra capability")
+
+
+def _try(step: Callable[[], None], host: Host) -> None:
+    try:
+        step()
+    except MoorageError:
+        log.exception("could not undo; registering or deleting the host again will", extra={"host": host.id})
+
+
+def _above(provider: Provider, tree: Mapping[str, Provider]) -> list[str]:
+    """Names of its ancestors, the nearest first."""
+    names = []
+    parent = tree.get(provider.parent_uuid or "")
+    while parent is not None:
+        names.append(parent.name)
+        parent = tree.get(parent.parent_uuid or "")
+    return names

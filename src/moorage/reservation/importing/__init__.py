@@ -1,0 +1,1 @@
+"""Takes over an existing Blazar database in one transaction."""

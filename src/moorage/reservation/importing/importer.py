@@ -1,0 +1,257 @@
+"""Taking over an existing Blazar database: everything in one transaction, or nothing.
+
+Ids, names and times are kept. `hosts`, `addresses` and `leases` decide what becomes of each
+row, `blazar_db` reads. What an older reservation has in Nova and Placement is neither touched nor asked for here; it is when its lease is worked on.
+"""
+
+from collections import defaultdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine, func, select
+
+from moorage.core.errors import Conflict
+from moorage.core.ids import Ids
+from moorage.core.import_findings import Finding
+from moorage.db.importing import Ledger, Noted, Progress, Receipt
+from moorage.db.transactions import write
+from moorage.reservation.capacity.addresses import FloatingIp
+from moorage.reservation.capacity.calendar import HostCapacity, Usage
+from moorage.reservation.importing.blazar_db import BlazarDatabase
+from moorage.reservation.importing.rules.addresses import floating_ips, given_twice
+from moorage.reservation.importing.rules.hosts import TakenHost, hosts, overbooked
+from moorage.reservation.importing.rules.leases import AddressSlot, Kind, Leases, NotTaken, TakenLease
+from moorage.reservation.model.reservation_requests import FloatingIpRequest, HostRequest
+from moorage.reservation.store import address_store, host_store, lease_store, property_store
+from moorage.reservation.store.tables import computehosts, floatingips, leases
+
+#: Leases that are named where an import is refused because of them.
+NAMED = 3
+
+
+def check_empty(connection: Connection) -> None:
+    """Raises `Conflict` where somebody keeps something there already."""
+    found = {
+        table.name: int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+        for table in (computehosts, leases, floatingips)
+    }
+    if any(found.values()):
+        where = connection.engine.url.render_as_string(hide_password=True)
+        raise Conflict(
+            f"{where} has {found['computehosts']} hosts, {found['leases']} leases and {found['floatingips']} floating IPs "
+            "already; an import goes into an empty database: name a new one as [database] reservation, or remove this "
+            "one first",
+            code="reservation.import.not_empty",
+        )
+
+
+def import_into(
+    target: Engine,
+    peer: BlazarDatabase,
+    now: datetime,
+    ids: Ids,
+    *,
+    cleaning_time_s: int,
+    has_network: bool,
+    noted: Noted,
+    progress: Progress,
+) -> Receipt:
+    """Everything of `peer`; the tables are there already.
+
+    `has_network`: a network service is known to those that carry on. `noted` is called with each finding. Raises
+    `Conflict` where `target` is not empty, and where a reservation that is not over cannot be carried on here.
+    """
+    with write(target) as connection:
+        check_empty(connection)
+        cleaning_time = timedelta(seconds=cleaning_time_s)
+        run = _Run(peer, connection, now, ids, cleaning_time, noted, progress, has_network=has_network)
+        return run.receipt()
+
+
+def rehearse(
+    peer: BlazarDatabase,
+    now: datetime,
+    ids: Ids,
+    *,
+    cleaning_time_s: int,
+    has_network: bool,
+    noted: Noted,
+    progress: Progress,
+) -> Receipt:
+    """What `import_into` would do and tell; nothing is written."""
+    cleaning_time = timedelta(seconds=cleaning_time_s)
+    return _Run(peer, None, now, ids, cleaning_time, noted, progress, has_network=has_network).receipt()
+
+
+class _Run:
+    """Nothing is written where there is no connection."""
+
+    def __init__(
+        self,
+        peer: BlazarDatabase,
+        connection: Connection | None,
+        now: datetime,
+        ids: Ids,
+        cleaning_time: timedelta,
+        noted: Noted,
+        progress: Progress,
+        *,
+        has_network: bool,
+    ) -> None:
+        self._has_network = has_network
+        self._peer = peer
+        self._connection = connection
+        self._now = now
+        self._ids = ids
+        self._cleaning_time = cleaning_time
+        self._ledger = Ledger(peer.counts(), noted, progress)
+        self._note, self._count = self._ledger.note, self._ledger.count
+        self._host_ids: dict[str, int] = {}
+        self._host_names: dict[int, str] = {}
+        self._capacities: list[HostCapacity] = []
+        self._usages: list[Usage] = []
+        self._floating_ips: dict[str, FloatingIp] = {}
+        self._addresses: list[AddressSlot] = []
+
+    def receipt(self) -> Receipt:
+        """Take everything."""
+        self._take_hosts()
+        self._take_properties()
+        self._take_floating_ips()
+        self._take_leases()
+        self._take_lost()
+        for finding in overbooked(self._capacities, self._host_names, self._usages):
+            self._note(finding)
+        for finding in given_twice(self._addresses):
+            self._note(finding)
+        return self._ledger.receipt()
+
+    def _take_hosts(self) -> None:
+        inventories: dict[str, list[Any]] = defaultdict(list)
+        for row in self._peer.inventories():
+            inventories[row.computehost_id].append(row)
+        taken = []
+        for one in hosts(self._peer.hosts(), inventories, self._peer.created_at):
+            if isinstance(one, Finding):
+                self._note(one)
+            else:
+                taken.append(one)
+        # Those that keep their number first: a new one is none of theirs.
+        for host in sorted(taken, key=lambda one: (one.host.id == 0, one.host.id)):
+            self._take_host(host)
+            self._count("computehosts")
+            self._count("computehost_resource_inventory", len(inventories.pop(host.peer_id, ())))
+        if self._connection is not None:
+            host_store.after_given_ids(self._connection)
+        for peer_id, rows in inventories.items():
+            self._lost_host(f"{len(rows)} inventories", peer_id)
+        for row in self._peer.traits():
+            self._note(Finding(Kind.READ_ANEW, str(row.id), f"trait {row.trait} of host {row.computehost_id}"))
+
+    def _take_host(self, one: TakenHost) -> None:
+        host_id = one.host.id or max([0, *self._host_names]) + 1
+        capacity = HostCapacity(host_id, one.capacity.capacity, one.capacity.largest)
+        self._host_ids[one.peer_id] = host_id
+        self._host_names[host_id] = one.host.hypervisor_hostname
+        self._capacities.append(capacity)
+        if self._connection is not None:
+            host_store.insert_host(self._connection, one.host, host_id=host_id)
+            host_store.set_capacity(self._connection, host_id, capacity)
+
+    def _take_properties(self) -> None:
+        names = {}
+        for row in self._peer.properties():
+            if row.resource_type == property_store.HOST_TYPE:
+                names[row.id] = row.property_name
+                self._count("resource_properties")
+                if self._connection is not None:
+                    created_at = self._peer.created_at(row)
+                    private = bool(row.private)
+                    property_store.insert_property(self._connection, row.id, row.property_name, private, created_at)
+            else:
+                text = f"property {row.property_name} of {row.resource_type}"
+                self._note(Finding(Kind.OTHER_TYPE, str(row.id), text))
+        for row in self._peer.capabilities():
+            host_id = self._host_ids.get(row.computehost_id)
+            if host_id is None or row.property_id not in names:
+                self._lost_host(f"property {names.get(row.property_id, row.property_id)}", row.computehost_id)
+                continue
+            self._count("computehost_extra_capabilities")
+            if self._connection is not None:
+                values = {names[row.property_id]: row.capability_value}
+                fresh = [self._ids.uuid(), row.id]
+                property_store.set_extra(self._connection, host_id, values, fresh, self._peer.created_at(row))
+
+    def _take_floating_ips(self) -> None:
+        for one in floating_ips(self._peer.floating_ips(), self._times):
+            if isinstance(one, Finding):
+                self._note(one)
+                continue
+            self._floating_ips[one.id] = one
+            self._count("floatingips")
+            if self._connection is not None:
+                address_store.insert_floating_ip(self._connection, one)
+
+    def _take_leases(self) -> None:
+        decide = Leases(
+            self._host_ids,
+            self._floating_ips,
+            self._times,
+            self._ids.uuid,
+            self._now,
+            self._cleaning_time,
+            has_network=self._has_network,
+        )
+        refused: list[NotTaken] = []
+        for page in self._peer.leases():
+            for peer_lease in page:
+                for one in decide.take(peer_lease):
+                    match one:
+                        case Finding():
+                            self._note(one)
+                        case NotTaken():
+                            refused.append(one)
+                        case TakenLease():
+                            self._take_lease(one)
+        if refused:
+            named = "; ".join(f"lease {one.lease_id}: {one.reason}" for one in refused[:NAMED])
+            more = f" and {len(refused) - NAMED} more" if len(refused) > NAMED else ""
+            raise Conflict(
+                f"{len(refused)} reservations are not over and cannot be carried on here: {named}{more}. End or delete "
+                "them in Blazar, then import",
+                code="reservation.import.not_carried_on",
+            )
+
+    def _take_lease(self, one: TakenLease) -> None:
+        self._count("leases")
+        self._count("reservations", one.reservations)
+        requests = [each.request for each in one.lease.reservations]
+        whole = sum(isinstance(each, HostRequest) for each in requests)
+        of_network = [each for each in requests if isinstance(each, FloatingIpRequest)]
+        self._count("computehost_reservations", whole)
+        self._count("floatingip_reservations", len(of_network))
+        self._count("required_floatingips", sum(len(each.required) for each in of_network))
+        self._count("instance_reservations", one.reservations - whole - len(of_network))
+        self._count("events", one.events)
+        self._count("computehost_allocations", len(one.slots))
+        self._count("floatingip_allocations", len(one.addresses))
+        self._addresses += one.addresses
+        self._usages += [Usage(each.host_id, each.start_date, each.end_date, each.resources) for each in one.slots]
+        if self._connection is not None:
+            lease_store.insert_lease(self._connection, one.lease)
+            host_store.insert_allocations(self._connection, one.slots, self._now)
+            for slot in one.addresses:
+                mine = {slot.id: slot.floating_ip}
+                address_store.allocate(self._connection, slot.reservation_id, mine, slot.start, slot.end, self._now)
+
+    def _take_lost(self) -> None:
+        for table, row_id in self._peer.without_lease():
+            self._note(
+                Finding(Kind.LOST_LEASE, f"{table} {row_id}", f"{table} {row_id}: what it belongs to is not there")
+            )
+
+    def _lost_host(self, what: str, host_id: str) -> None:
+        self._note(Finding(Kind.LOST_HOST, str(host_id), f"{what} of host {host_id}, which is not there"))
+
+    def _times(self, row: Any) -> tuple[datetime, datetime | None]:
+        return self._peer.created_at(row), None if row.updated_at is None else self._peer.updated_at(row)

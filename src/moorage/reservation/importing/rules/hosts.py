@@ -1,0 +1,87 @@
+"""What becomes of a Blazar's hosts here, and what is odd about what is given out of them."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from moorage.core.import_findings import Finding
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.importing.rules.leases import Kind
+from moorage.reservation.model.leases import Host
+from moorage.reservation.model.slot_demand import WHOLE_HOST
+
+MAX_HOST_ID = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TakenHost:
+    peer_id: str
+    host: Host  #: `id` 0 where the target gives one
+    capacity: HostCapacity
+
+
+def hosts(
+    rows: Iterable[Any], inventories: Mapping[str, Sequence[Any]], created_at: Callable[[Any], datetime]
+) -> Iterator[TakenHost | Finding]:
+    """`rows` of computehosts, `inventories` by their id."""
+    names: set[str] = set()
+    for row in rows:
+        name = row.hypervisor_hostname or ""
+        if not name or name in names:
+            yield Finding(Kind.NAMELESS_HOST, row.id, f"host {row.id}: {f'{name} is taken' if name else 'no name'}")
+            continue
+        names.add(name)
+        is_number = row.id.isdecimal() and 0 < int(row.id) <= MAX_HOST_ID and str(int(row.id)) == row.id
+        if not is_number:
+            yield Finding(Kind.RENUMBERED, row.id, f"host {name}: its id was {row.id}")
+        if not inventories.get(row.id):
+            yield Finding(Kind.NO_INVENTORY, name, f"host {name}: nothing of Placement is known")
+        host = Host(
+            id=int(row.id) if is_number else 0,
+            hypervisor_hostname=name,
+            service_name=row.service_name or name,
+            hypervisor_type=row.hypervisor_type or "",
+            hypervisor_version=row.hypervisor_version or 0,
+            cpu_info=row.cpu_info or "{}",
+            vcpus=row.vcpus,
+            memory_mb=row.memory_mb,
+            local_gb=row.local_gb,
+            availability_zone=row.availability_zone or "",
+            status=row.status,
+            trust_id=row.trust_id,
+            reservable=bool(row.reservable),
+            ready=True,
+            created_at=created_at(row),
+            updated_at=None,
+        )
+        yield TakenHost(row.id, host, _capacity(host, inventories.get(row.id, ())))
+
+
+def _capacity(host: Host, inventories: Sequence[Any]) -> HostCapacity:
+    if not inventories:
+        amounts = {"VCPU": host.vcpus, "MEMORY_MB": host.memory_mb, "DISK_GB": host.local_gb}
+        return HostCapacity(host.id, amounts, amounts)
+    amounts = {
+        each.resource_class: math.floor((each.total - each.reserved) * each.allocation_ratio) for each in inventories
+    }
+    return HostCapacity(host.id, amounts, {each.resource_class: each.max_unit for each in inventories})
+
+
+def overbooked(
+    capacities: Sequence[HostCapacity], names: Mapping[int, str], usages: Sequence[Usage]
+) -> Iterator[Finding]:
+    """Hosts of which at some moment more is given out than there is (the peer does so: D1 to D3)."""
+    if not usages:
+        return
+    calendar = Calendar(capacities, usages)
+    peak = calendar.peak(min(usage.start for usage in usages), max(usage.end for usage in usages))
+    for row, host in enumerate(calendar.hosts):
+        for column, name in enumerate(calendar.classes):
+            used, there = int(peak[row, column]), int(calendar.capacity[row, column])
+            if used > there:
+                text = f"{used} {name} of {names[host]} are given out, of {there}"
+                if name == WHOLE_HOST:
+                    text = f"{used} reservations at a time have all of {names[host]}"
+                yield Finding(Kind.OVERBOOKED, names[host], text)

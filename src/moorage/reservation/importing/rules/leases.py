@@ -1,0 +1,369 @@
+"""What becomes of a Blazar's leases here, one by one, and what of its database is worth telling.
+
+A manager of the peer that died leaves leases behind in which nothing happens any more, and its schema lets rows refer to
+what is not there. Each such row is left out, mended or kept as it is, and reported: nothing is dropped in silence. What
+is under way is taken up: a start or an end goes on, a creation or a deletion is brought to its end by a deletion.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from moorage.core.import_findings import Finding, FindingKind, Outcome
+from moorage.reservation.capacity.addresses import FloatingIp
+from moorage.reservation.importing.rules.requests import WITH_SLOTS, PeerRequest, amounts_of, request_of
+from moorage.reservation.model.leases import (
+    AT_ONCE,
+    WIRE_EVENTS,
+    Allocation,
+    Event,
+    EventStatus,
+    EventType,
+    Generation,
+    Lease,
+    LeaseStatus,
+    Reservation,
+    ReservationStatus,
+    status_after_update,
+)
+from moorage.reservation.model.reservation_requests import (
+    PHYSICAL_HOST,
+    VIRTUAL_FLOATING_IP,
+    FlavorRequest,
+    FloatingIpRequest,
+    HostRequest,
+    InstanceRequest,
+)
+
+S = TypeVar("S", bound=StrEnum)
+
+
+class Kind(FindingKind):
+    LOST_LEASE = ("lost-lease", Outcome.LEFT_OUT, "rows of a lease or a reservation that is not there")
+    LOST_HOST = ("lost-host", Outcome.LEFT_OUT, "rows of a host that is not there")
+    NAMELESS_HOST = ("nameless-host", Outcome.LEFT_OUT, "hosts without a name, or of one that another host has")
+    NO_DETAILS = ("no-details", Outcome.LEFT_OUT, "reservations of which nobody knows what they reserve")
+    OTHER_TYPE = (
+        "other-type",
+        Outcome.LEFT_OUT,
+        "reservations that are over, of types that are not taken over",
+    )
+    ENDED_SLOTS = ("ended-slots", Outcome.LEFT_OUT, "slots of reservations that are over")
+    NO_DATES = ("no-dates", Outcome.LEFT_OUT, "leases that end before they start")
+    UNKNOWN_EVENT = ("unknown-event", Outcome.LEFT_OUT, "events that are there twice, of no time, or of no known type")
+    BAD_ADDRESS = ("bad-address", Outcome.LEFT_OUT, "floating IPs without an address, or with one that another has")
+    LOST_ADDRESS = ("lost-address", Outcome.LEFT_OUT, "rows of a floating IP that is not there")
+    READ_ANEW = ("read-anew", Outcome.LEFT_OUT, "copies of what Placement says of a host, which is asked itself")
+    INTERRUPTED = ("interrupted", Outcome.MENDED, "leases that were being worked on: it is gone on with, or undone")
+    STATUS = (
+        "status",
+        Outcome.MENDED,
+        "leases whose events or reservations disagree with their status, which is believed",
+    )
+    RENUMBERED = ("renumbered", Outcome.MENDED, "hosts whose id is no decimal number, with a new one")
+    NOBODY = ("nobody", Outcome.MENDED, "leases without a project or user, an administrator's from now on")
+    NO_INVENTORY = ("no-inventory", Outcome.KEPT, "hosts of which only the hypervisor's numbers are known")
+    MISSING_SLOTS = ("missing-slots", Outcome.KEPT, "reservations that hold more or fewer slots than they ask for")
+    OVERBOOKED = ("overbooked", Outcome.KEPT, "hosts and addresses of which more is given out at a time than there is")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReservation:
+    """Columns of the peer's tables: the reservation, its row there, and its slots."""
+
+    row: Any
+    instances: tuple[Any, ...]
+    hosts: tuple[Any, ...]
+    slots: tuple[Any, ...]
+    networks: tuple[Any, ...] = ()  #: its rows there, of floating IPs
+    required: tuple[str, ...] = ()  #: addresses
+    addresses: tuple[Any, ...] = ()  #: its allocations of them
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLease:
+    row: Any
+    reservations: tuple[PeerReservation, ...]
+    events: tuple[Any, ...]
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.row.status == LeaseStatus.TERMINATED)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressSlot:
+    """A floating IP over ``[start, end)``."""
+
+    id: str
+    reservation_id: str
+    floating_ip: FloatingIp
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TakenLease:
+    lease: Lease
+    slots: tuple[Allocation, ...]
+    addresses: tuple[AddressSlot, ...]
+    events: int  #: rows of the peer
+    reservations: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotTaken:
+    """A reservation that is not over and that this service cannot carry on: the import is refused."""
+
+    lease_id: str
+    reason: str
+
+
+#: What events and reservations of a lease look like in the states in which nothing is under way.
+_STABLE = {
+    LeaseStatus.PENDING: (EventStatus.UNDONE, EventStatus.UNDONE, ReservationStatus.PENDING),
+    LeaseStatus.ACTIVE: (EventStatus.DONE, EventStatus.UNDONE, ReservationStatus.ACTIVE),
+    LeaseStatus.TERMINATED: (EventStatus.DONE, EventStatus.DONE, ReservationStatus.DELETED),
+}
+
+
+class Leases:
+    """`host_ids`: {id of a host in the peer's database: its id here}; `times`: created and updated, of a row.
+
+    `has_network`: without a network service living reservations of floating IPs could not be carried on.
+    """
+
+    def __init__(
+        self,
+        host_ids: Mapping[str, int],
+        floating_ips: Mapping[str, FloatingIp],
+        times: Callable[[Any], tuple[datetime, datetime | None]],
+        new_id: Callable[[], str],
+        now: datetime,
+        cleaning_time: timedelta,
+        *,
+        has_network: bool,
+    ) -> None:
+        self._host_ids = host_ids
+        self._floating_ips = floating_ips
+        self._has_network = has_network
+        self._times = times
+        self._new_id = new_id
+        self._now = now
+        self._cleaning_time = cleaning_time
+
+    def take(self, peer: PeerLease) -> Iterator[TakenLease | NotTaken | Finding]:
+        """At most one `TakenLease`, last."""
+        row = peer.row
+        if row.end_date <= row.start_date:
+            yield Finding(Kind.NO_DATES, row.id, f"lease {row.id}: from {row.start_date} to {row.end_date}")
+            return
+        if not row.project_id or not row.user_id:
+            yield Finding(Kind.NOBODY, row.id, f"lease {row.id} has no {'user' if row.project_id else 'project'}")
+        created_at, updated_at = self._times(row)
+        lease = Lease(
+            id=row.id,
+            name=row.name,
+            user_id=row.user_id or "",
+            project_id=row.project_id or "",
+            start_date=row.start_date.replace(tzinfo=UTC),
+            end_date=row.end_date.replace(tzinfo=UTC),
+            trust_id=row.trust_id,
+            status=_known(LeaseStatus, row.status) or LeaseStatus.UPDATING,
+            degraded=bool(row.degraded),
+            created_at=created_at,
+            updated_at=updated_at,
+        )
+        taken_events: list[Event] = []
+        for event in self._events(peer, lease):
+            if isinstance(event, Finding):
+                yield event
+            else:
+                taken_events.append(event)
+        lease, found = self._mended(replace(lease, events=tuple(taken_events)))
+        yield from found
+        taken: list[Reservation] = []
+        slots: list[Allocation] = []
+        addresses: list[AddressSlot] = []
+        for each in peer.reservations:
+            for one in self._reservation(each, lease):
+                match one:
+                    case Reservation():
+                        taken.append(one)
+                    case Allocation():
+                        slots.append(one)
+                    case AddressSlot():
+                        addresses.append(one)
+                    case _:
+                        yield one
+        lease = replace(lease, reservations=tuple(taken))
+        yield TakenLease(lease, tuple(slots), tuple(addresses), len(taken_events), len(taken))
+
+    def _events(self, peer: PeerLease, lease: Lease) -> Iterator[Event | Finding]:
+        seen: set[EventType] = set()
+        for row in peer.events:
+            kind, status = _known(EventType, row.event_type), _known(EventStatus, row.status)
+            if kind not in WIRE_EVENTS or status is None or row.time is None or kind in seen:
+                yield Finding(Kind.UNKNOWN_EVENT, row.id, f"event {row.id} of lease {lease.id}: {row.event_type}")
+                continue
+            seen.add(kind)
+            created_at, updated_at = self._times(row)
+            yield Event(row.id, lease.id, kind, row.time.replace(tzinfo=UTC), status, created_at, updated_at)
+
+    def _mended(self, lease: Lease) -> tuple[Lease, list[Finding]]:
+        """The lease with events that agree with its status, in a state from which it goes on here."""
+        found: list[Finding] = []
+        status = lease.status
+        if status is LeaseStatus.UPDATING:
+            status = status_after_update(lease)
+        elif status is LeaseStatus.CREATING:
+            status = LeaseStatus.DELETING
+        if status is not lease.status or status in (
+            LeaseStatus.STARTING,
+            LeaseStatus.TERMINATING,
+            LeaseStatus.DELETING,
+        ):
+            becomes = f"it becomes {status}" if status is not lease.status else "it goes on"
+            text = f"lease {lease.id} was {lease.status}: {becomes}"
+            found.append(Finding(Kind.INTERRUPTED, lease.id, text))
+        events = {event.type: event for event in lease.events}
+        wanted = self._event_statuses(status, events)
+        due = {EventType.START: lease.start_date, EventType.END: lease.end_date}
+        wrong = [kind for kind in due if kind not in events or events[kind].status is not wanted[kind]]
+        for kind in wrong:
+            made = Event(self._new_id(), lease.id, kind, due[kind], wanted[kind], self._now, None)
+            events[kind] = replace(events.get(kind, made), status=wanted[kind])
+        if wrong and not found:
+            names = " and ".join(kind for kind in wrong)
+            found.append(Finding(Kind.STATUS, lease.id, f"lease {lease.id} is {status}: its {names} disagreed"))
+        if status is LeaseStatus.DELETING:
+            deletion = Event(self._new_id(), lease.id, EventType.DELETE, AT_ONCE, EventStatus.UNDONE, self._now, None)
+            events[EventType.DELETE] = deletion
+        return replace(lease, status=status, events=tuple(events.values())), found
+
+    def _event_statuses(self, status: LeaseStatus, events: Mapping[EventType, Event]) -> dict[EventType, EventStatus]:
+        """What the status of a lease says of its start and its end."""
+        if status in _STABLE:
+            start, end, _ = _STABLE[status]
+        elif status is LeaseStatus.STARTING:
+            start, end = EventStatus.IN_PROGRESS, EventStatus.UNDONE
+        elif status is LeaseStatus.TERMINATING:
+            start, end = EventStatus.DONE, EventStatus.IN_PROGRESS
+        else:  # ERROR and DELETING: what was under way was not done
+            settled = {EventStatus.IN_PROGRESS: EventStatus.ERROR}
+            return {
+                kind: settled.get(events[kind].status, events[kind].status) if kind in events else EventStatus.ERROR
+                for kind in (EventType.START, EventType.END)
+            }
+        return {EventType.START: start, EventType.END: end}
+
+    def _reservation(
+        self, peer: PeerReservation, lease: Lease
+    ) -> Iterator[Reservation | Allocation | AddressSlot | NotTaken | Finding]:
+        row = peer.row
+        is_over = row.status == ReservationStatus.DELETED or lease.status is LeaseStatus.TERMINATED
+        details = {PHYSICAL_HOST: peer.hosts, VIRTUAL_FLOATING_IP: peer.networks}
+        rows = (details | dict.fromkeys(WITH_SLOTS, peer.instances)).get(row.resource_type)
+        if rows is None:
+            if is_over:
+                yield Finding(Kind.OTHER_TYPE, row.id, f"reservation {row.id} of {row.resource_type}")
+            else:
+                yield NotTaken(lease.id, f"{row.resource_type} is not taken over")
+            return
+        if row.resource_type == VIRTUAL_FLOATING_IP and not (self._has_network or is_over):
+            yield NotTaken(lease.id, "no network service for its floating IPs; name a Neutron as [endpoints] network")
+            return
+        if len(rows) != 1 or (request := request_of(row.resource_type, rows[0], peer.required)) is None:
+            why = (
+                f"{len(rows)} rows say what it reserves" if len(rows) != 1 else "its row does not say what it reserves"
+            )
+            yield Finding(Kind.NO_DETAILS, row.id, f"reservation {row.id}: {why}")
+            return
+        yield self._made(row, rows[0], lease, request)
+        if isinstance(request, FloatingIpRequest):
+            yield from self._addresses(peer, lease, request, is_over=is_over)
+        else:
+            yield from self._slots(peer, lease, request, is_over=is_over)
+
+    def _made(self, row: Any, details: Any, lease: Lease, request: PeerRequest) -> Reservation:
+        created_at, updated_at = self._times(row)
+        made = Reservation(
+            id=row.id,
+            lease_id=lease.id,
+            resource_id=row.resource_id or details.id,
+            resource_type=row.resource_type,
+            status=self._status(row, lease),
+            missing_resources=bool(row.missing_resources),
+            resources_changed=bool(row.resources_changed),
+            request=request,
+            flavor_id=None,
+            aggregate_id=None,  # that of hosts is found by its name, which is the reservation's id here and there
+            server_group_id=None,
+            created_at=created_at,
+            updated_at=updated_at,
+        )
+        if isinstance(request, HostRequest | FloatingIpRequest):
+            return made
+        is_older = details.aggregate_id is not None or details.server_group_id is not None
+        return replace(
+            made,
+            flavor_id=details.flavor_id,
+            aggregate_id=details.aggregate_id,
+            server_group_id=details.server_group_id,
+            generation=None if is_older else Generation.PURE,  # told apart when it is worked on (A1)
+        )
+
+    def _status(self, row: Any, lease: Lease) -> ReservationStatus:
+        if lease.status in _STABLE:
+            return _STABLE[lease.status][2]
+        if lease.status is LeaseStatus.ERROR:
+            return ReservationStatus.ERROR
+        return _known(ReservationStatus, row.status) or ReservationStatus.ERROR
+
+    def _slots(
+        self,
+        peer: PeerReservation,
+        lease: Lease,
+        asked: InstanceRequest | FlavorRequest | HostRequest,
+        *,
+        is_over: bool,
+    ) -> Iterator[Allocation | Finding]:
+        held, amounts = 0, amounts_of(asked)
+        for slot in peer.slots:
+            if is_over:
+                yield Finding(Kind.ENDED_SLOTS, peer.row.id, f"slot {slot.id} of reservation {peer.row.id}")
+            elif (host := self._host_ids.get(slot.compute_host_id)) is None:
+                text = f"slot {slot.id} of reservation {peer.row.id}: host {slot.compute_host_id} is not there"
+                yield Finding(Kind.LOST_HOST, peer.row.id, text)
+            else:
+                held += 1
+                end = lease.end_date + self._cleaning_time
+                yield Allocation(slot.id, host, peer.row.id, lease.start_date, end, amounts)
+        least, most = (asked.least, asked.most) if isinstance(asked, HostRequest) else (asked.amount, asked.amount)
+        if not is_over and not least <= held <= most:
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            text = f"reservation {peer.row.id} of lease {lease.id} holds {held} slots of {wanted}"
+            yield Finding(Kind.MISSING_SLOTS, peer.row.id, text)
+
+    def _addresses(
+        self, peer: PeerReservation, lease: Lease, asked: FloatingIpRequest, *, is_over: bool
+    ) -> Iterator[AddressSlot | Finding]:
+        held = 0
+        for slot in peer.addresses:
+            if is_over:
+                yield Finding(Kind.ENDED_SLOTS, peer.row.id, f"address {slot.id} of reservation {peer.row.id}")
+            elif (its := self._floating_ips.get(slot.floatingip_id)) is None:
+                text = f"address {slot.id} of reservation {peer.row.id}: floating IP {slot.floatingip_id} is not there"
+                yield Finding(Kind.LOST_ADDRESS, peer.row.id, text)
+            else:
+                held += 1
+                yield AddressSlot(slot.id, peer.row.id, its, lease.start_date, lease.end_date)
+        if not is_over and held != asked.amount:
+            text = f"reservation {peer.row.id} of lease {lease.id} holds {held} addresses of {asked.amount}"
+            yield Finding(Kind.MISSING_SLOTS, peer.row.id, text)
+
+
+def _known(states: type[S], text: str | None) -> S | None:
+    return next((state for state in states if state == text), None)

@@ -1,0 +1,105 @@
+"""What a row of the peer's asks for, in the words of `reservation_requests`. None where it does not say."""
+
+import json
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
+from typing import Any
+
+from moorage.core.errors import Invalid
+from moorage.reservation.capacity.resource_types.flavor_instance import demand_of
+from moorage.reservation.model.reservation_requests import (
+    BEFORE_END,
+    FLAVOR_INSTANCE,
+    PHYSICAL_HOST,
+    VIRTUAL_FLOATING_IP,
+    VIRTUAL_INSTANCE,
+    FlavorRequest,
+    FloatingIpRequest,
+    HostRequest,
+    InstanceRequest,
+    Size,
+    SourceFlavor,
+)
+from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts
+
+#: Of the types that are taken over.
+PeerRequest = InstanceRequest | FlavorRequest | HostRequest | FloatingIpRequest
+
+#: Types whose rows are the peer's `instance_reservations`.
+WITH_SLOTS = (VIRTUAL_INSTANCE, FLAVOR_INSTANCE)
+
+
+def request_of(resource_type: str, details: Any, required: Sequence[str] = ()) -> PeerRequest | None:
+    """`required`: addresses."""
+    if resource_type == PHYSICAL_HOST:
+        return _hosts(details)
+    if resource_type == VIRTUAL_FLOATING_IP:
+        return _floating_ips(details, required)
+    if resource_type == FLAVOR_INSTANCE:
+        return _flavor(details)
+    size = Size(details.vcpus, details.memory_mb, details.disk_gb)
+    return InstanceRequest(size, details.amount, details.affinity, _properties(details.resource_properties))
+
+
+def amounts_of(request: InstanceRequest | FlavorRequest | HostRequest) -> Amounts:
+    """What each slot takes."""
+    if isinstance(request, HostRequest):
+        return {WHOLE_HOST: 1}
+    return demand_of(request.source).totals if isinstance(request, FlavorRequest) else request.size.resources()
+
+
+def _hosts(details: Any) -> HostRequest | None:
+    least, _, most = (details.count_range or "").partition("-")
+    if not (least.isdecimal() and most.isdecimal() and 0 < int(least) <= int(most)):
+        return None
+    before_end = details.before_end if details.before_end in BEFORE_END else "default"
+    return HostRequest(
+        int(least),
+        int(most),
+        _properties(details.hypervisor_properties),
+        _properties(details.resource_properties),
+        before_end,
+    )
+
+
+def _floating_ips(details: Any, required: Sequence[str]) -> FloatingIpRequest | None:
+    try:
+        named = tuple(str(ip_address(each)) for each in required)
+    except ValueError:
+        return None
+    if details.amount < 1 or len(named) > details.amount:
+        return None
+    return FloatingIpRequest(details.network_id, details.amount, named)
+
+
+def _flavor(details: Any) -> FlavorRequest | None:
+    """The peer keeps the flavor that was reserved where it has the query of other types, as Nova showed it."""
+    try:
+        shown = json.loads(details.resource_properties or "")
+        source = SourceFlavor(
+            id=str(shown["id"]),
+            name=str(shown["name"]),
+            vcpus=int(shown["vcpus"]),
+            memory_mb=int(shown["ram"]),
+            disk_gb=int(shown["disk"]),
+            ephemeral_gb=int(shown.get("OS-FLV-EXT-DATA:ephemeral") or 0),
+            swap_mb=0,  # the flavor that the peer made of it for the servers has none
+            extra_specs=_texts(shown.get("extra_specs") or {}),
+        )
+        demand_of(source)
+    except (ValueError, TypeError, KeyError, AttributeError, Invalid):
+        return None
+    return FlavorRequest(source, details.amount, details.affinity)
+
+
+def _texts(specs: Mapping[str, object]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in specs.items()}
+
+
+def _properties(text: str | None) -> str:
+    """The peer's forms of "any host" are ours: the empty text."""
+    stripped = (text or "").strip()
+    try:
+        return "" if stripped and not json.loads(stripped) else stripped
+    except ValueError:
+        return stripped

@@ -1,0 +1,1 @@
+"""Use cases of leases: create, update, delete, list, calendar, availability, maintenance."""

@@ -1,0 +1,277 @@
+"""The use cases around what would fit: the next slot, a hold on it, rehearsals, and how far a lease can be prolonged.
+
+A hold is room that is taken in the calendar until it expires; it becomes a lease in the transaction that gives it up.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, Engine
+
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Invalid, NotFound, OverQuota
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.reservation.booking.address_booking import AddressBooking
+from moorage.reservation.booking.admission import HORIZON, Admission, NotEnoughHostsAvailable
+from moorage.reservation.booking.enforcement import Enforcement
+from moorage.reservation.booking.previews import Change, Draft, Taking
+from moorage.reservation.capacity import host_selection
+from moorage.reservation.capacity.calendar import Calendar
+from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, When
+from moorage.reservation.capacity.next_slot import first_fit
+from moorage.reservation.leases.lease_service import Leases
+from moorage.reservation.model.leases import Allocation, LeaseStatus, floor_minute
+from moorage.reservation.model.reservation_requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
+from moorage.reservation.store import hold_store, host_store
+from moorage.reservation.store.hold_store import Hold
+
+#: The farthest that a search goes.
+FARTHEST = timedelta(days=366)
+
+#: How often a slot that was just found is looked for again because somebody else has taken it.
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`new` has the reservations; its dates do not count."""
+
+    new: NewLease
+    duration: timedelta
+    earliest_start: When = "now"
+    latest_start: datetime | None = None  #: None: `HORIZON` after the earliest
+    most: int = 1  #: so many offers, one after another
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`slots` are (start, end) of each offer; `shortage` says why the first is not at the earliest start."""
+
+    slots: Sequence[tuple[datetime, datetime]]
+    shortage: host_selection.Shortage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prolongation:
+    """`latest_end` is as far as was looked when nothing is in the way: then `limited` is false."""
+
+    end_date: datetime
+    latest_end: datetime
+    limited: bool
+
+
+class Offers:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        admission: Admission,
+        addresses: AddressBooking,
+        leases: Leases,
+        enforcement: Enforcement,
+        *,
+        cleaning_time_s: int,
+        hold_s: int,
+        max_holds: int,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._admission = admission
+        self._addresses = addresses
+        self._leases = leases
+        self._enforcement = enforcement
+        self._cleaning_time = timedelta(seconds=cleaning_time_s)
+        self._hold = timedelta(seconds=hold_s)
+        self._max_holds = max_holds
+
+    def find(self, caller: Caller, wanted: Wanted) -> Found:
+        """The next slots, none of which overlaps another. Nothing is taken."""
+        draft, latest = self._drafted(caller, wanted)
+        calendar, booking = self._admission.calendar(), draft.booking
+        slots: list[tuple[datetime, datetime]] = []
+        start: datetime | None = booking.start
+        while start is not None and start <= latest and len(slots) < wanted.most:
+            start = self._first_fit(calendar, draft, start, latest, wanted.duration)
+            if start is not None:
+                slots.append((start, start + wanted.duration))
+                start += max(wanted.duration, timedelta(minutes=1))
+        if slots and slots[0][0] == booking.start:
+            return Found(slots, None)
+        plan = host_selection.plan(calendar, booking.asks, booking.start, booking.end)
+        if isinstance(plan, host_selection.Shortage):
+            return Found(slots, plan)
+        return Found(slots, self._addresses.first_fit(draft.lease, booking.start, booking.start, wanted.duration)[1])
+
+    def _first_fit(
+        self, calendar: Calendar, draft: Draft, start: datetime, latest: datetime, duration: timedelta
+    ) -> datetime | None:
+        """The first start at which there is room on the hosts, and there are addresses."""
+        length = draft.booking.end - draft.booking.start
+        while True:
+            on_hosts = first_fit(calendar, draft.booking.asks, start, latest, length)
+            found = on_hosts and self._addresses.first_fit(draft.lease, on_hosts, latest, duration)[0]
+            if found is None or found == on_hosts:
+                return found
+            start = found
+
+    def hold(self, caller: Caller, wanted: Wanted, requests: Sequence[Mapping[str, Any]]) -> Hold:
+        """Take the next slot until the hold expires. `reservation_requests` are the reservations as they were asked for."""
+        if any(isinstance(each, FloatingIpRequest) for each in wanted.new.reservations):
+            raise Invalid(f"{VIRTUAL_FLOATING_IP}: a hold keeps room on hosts only; make the lease at once")
+        for _ in range(ATTEMPTS):
+            found = self.find(caller, replace(wanted, most=1))
+            if not found.slots:
+                reason = found.shortage.reason if found.shortage else "there is no room"
+                raise NotEnoughHostsAvailable(
+                    f"Not enough hosts available: {reason}, and at no start that was asked for"
+                )
+            start, end = found.slots[0]
+            draft = self._leases.draft(caller, replace(wanted.new, start_date=start, end_date=end))
+
+            def commit(connection: Connection, plan: host_selection.Plan, draft: Draft = draft) -> Hold:
+                return self._keep(connection, caller, draft, plan, requests)
+
+            try:
+                return self._admission.admit(draft.booking, commit=commit, only_held=True)
+            except NotEnoughHostsAvailable:
+                continue  # somebody else has just taken it
+        raise Conflict("others take what is found again and again; repeat the request")
+
+    def holds(self, caller: Caller) -> list[Hold]:
+        with read(self._engine) as connection:
+            return hold_store.of_project(connection, caller.project_id, self._clock.now())
+
+    def show_hold(self, caller: Caller, hold_id: str) -> Hold:
+        with read(self._engine) as connection:
+            hold = hold_store.find(connection, hold_id, self._clock.now())
+        return _owned(caller, hold, hold_id)
+
+    def release(self, caller: Caller, hold_id: str) -> None:
+        def work(connection: Connection) -> None:
+            _owned(caller, hold_store.find(connection, hold_id, self._clock.now(), lock=True), hold_id)
+            hold_store.remove(connection, [hold_id])
+
+        in_transaction(self._engine, work)
+
+    def taking(self, caller: Caller, hold_id: str) -> tuple[Hold, Taking]:
+        """(the hold as a lease could begin now, what `Leases.create` needs to turn it into one)"""
+        now = self._clock.now()
+        with read(self._engine) as connection:
+            hold = _owned(caller, hold_store.find(connection, hold_id, now), hold_id)
+            placings = hold_store.placings(connection, hold_id)
+        return replace(hold, start_date=max(hold.start_date, floor_minute(now))), Taking(hold_id, placings, now)
+
+    def rehearse_create(self, caller: Caller, news: Sequence[NewLease]) -> list[tuple[Draft, host_selection.Plan]]:
+        """What `Leases.create`, of several `Leases.create_series`, would do, or the refusal. Nothing is written."""
+        drafts = [self._leases.draft(caller, new) for new in news]
+        plans = self._admission.plan_all([draft.booking for draft in drafts])
+        addresses = self._addresses.rehearse_create([draft.lease for draft in drafts])
+        self._enforcement.rehearse_create([draft.lease for draft in drafts], plans)
+        return [(replace(draft, addresses=addresses), plan) for draft, plan in zip(drafts, plans, strict=True)]
+
+    def rehearse_update(self, caller: Caller, lease_id: str, change: LeaseChange) -> tuple[Change, host_selection.Plan]:
+        """What `Leases.update` would do, or its refusal. Nothing is written."""
+        found = self._leases.change(caller, lease_id, change)
+        plan = self._admission.plan_all([found.booking], found.but)[0]
+        addresses = self._addresses.rehearse_update(found)
+        self._enforcement.rehearse_update(found, plan)
+        return replace(found, addresses=addresses), plan
+
+    def prolongation(self, caller: Caller, lease_id: str) -> Prolongation:
+        """Until when the lease could last, its hosts kept where servers may run on them."""
+        lease = self._leases.show(caller, lease_id)
+        if lease.status not in (LeaseStatus.PENDING, LeaseStatus.ACTIVE):
+            raise Conflict(f"lease {lease_id} is {lease.status}; only one that is pending or active can be prolonged")
+        farthest = lease.end_date + HORIZON
+        change = self._leases.change(caller, lease_id, LeaseChange(end_date=farthest))
+        calendar, booking = self._admission.calendar(change.but), change.booking
+        has_addresses, begins = self._addresses.prolonging(change)
+        begins = [each for each in begins if lease.end_date < each < farthest]
+        ends = [*sorted({*self._ends(calendar, lease.end_date, farthest), *begins}), farthest]
+
+        def fits(end: datetime) -> bool:
+            plan = host_selection.plan(calendar, booking.asks, booking.start, self._padded(end))
+            return not isinstance(plan, host_selection.Shortage) and has_addresses(end)
+
+        if fits(farthest):
+            return Prolongation(lease.end_date, farthest, limited=False)
+        low, high = -1, len(ends) - 1  # ends[high] does not fit; the present end does, whatever the calendar says
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(ends[middle]) else (low, middle)
+        return Prolongation(lease.end_date, ends[low] if low >= 0 else lease.end_date, limited=True)
+
+    def names_of_hosts(self) -> dict[int, str]:
+        with read(self._engine) as connection:
+            return {host.id: host.hypervisor_hostname for host in host_store.all_hosts(connection)}
+
+    def _drafted(self, caller: Caller, wanted: Wanted) -> tuple[Draft, datetime]:
+        """(a lease at the earliest start, the latest start). Raises `Invalid`."""
+        now = floor_minute(self._clock.now())
+        earliest = now if wanted.earliest_start == "now" else max(wanted.earliest_start, now)
+        latest = earliest + HORIZON if wanted.latest_start is None else wanted.latest_start
+        if not earliest <= latest <= earliest + FARTHEST:
+            raise Invalid(f"latest_start must be after earliest_start and now, by {FARTHEST.days} days at most")
+        draft = self._leases.draft(
+            caller, replace(wanted.new, start_date=earliest, end_date=earliest + wanted.duration, before_end_date=None)
+        )
+        return draft, latest
+
+    def _keep(
+        self,
+        connection: Connection,
+        caller: Caller,
+        draft: Draft,
+        plan: host_selection.Plan,
+        requests: Sequence[Mapping[str, Any]],
+    ) -> Hold:
+        now = self._clock.now()
+        hold_store.remove_expired(connection, now)
+        if hold_store.count(connection, caller.project_id, now) >= self._max_holds:
+            raise OverQuota(f"the project has {self._max_holds} holds; let go of one, or wait until one expires")
+        lease, booking = draft.lease, draft.booking
+        hold = Hold(
+            self._ids.uuid(),
+            caller.user_id,
+            caller.project_id,
+            lease.start_date,
+            lease.end_date,
+            now + self._hold,
+            requests,
+            now,
+        )
+        slots = [
+            [
+                Allocation(self._ids.uuid(), host, reservation.id, booking.start, booking.end, amounts)
+                for host, some in plan[reservation.id].items()
+                for amounts in some
+            ]
+            for reservation in lease.reservations
+        ]
+        hold_store.insert_hold(connection, hold, slots)
+        return hold
+
+    def _ends(self, calendar: Calendar, after: datetime, until: datetime) -> list[datetime]:
+        """Ends beyond which less may fit, ascending: when others begin."""
+        starts = np.unique(calendar.segments().start)
+        offset = self._cleaning_time.total_seconds()
+        minutes = np.unique(np.floor((starts - offset) / 60)) * 60
+        inside = minutes[(minutes > after.timestamp()) & (minutes < until.timestamp())]
+        return [datetime.fromtimestamp(second, after.tzinfo) for second in inside.tolist()]
+
+    def _padded(self, end: datetime) -> datetime:
+        return end + self._cleaning_time
+
+
+def _owned(caller: Caller, hold: Hold | None, hold_id: str) -> Hold:
+    """Another project's hold is as one that never was."""
+    if hold is None or not caller.may_see(hold.project_id):
+        raise NotFound(f"Object with {{'hold_id': '{hold_id}'}} not found")
+    return hold

@@ -1,0 +1,68 @@
+"""The use cases of the calendar: a project's own leases by name, all others as busy time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Engine
+
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Invalid
+from moorage.db.transactions import read
+from moorage.reservation.booking.admission import Admission
+from moorage.reservation.booking.capacity_requests import Asking
+from moorage.reservation.capacity.lease_update import When
+from moorage.reservation.capacity.utilisation import Busy, busy, capacity
+from moorage.reservation.model.leases import Lease, floor_minute
+from moorage.reservation.model.list_query import LeasePage, SortKey
+from moorage.reservation.store import paged_queries
+
+#: So many steps has a calendar at most.
+MAX_STEPS = 2000
+
+#: The feed has what ended so long ago, and all that is to come.
+_PAST = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    start: datetime
+    end: datetime
+    capacity: Mapping[str, int]
+    busy: Sequence[Busy]
+    leases: Sequence[Lease]  #: the project's own
+
+
+class Agenda:
+    def __init__(self, engine: Engine, clock: Clock, admission: Admission, asking: Asking) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._admission = admission
+        self._asking = asking
+
+    def view(self, caller: Caller, start: When, end: datetime | None, step: timedelta, properties: str = "") -> View:
+        """Of the hosts that answer the query `properties`. Raises `Invalid`. Without an end, a week."""
+        begin = floor_minute(self._clock.now()) if start == "now" else start
+        try:
+            finish = begin + timedelta(days=7) if end is None else end
+        except OverflowError:
+            raise Invalid("start_date is at the end of the calendar") from None
+        if not timedelta(0) < finish - begin <= MAX_STEPS * step:
+            raise Invalid(f"end_date must be after start_date, by {MAX_STEPS} times step_minutes at most")
+        calendar = self._admission.calendar()
+        wanted = LeasePage(
+            project_id=caller.project_id, ends_after=begin, starts_before=finish, sort_key=SortKey.START_DATE
+        )
+        with read(self._engine) as connection:
+            own, _ = paged_queries.page(connection, wanted)
+        hosts = self._asking.eligible([properties])
+        return View(begin, finish, capacity(calendar, hosts), busy(calendar, begin, finish, step, hosts), own)
+
+    def feed(self, caller: Caller) -> list[Lease]:
+        """What the project has and had of late: a page of it at most."""
+        wanted = LeasePage(
+            project_id=caller.project_id, ends_after=self._clock.now() - _PAST, sort_key=SortKey.END_DATE
+        )
+        with read(self._engine) as connection:
+            return paged_queries.page(connection, wanted)[0]

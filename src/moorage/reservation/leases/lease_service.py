@@ -1,0 +1,410 @@
+"""The use cases of ``/leases``: decide, commit, then carry out what the commit started.
+
+What changes Placement or Nova is an event that this request claims as it writes it. When the request is carried out
+at once the answer already shows the result; when a step has to wait, or this process dies, a runner takes over.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import NoReturn
+
+from sqlalchemy import Connection, Engine
+
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Forbidden, NotFound, Unavailable
+from moorage.core.ids import Ids
+from moorage.db.transactions import in_transaction, read
+from moorage.reservation.booking.address_booking import AddressBooking
+from moorage.reservation.booking.admission import Admission, Booking
+from moorage.reservation.booking.capacity_requests import Asking, held_of
+from moorage.reservation.booking.enforcement import Enforcement
+from moorage.reservation.booking.external_lookups import Sources
+from moorage.reservation.booking.previews import Change, Draft, Taking
+from moorage.reservation.capacity import host_selection
+from moorage.reservation.capacity.lease_update import (
+    Decision,
+    LeaseChange,
+    NewLease,
+    check_before_end,
+    decide,
+    period_of,
+    rearmed,
+)
+from moorage.reservation.capacity.resource_types.registry import type_named
+from moorage.reservation.capacity.step_plans import SlotsOfAll, plan_change, plan_hosts, plan_regions
+from moorage.reservation.events.event_executor import Claim, Operations, Outcome
+from moorage.reservation.model.before_end_actions import Allowed
+from moorage.reservation.model.leases import (
+    Allocation,
+    Event,
+    EventStatus,
+    EventType,
+    Lease,
+    LeaseStatus,
+    Reservation,
+    ReservationStatus,
+)
+from moorage.reservation.model.reservation_requests import Request
+from moorage.reservation.model.slot_demand import Amounts
+from moorage.reservation.model.steps import Step
+from moorage.reservation.steps.plan_builder import services_of, slots_of, unloaded
+from moorage.reservation.store import batch_event_store, event_store, host_store, lease_store, request_store
+
+#: How often an update is decided anew because the lease changed under it.
+ATTEMPTS = 3
+
+
+class LeaseChanged(Exception):
+    """The lease is not the one that was decided on."""
+
+
+class Leases:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        admission: Admission,
+        addresses: AddressBooking,
+        operations: Operations,
+        enforcement: Enforcement,
+        sources: Sources,
+        asking: Asking,
+        *,
+        allowed: Allowed,
+        minutes_before_end: int,
+        cleaning_time_s: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._admission = admission
+        self._addresses = addresses
+        self._operations = operations
+        self._enforcement = enforcement
+        self._sources = sources
+        self._asking = asking
+        self._allowed = allowed
+        self._minutes_before_end = minutes_before_end
+        self._cleaning_time = timedelta(seconds=cleaning_time_s)
+        self._on_change = on_change
+
+    def index(self, caller: Caller) -> list[Lease]:
+        with read(self._engine) as connection:
+            return lease_store.all_leases(connection, None if caller.is_admin else caller.project_id)
+
+    def show(self, caller: Caller, lease_id: str, *, rule: str = "blazar:leases:get") -> Lease:
+        """Another project's lease is refused by policy rather than not found: so does the peer."""
+        with read(self._engine) as connection:
+            lease = lease_store.find_lease(connection, lease_id)
+        if lease is None:
+            raise _not_found(lease_id)
+        if not caller.may_see(lease.project_id):
+            raise Forbidden(f"Policy doesn't allow {rule} to be performed", rule=rule)
+        return lease
+
+    def draft(self, caller: Caller, new: NewLease) -> Draft:
+        """The lease that `create` would make. Raises as that does for what cannot be right."""
+        start, end = period_of(new, self._clock.now())
+        for action in new.before_end_actions:
+            self._allowed.check(action)
+        before_end = check_before_end(new.before_end_date, start, end, self._minutes_before_end)
+        lease = self._new_lease(caller, new, start, end, before_end)
+        return Draft(lease, Booking(self._asking.of(lease.reservations, {}, keep=False), start, self.padded(end)))
+
+    def create(self, caller: Caller, new: NewLease, taking: Taking | None = None) -> Lease:
+        """R6-R13: search, allocations, class, flavor, in this order; a failure leaves nothing of them."""
+        draft = self.draft(caller, new)
+        if taking is not None:
+            draft = replace(draft, booking=taking.kept(draft.booking))
+        return self._create([draft], taking)[0]
+
+    def create_series(self, caller: Caller, news: Sequence[NewLease]) -> list[Lease]:
+        """All of them or none: a refusal names the first for which there is no room."""
+        return self._create([self.draft(caller, new) for new in news])
+
+    def _create(self, drafts: Sequence[Draft], taking: Taking | None = None) -> list[Lease]:
+        for draft in drafts:
+            self._enforcement.before_create(draft.lease, partial(self._planned, draft.booking))
+        creations = [self._operations.born_claimed(draft.lease.id, EventType.CREATE) for draft in drafts]
+        leases = [
+            replace(draft.lease, events=(*draft.lease.events, creation))
+            for draft, creation in zip(drafts, creations, strict=True)
+        ]
+
+        journals = {
+            creation.id: self._operations.planning.creation(lease)
+            for lease, creation in zip(leases, creations, strict=True)
+        }
+
+        def commit(connection: Connection, plans: Sequence[host_selection.Plan]) -> None:
+            for lease, plan in zip(leases, plans, strict=True):
+                lease_store.insert_lease(connection, lease)
+                for reservation_id, placing in plan.items():
+                    self.allocate(connection, reservation_id, _listed(placing), lease.start_date, lease.end_date)
+            self._addresses.take(connection, leases)
+            for lease, plan in zip(leases, plans, strict=True):
+                self._enforcement.created(connection, lease, plan, of=len(leases))
+            batch_event_store.insert_steps(connection, journals, self._clock.now())
+
+        bookings = [draft.booking for draft in drafts]
+        if taking is None:
+            self._admission.admit_all(bookings, commit=commit)
+        else:
+            self._admission.admit_all(bookings, before=taking.give_up, commit=commit, but=taking.but)
+        for creation in creations:
+            claim = Claim(creation.id, creation.lease_id, EventType.CREATE, creation.epoch)
+            result = self._operations.create(claim, journals[creation.id])
+            if result.outcome is Outcome.FAILED:
+                self._undo_creation(creation.lease_id)
+                for other in creations:
+                    if other is not creation:
+                        self._delete(other.lease_id)
+                self._on_change()
+                raise Unavailable(
+                    f"The lease could not be created and has been undone: {result.reason}"
+                ) from result.error
+        self._on_change()
+        return [self._current(lease.id) for lease in leases]
+
+    def _planned(self, booking: Booking) -> host_selection.Plan:
+        return self._admission.plan_all([booking])[0]
+
+    def update(self, caller: Caller, lease_id: str, change: LeaseChange) -> Lease:
+        for _ in range(ATTEMPTS):
+            lease = self.show(caller, lease_id, rule="blazar:leases:put")
+            if self._operations.tell_apart(lease):
+                lease = self._current(lease_id)
+            try:
+                claim = self._apply(self._changed(lease, change))
+            except LeaseChanged:
+                continue
+            if claim is not None:
+                self._operations.carry_out(claim)
+            self._on_change()
+            return self._current(lease_id)
+        raise Conflict(f"lease {lease_id} keeps changing; repeat the request")
+
+    def delete(self, caller: Caller, lease_id: str) -> None:
+        """Accepted in every state. What cannot be done at once (servers that are being deleted) goes on behind it."""
+        self.show(caller, lease_id, rule="blazar:leases:delete")
+        self._delete(lease_id)
+        self._on_change()
+
+    def _delete(self, lease_id: str) -> None:
+        deletion = self._operations.born_claimed(lease_id, EventType.DELETE)
+
+        def work(connection: Connection) -> bool:
+            """True when the deletion may be carried out here and now."""
+            lease = lease_store.lock(connection, lease_id)
+            if lease is None:
+                raise _not_found(lease_id)
+            if lease.status is LeaseStatus.DELETING:
+                return False
+            lease_store.move(connection, lease, LeaseStatus.DELETING, self._clock.now())
+            now = self._clock.now()
+            busy = any(event.claimed(now) for event in lease.events)
+            mine = replace(deletion, claimed_by=None, claim_until=None, status=EventStatus.UNDONE)
+            event_store.insert_event(connection, mine if busy else deletion)
+            event_store.fence_others(connection, lease_id, deletion.id)
+            return not busy
+
+        if in_transaction(self._engine, work):
+            self._operations.carry_out(Claim(deletion.id, lease_id, EventType.DELETE, deletion.epoch))
+            self._admission.forget()
+
+    def _new_lease(self, caller: Caller, new: NewLease, start: datetime, end: datetime, before_end: datetime) -> Lease:
+        now = self._clock.now()
+        lease_id = self._ids.uuid()
+
+        def event(kind: EventType, time: datetime) -> Event:
+            return Event(self._ids.uuid(), lease_id, kind, time, EventStatus.UNDONE, now, None)
+
+        return Lease(
+            id=lease_id,
+            name=new.name,
+            user_id=caller.user_id,
+            project_id=caller.project_id,
+            start_date=start,
+            end_date=end,
+            trust_id=None,
+            status=LeaseStatus.CREATING,
+            degraded=False,
+            created_at=now,
+            updated_at=None,
+            reservations=tuple(
+                self._new_reservation(lease_id, self._sources.request(caller, wish), now) for wish in new.reservations
+            ),
+            events=(
+                event(EventType.START, start),
+                event(EventType.BEFORE_END, before_end),
+                event(EventType.END, end),
+            ),
+            before_end_actions=new.before_end_actions,
+        )
+
+    def _new_reservation(self, lease_id: str, request: Request, now: datetime) -> Reservation:
+        reservation_id = self._ids.uuid()
+        return Reservation(
+            id=reservation_id,
+            lease_id=lease_id,
+            resource_id=self._ids.uuid(),
+            resource_type=request.resource_type,
+            status=ReservationStatus.PENDING,
+            missing_resources=False,
+            resources_changed=False,
+            request=request,
+            flavor_id=reservation_id if type_named(request.resource_type).has_flavor else None,
+            aggregate_id=None,
+            server_group_id=None,
+            created_at=now,
+            updated_at=None,
+        )
+
+    def _undo_creation(self, lease_id: str) -> None:
+        """The failed creation has become a deletion; do it now if nobody else does."""
+        with read(self._engine) as connection:
+            pending = event_store.unfinished_of(connection, lease_id, self._clock.now())
+        for event in pending:
+            if event.type is EventType.DELETE and (claim := self._operations.claim(event)):
+                self._operations.carry_out(claim)
+        self._admission.forget()
+
+    def change(self, caller: Caller, lease_id: str, change: LeaseChange) -> Change:
+        """What `lease_update` would do. Raises as that does for what cannot be right."""
+        return self._changed(self.show(caller, lease_id, rule="blazar:leases:put"), change)
+
+    def _changed(self, lease: Lease, change: LeaseChange) -> Change:
+        decision = decide(lease, change, self._clock.now())
+        if decision.before_end_actions != lease.before_end_actions:
+            for action in decision.before_end_actions:
+                self._allowed.check(action)
+        if lease.status is LeaseStatus.PENDING:
+            for request in decision.requests.values():
+                self._sources.check(request, lease.project_id)
+        requests = {each.id: decision.requests.get(each.id, each.request) for each in lease.reservations}
+        planned = [each for each in lease.reservations if decision.grows or each.id in decision.requests]
+        with read(self._engine) as connection:
+            held = held_of(host_store.allocations_of(connection, [each.id for each in planned]))
+        keep = lease.status is not LeaseStatus.PENDING
+        asks = self._asking.of([replace(each, request=requests[each.id]) for each in planned], held, keep=keep)
+        booking = Booking(asks, decision.start_date, self.padded(decision.end_date))
+        return Change(lease, decision, planned, requests, held, booking)
+
+    def _apply(self, change: Change) -> Claim | None:
+        """Commit the decision; the claim on what is left to do outside, if anything is."""
+        lease, decision = change.lease, change.decision
+        self._enforcement.before_update(change, lambda: self._admission.plan_all([change.booking], change.but)[0])
+
+        def before(connection: Connection) -> None:
+            if lease_store.lock(connection, lease.id) != lease:
+                raise LeaseChanged
+
+        def commit(connection: Connection, plan: host_selection.Plan) -> Claim | None:
+            now = self._clock.now()
+            slots_before = slots_of(connection, lease)
+            self._write(connection, lease, decision)
+            for reservation in change.planned:
+                if reservation.id in plan:
+                    self._reallocate(connection, reservation, plan[reservation.id], decision)
+                if reservation.id in decision.requests:
+                    request_store.change_request(connection, reservation.id, change.requests[reservation.id], now)
+            self._addresses.retake(connection, change)
+            self._enforcement.updated(connection, change, plan)
+            return self._begin_steps(connection, lease, decision, slots_before)
+
+        return self._admission.admit(change.booking, before=before, commit=commit, but=change.but)
+
+    def _write(self, connection: Connection, lease: Lease, decision: Decision) -> None:
+        """The lease's own columns, its events, and the period of slots that stay where they are."""
+        now = self._clock.now()
+        start, end = decision.start_date, decision.end_date
+        lease_store.change(connection, lease.id, now, name=decision.name, start_date=start, end_date=end)
+        if decision.before_end_actions != lease.before_end_actions:
+            lease_store.change_actions(connection, lease.id, decision.before_end_actions, now)
+        if decision.moved:
+            ids = [reservation.id for reservation in lease.reservations]
+            host_store.move_allocations(connection, ids, start, self.padded(end), now)
+        due = {EventType.START: start, EventType.END: end, EventType.BEFORE_END: decision.before_end}
+        for event in lease.events:
+            if event.type in due and event.time != due[event.type]:
+                again = rearmed(event, due[event.type], now)
+                status = EventStatus.UNDONE if again else event.status
+                event_store.move_event(connection, event, due[event.type], now, status)
+                if again:
+                    event_store.forget_steps(connection, event.id)
+
+    def _reallocate(
+        self, connection: Connection, reservation: Reservation, placing: host_selection.Placing, decision: Decision
+    ) -> None:
+        """R18: an increase adds rows, a decrease removes the surplus; another size means other rows."""
+        rows = host_store.allocations_of(connection, [reservation.id])
+        surplus, missing = host_selection.difference([(row.host_id, row.resources) for row in rows], placing)
+        host_store.delete_allocations(connection, [rows[position].id for position in surplus])
+        self.allocate(connection, reservation.id, missing, decision.start_date, decision.end_date)
+
+    def _begin_steps(
+        self, connection: Connection, lease: Lease, decision: Decision, slots_before: SlotsOfAll
+    ) -> Claim | None:
+        """What the update means for Placement and Nova, as an event with its steps; None when it means nothing."""
+        steps: list[Step] = []
+        slots = slots_of(connection, lease)
+        services = services_of(connection, slots_before, slots)
+        regions = unloaded(connection, lease) if lease.status is LeaseStatus.ACTIVE else {}
+        for reservation in lease.reservations:
+            if reservation.id not in decision.requests:
+                continue
+            if lease.status is LeaseStatus.ACTIVE:
+                steps += plan_regions(reservation, regions.get(reservation.id, ()), (), lease.project_id)
+                steps += plan_hosts(reservation, slots, services, slots_before[reservation.id])
+            else:
+                request = decision.requests[reservation.id]
+                steps += plan_change(reservation, request)
+                steps += self._operations.planning.group(reservation, request)
+        if not steps:
+            return None
+        now = self._clock.now()
+        event = self._operations.born_claimed(lease.id, EventType.UPDATE)
+        lease_store.move(connection, lease, LeaseStatus.UPDATING, now)
+        event_store.insert_event(connection, event)
+        event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], now)
+        return Claim(event.id, lease.id, EventType.UPDATE, event.epoch)
+
+    def allocate(
+        self,
+        connection: Connection,
+        reservation_id: str,
+        slots: Iterable[tuple[int, Amounts]],
+        start: datetime,
+        end: datetime,
+    ) -> None:
+        rows = [
+            Allocation(self._ids.uuid(), host, reservation_id, start, self.padded(end), amounts)
+            for host, amounts in slots
+        ]
+        host_store.insert_allocations(connection, rows, self._clock.now())
+
+    def padded(self, end: datetime) -> datetime:
+        """Allocations last until the host is clean again (A16)."""
+        return end + self._cleaning_time
+
+    def _current(self, lease_id: str) -> Lease:
+        with read(self._engine) as connection:
+            lease = lease_store.find_lease(connection, lease_id)
+        return lease or _gone(lease_id)
+
+
+def _listed(placing: host_selection.Placing) -> Iterator[tuple[int, Amounts]]:
+    return ((host, amounts) for host, slots in placing.items() for amounts in slots)
+
+
+def _not_found(lease_id: str) -> NotFound:
+    return NotFound(f"Object with {{'lease_id': '{lease_id}'}} not found")
+
+
+def _gone(lease_id: str) -> NoReturn:
+    raise _not_found(lease_id)

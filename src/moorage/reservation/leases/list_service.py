@@ -1,0 +1,122 @@
+"""The use cases of lists that come in pages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Engine
+
+from moorage.core.caller import Caller
+from moorage.core.errors import Forbidden
+from moorage.db.transactions import read
+from moorage.reservation.model import property_query
+from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
+from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, Host, Lease
+from moorage.reservation.model.list_query import HostPage, LeasePage
+from moorage.reservation.model.steps import StepKind
+from moorage.reservation.store import event_store, host_store, paged_queries
+from moorage.reservation.store.event_store import StepCount, StepRow, StepState
+
+#: Hosts that are read at once where only their properties tell whether they are wanted.
+_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of an action; `status` is planned, trying, done or failed.
+
+    `error` names services and hosts, which are the operators' business; `told` is what the lease's project reads of it.
+    """
+
+    action: EndAction
+    status: str
+    attempts: int = 0
+    error: str | None = None
+    told: str | None = None
+
+
+#: What a project reads of an error that it cannot mend itself.
+OPERATORS_KNOW = "it could not be done; an administrator can read why"
+
+
+class Lists:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def leases(self, caller: Caller, wanted: LeasePage) -> tuple[list[Lease], bool]:
+        """(a page, whether more follow): of the caller's project, or of any and all for an administrator."""
+        if not caller.is_admin:
+            if wanted.project_id not in (None, caller.project_id):
+                raise Forbidden("Only an administrator may ask for the leases of another project")
+            wanted = replace(wanted, project_id=caller.project_id)
+        with read(self._engine) as connection:
+            return paged_queries.page(connection, wanted)
+
+    def done_before_end(self, leases: Sequence[Lease]) -> dict[str, list[Done]]:
+        """{lease id: what became of each action that the lease asks for before its end}"""
+        asking = [lease.id for lease in leases if lease.before_end_actions]
+        rows: dict[str, list[StepRow]] = {}
+        if asking:
+            with read(self._engine) as connection:
+                rows = event_store.steps_before_end(connection, asking)
+        return {
+            lease.id: [_done(lease, action, rows.get(lease.id, ())) for action in lease.before_end_actions]
+            for lease in leases
+        }
+
+    def timeline(self, lease: Lease) -> list[tuple[Event, list[StepCount]]]:
+        """What happens to the lease, in its order: also what only this service knows of, and what each has done so far."""
+        with read(self._engine) as connection:
+            steps = event_store.step_counts(connection, lease.id)
+        # What is of no particular time is due in 1970: it stands where it was asked for.
+        ordered = sorted(lease.events, key=lambda event: max(event.time, event.created_at))
+        return [(event, steps.get(event.id, [])) for event in ordered]
+
+    def hosts(self, wanted: HostPage) -> tuple[list[Host], bool]:
+        """(a page, whether more follow)"""
+        asked = property_query.parse(wanted.properties)
+        everything = asked == property_query.EVERYTHING
+        size = wanted.limit + 1 if everything else _BATCH
+        found: list[Host] = []
+        with read(self._engine) as connection:
+            while len(found) <= wanted.limit:
+                hosts = host_store.page_of_hosts(connection, wanted, size)
+                found += [host for host in hosts if everything or property_query.matches(asked, host.properties())]
+                if len(hosts) < size:
+                    break
+                wanted = replace(wanted, marker=hosts[-1].id)
+        return found[: wanted.limit], len(found) > wanted.limit
+
+    def allocations(self, wanted: HostPage) -> tuple[list[tuple[Host, list[tuple[str, Allocation]]]], bool]:
+        """(a page of hosts with their slots as (lease id, slot), whether more follow)"""
+        hosts, more = self.hosts(wanted)
+        with read(self._engine) as connection:
+            slots = host_store.allocations_by_lease(connection, [host.id for host in hosts])
+        return [(host, slots.get(host.id, [])) for host in hosts], more
+
+
+_STEPS = {
+    EndActionKind.WEBHOOK: (StepKind.SEND_WEBHOOK,),
+    EndActionKind.EMAIL: (StepKind.SEND_MAIL,),
+    EndActionKind.SNAPSHOT: (StepKind.FIND_SERVERS, StepKind.FIND_SERVERS_OF_HOSTS, StepKind.SNAPSHOT_SERVER),
+}
+
+
+def _done(lease: Lease, action: EndAction, rows: Sequence[StepRow]) -> Done:
+    event = lease.event(EventType.BEFORE_END)
+    if event is None or event.status is EventStatus.UNDONE:
+        return Done(action, "planned")
+    mine = [
+        row
+        for row in rows
+        if row.kind in _STEPS[action.kind] and (not action.target or row.args.get("target") == action.target)
+    ]
+    attempts = max((row.attempt + (row.state is StepState.DONE) for row in mine), default=0)
+    if all(row.state is StepState.DONE for row in mine) and (mine or event.status is EventStatus.DONE):
+        return Done(action, "done", attempts)
+    error = next((row.last_error for row in mine if row.last_error), None)
+    over = event.status in (EventStatus.DONE, EventStatus.ERROR) or any(row.state is StepState.FAILED for row in mine)
+    # Of a webhook it is what the place that the project chose has answered.
+    told = error if action.kind is EndActionKind.WEBHOOK else None
+    error = error or (event.last_error if over else None)
+    told = told or (OPERATORS_KNOW if error else None)
+    return Done(action, "failed" if over else "trying", attempts, error, told)

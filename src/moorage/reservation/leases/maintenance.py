@@ -1,0 +1,47 @@
+"""Maintenance windows: an administrator's lease of whole hosts, and whom it would touch."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Engine
+
+from moorage.core.caller import Caller
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, NotFound
+from moorage.db.transactions import read
+from moorage.reservation.booking.admission import NotEnoughHostsAvailable
+from moorage.reservation.capacity.lease_update import NewLease, period_of
+from moorage.reservation.leases.lease_service import Leases
+from moorage.reservation.model.leases import Lease
+from moorage.reservation.store import host_store, paged_queries
+
+#: So many leases are named in a refusal; `touched` has all.
+_NAMED = 5
+
+
+class Maintenance:
+    def __init__(self, engine: Engine, clock: Clock, leases: Leases) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._leases = leases
+
+    def touched(self, new: NewLease, names: Sequence[str]) -> list[Lease]:
+        """Leases that have something on these hosts in that time. Raises `NotFound` for a host that is not there."""
+        start, end = period_of(new, self._clock.now())
+        with read(self._engine) as connection:
+            found = [host_store.host_named(connection, name) for name in names]
+            if missing := [name for name, host in zip(names, found, strict=True) if host is None or not host.ready]:
+                raise NotFound(f"Host '{missing[0]}' not found!")
+            ids = [host.id for host in found if host is not None]
+            return paged_queries.of_ids(connection, host_store.leases_on(connection, ids, start, end))
+
+    def create(self, caller: Caller, new: NewLease, names: Sequence[str]) -> Lease:
+        """Raises `Conflict` that names the leases in the way."""
+        found = self.touched(new, names)
+        if not found:
+            try:
+                return self._leases.create(caller, new)
+            except NotEnoughHostsAvailable:
+                found = self.touched(new, names)  # made meanwhile; or the room is only held
+        words = ", ".join(f"{lease.name} ({lease.id}) of project {lease.project_id}" for lease in found[:_NAMED])
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise Conflict(f"The hosts are not free then: {words or 'room on them is held'}{more}")

@@ -1,0 +1,1 @@
+"""Values, state tables and requests of reservations. Pure."""

@@ -1,0 +1,84 @@
+"""What a lease asks to be done before it ends, and what of that the operator allows. No I/O: see `notification_steps`, `snapshot_steps`."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from moorage.core.errors import Invalid
+
+#: Of one lease.
+MOST_ACTIONS = 5
+
+#: Host and path are of characters that no two programs read differently; user names and fragments are left out.
+_URL = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?(/[!$-\[\]-~]*)?", re.IGNORECASE)
+_ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@([A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)")
+_PORTS = {"http": 80, "https": 443}
+
+
+class EndActionKind(StrEnum):
+    WEBHOOK = "webhook"
+    EMAIL = "email"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class EndAction:
+    kind: EndActionKind
+    target: str = ""  #: a URL, an address; nothing for a snapshot, which is of all servers
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What the operator lets leases do. `origins` are as `split_url` has them."""
+
+    origins: Collection[str] = frozenset()
+    mail: bool = False
+    mail_domains: Collection[str] = frozenset()  #: in lower case; ``*`` is any
+
+    def check(self, action: EndAction) -> None:
+        """Raises `Invalid`."""
+        if action.kind is EndActionKind.WEBHOOK:
+            self._check_url(action.target)
+        elif action.kind is EndActionKind.EMAIL:
+            self._check_address(action.target)
+
+    def _check_url(self, url: str) -> None:
+        parts = split_url(url)
+        if parts is None:
+            raise Invalid("url of a webhook must be like https://host/path, without a user, a fragment and blanks")
+        if parts[0] not in self.origins:
+            known = ", ".join(sorted(self.origins)) or "nowhere"
+            raise Invalid(f"Webhooks may not go to {parts[0]}. The operator lets them go to: {known}")
+
+    def _check_address(self, address: str) -> None:
+        if not self.mail:
+            raise Invalid("This service sends no mail: its operator named no mail server")
+        domain = domain_of(address)
+        if domain is None:
+            raise Invalid("to of an email must be one address, like somebody@example.org")
+        if domain not in self.mail_domains and "*" not in self.mail_domains:
+            known = ", ".join(sorted(self.mail_domains)) or "nobody"
+            raise Invalid(f"Mail may not go to {domain}. The operator lets it go to: {known}")
+
+
+def split_url(url: str) -> tuple[str, str] | None:
+    """(origin, path and query), the origin in lower case and without a port that is the usual one; None: no such URL.
+
+    >>> split_url("https://Hooks.example.org:443/a?b=c")
+    ('https://hooks.example.org', '/a?b=c')
+    """
+    found = _URL.fullmatch(url)
+    if found is None:
+        return None
+    scheme, host = found[1].lower(), found[2].lower()
+    port = int(found[3] or _PORTS[scheme])
+    if not 0 < port < 65536:
+        return None
+    return f"{scheme}://{host}" + ("" if port == _PORTS[scheme] else f":{port}"), found[4] or "/"
+
+
+def domain_of(address: str) -> str | None:
+    """In lower case; None where it is not one plain address."""
+    found = _ADDRESS.fullmatch(address)
+    return found[1].lower() if found and ".." not in address else None

@@ -1,0 +1,118 @@
+"""Which events of leases run now, and in which order.
+
+Within a lease one thing happens at a time: start before before_end before end; creating, updating and deleting come
+before all of them, and a lease that is being deleted has no other event left. Between leases there is one dependency
+only, and only per host: a start waits for the end of an earlier lease on a host that both use, so that the servers of
+the one are gone before those of the other come. A slow end therefore delays its successors and nobody else.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from moorage.reservation.model.leases import MAX_AHEAD, RUNS_IN, EventType, LeaseStatus, is_claimed
+
+#: How long a start waits for the end of an earlier lease. After that it goes ahead: its capacity is its own, only
+#: its first servers may still find the host occupied.
+PATIENCE = timedelta(minutes=10)
+
+#: No step is put off for longer: what says so was written before this clock was set back.
+LONGEST_PAUSE = timedelta(seconds=60) + MAX_AHEAD
+
+_RANK = {
+    EventType.DELETE: 0,
+    EventType.CREATE: 1,
+    EventType.UPDATE: 2,
+    EventType.START: 3,
+    EventType.BEFORE_END: 4,
+    EventType.END: 5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """An event that is not DONE and not ERROR, and what its turn depends on."""
+
+    event_id: str
+    lease_id: str
+    type: EventType
+    time: datetime
+    epoch: int
+    lease_status: LeaseStatus
+    lease_start: datetime
+    lease_end: datetime
+    hosts: frozenset[int] = field(default=frozenset())
+    retry_at: datetime | None = None
+    claim_until: datetime | None = None  #: somebody works on it until then, or died before
+
+    def claimed(self, now: datetime) -> bool:
+        return is_claimed(self.claim_until, now)
+
+    def due(self, now: datetime) -> datetime:
+        """The first moment at which it could run, other events aside."""
+        moments = [self.time]
+        if self.claim_until is not None and self.claimed(now):
+            moments.append(self.claim_until)
+        if self.retry_at is not None and self.retry_at <= now + LONGEST_PAUSE:
+            moments.append(self.retry_at)
+        return max(moments)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """`run` in this order; `wait` are due but must not run yet: {event id: reason}."""
+
+    run: tuple[Unfinished, ...]
+    wait: dict[str, str]
+
+
+def turn(unfinished: Sequence[Unfinished], now: datetime) -> Turn:
+    """What to run at `now`. `unfinished` must hold every unfinished event whose time has come."""
+    ends_on: dict[int, list[Unfinished]] = defaultdict(list)
+    for event in unfinished:
+        if event.type is EventType.END:
+            for host in event.hosts:
+                ends_on[host].append(event)
+    busy = {event.lease_id for event in unfinished if event.claimed(now)}
+    heads: dict[str, Unfinished] = {}
+    for event in sorted(unfinished, key=_within_lease):
+        if event.time <= now and runnable(event):
+            heads.setdefault(event.lease_id, event)
+    run: list[Unfinished] = []
+    wait: dict[str, str] = {}
+    for event in sorted(heads.values(), key=_between_leases):
+        if event.lease_id in busy:
+            wait[event.event_id] = "another worker holds an event of this lease"
+        elif (due := event.due(now)) > now:
+            wait[event.event_id] = f"tried again at {due.isoformat()}"
+        elif reason := _predecessor(event, ends_on, now):
+            wait[event.event_id] = reason
+        else:
+            run.append(event)
+    return Turn(tuple(run), wait)
+
+
+def runnable(event: Unfinished) -> bool:
+    """Does the lease's state admit this event at all?"""
+    return event.lease_status in RUNS_IN[event.type][0]
+
+
+def _within_lease(event: Unfinished) -> tuple[int, datetime, str]:
+    return _RANK[event.type], event.time, event.event_id
+
+
+def _between_leases(event: Unfinished) -> tuple[datetime, bool, str]:
+    """By time; of what falls on one moment whatever frees something before what starts."""
+    return event.time, event.type is EventType.START, event.event_id
+
+
+def _predecessor(event: Unfinished, ends_on: Mapping[int, Sequence[Unfinished]], now: datetime) -> str | None:
+    """`ends_on`: {host: unfinished ends of leases there}"""
+    if event.type is not EventType.START or now >= event.time + PATIENCE:
+        return None
+    for host in sorted(event.hosts & ends_on.keys()):
+        for end in ends_on[host]:
+            if end.lease_id != event.lease_id and end.lease_end <= event.lease_start:
+                return f"lease {end.lease_id} has not ended on a host of this one"
+    return None

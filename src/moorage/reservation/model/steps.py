@@ -1,0 +1,179 @@
+"""Steps: what an event of a lease does outside, one effect each, as the journal keeps them. Who carries them out is `step_registry`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from moorage.core.errors import MoorageError
+from moorage.core.names import reservation_class, reservation_trait
+
+#: Of one reservation: {hypervisor hostname: slots there}.
+Slots: TypeAlias = Mapping[str, int]
+
+#: Of one reservation: the names of the providers of which it has something.
+Regions: TypeAlias = Sequence[str]
+
+#: {hypervisor hostname: the name of its compute service}
+Services: TypeAlias = Mapping[str, str]
+
+
+class StepKind(StrEnum):
+    ENSURE_CLASS = "ensure_class"
+    ENSURE_FLAVOR = "ensure_flavor"
+    PUT_INVENTORY = "put_inventory"
+    JOIN_AGGREGATE = "join_aggregate"
+    GRANT_ACCESS = "grant_access"
+    REVOKE_ACCESS = "revoke_access"
+    DELETE_SERVERS = "delete_servers"
+    ENSURE_GROUP = "ensure_server_group"
+    DELETE_GROUP = "delete_server_group"
+    DELETE_FLAVOR = "delete_flavor"
+    DELETE_AGGREGATE = "delete_aggregate"
+    DROP_INVENTORY = "drop_inventory"
+    RETIRE_INVENTORY = "retire_inventory"
+    RECLAIM_INVENTORY = "reclaim_inventory"  # as dropping it; whoever still has a slot leaves
+    DELETE_CLASS = "delete_class"
+    FIND_SERVERS = "find_servers"
+    FIND_SERVERS_OF_HOSTS = "find_servers_of_hosts"
+    SNAPSHOT_SERVER = "snapshot_server"
+    SEND_WEBHOOK = "send_webhook"
+    SEND_MAIL = "send_mail"
+    TELL_END = "tell_end"  # an operator's own service, of the lease that has the reservation
+    ENSURE_AGGREGATE = "ensure_aggregate"
+    CLEAR_HOST = "clear_host"
+    LEND_HOST = "lend_host"
+    RETURN_HOST = "return_host"
+    RETIRE_HOST = "retire_host"
+    OPEN_AGGREGATE = "open_aggregate"
+    CLOSE_AGGREGATE = "close_aggregate"
+    CLEAR_AGGREGATE = "clear_aggregate"
+    DISSOLVE_AGGREGATE = "dissolve_aggregate"
+    PROGRAM_REGION = "program_region"
+    EMPTY_REGION = "empty_region"
+    RETIRE_REGION = "retire_region"
+    DELETE_TRAIT = "delete_trait"
+    ENSURE_FLOATING_IPS = "ensure_floating_ips"
+    DELETE_FLOATING_IPS = "delete_floating_ips"
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateFlavor:
+    """The flavor that a reservation's servers have, but for its name and the reservation's class."""
+
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    extra_specs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One effect. Fields beyond the first two are set where the kind needs them; a notice is of no reservation."""
+
+    kind: StepKind
+    reservation_id: str
+    host: str = ""  #: hypervisor hostname; where aggregates are meant, the name of its compute service
+    total: int = 0
+    project_id: str = ""
+    aggregate_id: int = 0
+    group_id: str = ""
+    flavor: PrivateFlavor | None = None
+    deployable: str = ""  #: of an accelerator: its name, which is its resource provider's
+    image_id: str = ""  #: what it is to carry, or had: an image, or one that has a function
+    function_id: str = ""
+    function_name: str = ""
+    policy: str = ""  #: of the server group
+    lease_id: str = ""
+    target: str = ""  #: a URL, an address, a server's id
+
+    @property
+    def resource_class(self) -> str:
+        return reservation_class(self.reservation_id)
+
+    @property
+    def trait(self) -> str:
+        return reservation_trait(self.reservation_id)
+
+    def args(self) -> dict[str, Any]:
+        """As the journal keeps them."""
+        args: dict[str, Any] = {"reservation_id": self.reservation_id}
+        for name in (
+            "host",
+            "total",
+            "project_id",
+            "aggregate_id",
+            "group_id",
+            "deployable",
+            "image_id",
+            "function_id",
+            "function_name",
+            "policy",
+            "lease_id",
+            "target",
+        ):
+            if value := getattr(self, name):
+                args[name] = value
+        if self.flavor is not None:
+            size = {"vcpus": self.flavor.vcpus, "memory_mb": self.flavor.memory_mb, "disk_gb": self.flavor.disk_gb}
+            more = {"ephemeral_gb": self.flavor.ephemeral_gb, "swap_mb": self.flavor.swap_mb}
+            args |= size | {name: value for name, value in more.items() if value}
+            if self.flavor.extra_specs:
+                args["extra_specs"] = dict(self.flavor.extra_specs)
+        return args
+
+    @classmethod
+    def from_journal(cls, kind: str, args: Mapping[str, Any]) -> "Step":
+        flavor = None
+        if "vcpus" in args:
+            flavor = PrivateFlavor(
+                args["vcpus"],
+                args["memory_mb"],
+                args["disk_gb"],
+                args.get("ephemeral_gb", 0),
+                args.get("swap_mb", 0),
+                args.get("extra_specs", {}),
+            )
+        return cls(
+            StepKind(kind),
+            args["reservation_id"],
+            args.get("host", ""),
+            args.get("total", 0),
+            args.get("project_id", ""),
+            args.get("aggregate_id", 0),
+            args.get("group_id", ""),
+            flavor,
+            args.get("deployable", ""),
+            args.get("image_id", ""),
+            args.get("function_id", ""),
+            args.get("function_name", ""),
+            args.get("policy", ""),
+            args.get("lease_id", ""),
+            args.get("target", ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The step was begun and needs time: try it again. Not an error."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """The step is done, and what it found is to be done as well, behind all other steps."""
+
+    steps: tuple[Step, ...]
+
+
+#: What carries a step out: None when it is done. Raises a `MoorageError` when it could not be; it may be tried again.
+Actions: TypeAlias = Mapping[StepKind, Callable[[Step], Waiting | Further | None]]
+
+#: Carries out some steps: (the positions of those that it is about, why they could not be done, if they could not).
+Part: TypeAlias = Callable[[], tuple[Sequence[int], MoorageError | None]]
+
+#: What carries many steps of a kind out together: parts that go in any order, and at the same time.
+JointActions: TypeAlias = Mapping[StepKind, Callable[[Sequence[Step]], Sequence[Part]]]

@@ -1,0 +1,1 @@
+"""What an event does in Placement, compute, Neutron and elsewhere: one repeatable effect per step."""

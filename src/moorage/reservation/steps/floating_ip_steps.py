@@ -1,0 +1,135 @@
+"""The steps of floating IP reservations in Neutron. Each may be repeated, and looks first what is there.
+
+A floating IP is known to be a reservation's by its tags, as the peer writes them, and by its description, which it has
+from the first moment on: tags are a request of their own, and a crash may lie before it. The project may take away
+both; then the address still tells, once the lease has begun: nobody else may have it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+
+from moorage.core.errors import Conflict, Unavailable
+from moorage.db.transactions import read
+from moorage.network.client import FloatingIp as NetworkFloatingIp
+from moorage.network.client import NetworkClient
+from moorage.reservation.capacity.addresses import FloatingIp
+from moorage.reservation.model.leases import EventStatus, EventType, Lease
+from moorage.reservation.model.steps import Actions, Further, Step, StepKind
+from moorage.reservation.store import address_store, lease_store
+
+NO_NETWORK_SERVICE = (
+    "this service knows no network service: write the URL of a Neutron into [endpoints] network of its configuration, "
+    "and start it again"
+)
+
+#: The tag that all have.
+TAG = "blazar"
+
+#: How the tag of each reservation, and the description, begin.
+_MARK = "reservation:"
+
+#: So many are made before the claim on the event is renewed.
+AT_ONCE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A reservation, what it shall have, and what tells that something is its own."""
+
+    lease: Lease
+    addresses: tuple[FloatingIp, ...]
+    mark: str
+
+    @property
+    def has_begun(self) -> bool:
+        start = self.lease.event(EventType.START)
+        return start is None or start.status is not EventStatus.UNDONE or start.attempt > 0
+
+    def is_marked(self, there: NetworkFloatingIp) -> bool:
+        return self.mark in there.tags or there.description == self.mark
+
+    def owns(self, there: NetworkFloatingIp) -> bool:
+        """Also one whose marks the project has taken away."""
+        if self.is_marked(there):
+            return True
+        others = any(each.startswith(_MARK) for each in (*there.tags, there.description))
+        return self.has_begun and there.project_id == self.lease.project_id and not others
+
+
+class FloatingIpSteps:
+    """`actions` are what it can do."""
+
+    def __init__(self, engine: Engine, network: NetworkClient | None) -> None:
+        self._engine = engine
+        self._service = network
+        self.actions: Actions = {
+            StepKind.ENSURE_FLOATING_IPS: self._ensure,
+            StepKind.DELETE_FLOATING_IPS: self._delete,
+        }
+
+    def _ensure(self, step: Step) -> Further | None:
+        due = self._due(step)
+        if due is None:
+            return None
+        there = {(each.network_id, each.address): each for each in self._at(due.addresses)}
+        made = 0
+        for address in due.addresses:
+            found = there.get((address.floating_network_id, address.floating_ip_address))
+            if found is None:
+                if made == AT_ONCE:
+                    return Further((step,))
+                found = self._made(due, address)
+                made += 1
+            elif not due.owns(found):
+                raise Conflict(
+                    f"{found.address} is still floating IP {found.id} of project {found.project_id}, which is not of "
+                    "this reservation"
+                )
+            if not {TAG, due.mark} <= found.tags:
+                self._network.set_tags(found.id, found.tags | {TAG, due.mark})
+        return None
+
+    def _made(self, due: _Due, address: FloatingIp) -> NetworkFloatingIp:
+        return self._network.create_floating_ip(
+            address.floating_network_id,
+            address.subnet_id,
+            address.floating_ip_address,
+            project_id=due.lease.project_id,
+            description=due.mark,
+        )
+
+    def _delete(self, step: Step) -> None:
+        due = self._due(step)
+        if due is None or not due.has_begun:  # nothing was ever made
+            return
+        there = {each.id: each for each in self._at(due.addresses) if due.owns(each)}
+        there |= {each.id: each for each in self._network.floating_ips_tagged(due.mark)}
+        for found in there.values():
+            if found.port_id is not None:
+                self._network.unbind(found.id)
+            self._network.delete_floating_ip(found.id)
+
+    def _due(self, step: Step) -> _Due | None:
+        """None where the lease is gone."""
+        with read(self._engine) as connection:
+            lease = lease_store.lease_with(connection, step.reservation_id)
+            held = address_store.of_reservations(connection, [step.reservation_id])
+        if lease is None:
+            return None
+        return _Due(lease, tuple(held.get(step.reservation_id, ())), f"{_MARK}{step.reservation_id}")
+
+    def _at(self, addresses: Iterable[FloatingIp]) -> Iterator[NetworkFloatingIp]:
+        """Whatever has one of these addresses."""
+        of_network: dict[str, list[str]] = {}
+        for each in addresses:
+            of_network.setdefault(each.floating_network_id, []).append(each.floating_ip_address)
+        for network_id, texts in of_network.items():
+            yield from self._network.floating_ips(network_id, texts)
+
+    @property
+    def _network(self) -> NetworkClient:
+        if self._service is None:
+            raise Unavailable(f"floating IPs cannot be reached: {NO_NETWORK_SERVICE}")
+        return self._service

@@ -1,0 +1,106 @@
+"""The steps of reservations of FPGAs: what their regions carry, and that their servers get these regions. Each may be repeated.
+
+    load    the region's provider gets the trait of all such regions; the accelerator service has the host program the region;
+            then the provider gets the reservation's own trait
+    empty   both traits go; then the region carries nothing, where it still carries what was loaded
+
+The flavor of the reservation's servers requires the reservation's trait: they come to no region before it is loaded, and to
+no other of its kind. The other trait keeps servers of other reservations off (`scheduler.candidate_query`). The host verifies a bitstream's digest, and its signature, before it loads it, and loads nothing that is there
+already: a step that is done again programs nothing again.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from moorage.accelerator.client import Deployable, Wanted
+from moorage.core.errors import Conflict, MoorageError, NotFound, RemoteError
+from moorage.core.names import RESERVED_REGION_TRAIT, is_reservation_class
+from moorage.placement.client.placement_client import PlacementClient
+from moorage.reservation.model.steps import Actions, Step, StepKind, Waiting
+
+log = logging.getLogger(__name__)
+
+#: So long an end waits for a region to be empty, so that whoever has it next finds it so.
+EMPTIED_WITHIN_S = 20.0
+
+
+class Programming(Protocol):
+    """The accelerator service. What is carried is told by its image's id; None: nothing."""
+
+    def deployables(self) -> Sequence[Deployable]: ...
+    def program(self, uuid: str, wanted: Wanted, project_id: str) -> str | None: ...
+    def empty(self, uuid: str, only: Wanted, wait_s: float) -> str | None: ...
+
+
+class RegionSteps:
+    """`actions` are what it can do. `accelerators` is None in a cloud without any: no reservation names a bitstream there."""
+
+    def __init__(self, placement: PlacementClient, accelerators: Programming | None) -> None:
+        self._placement = placement
+        self._accelerators = accelerators
+        self.actions: Actions = {
+            StepKind.PROGRAM_REGION: self._program,
+            StepKind.EMPTY_REGION: self._empty,
+            StepKind.RETIRE_REGION: self._close,
+            StepKind.DELETE_TRAIT: self._delete_trait,
+        }
+
+    def _program(self, step: Step) -> None:
+        accelerators, part = self._found(step)
+        if part is None:
+            raise NotFound(f"the accelerator service knows no deployable {step.deployable}")
+        provider = self._placement.provider_by_name(step.deployable)
+        if provider is None:
+            raise NotFound(f"Placement has no resource provider named {step.deployable}")
+        wanted = _wanted(step)
+        self._placement.ensure_trait(RESERVED_REGION_TRAIT)
+        self._placement.put_trait(provider.uuid, RESERVED_REGION_TRAIT, wanted=True)
+        carried = accelerators.program(part.uuid, wanted, step.project_id)
+        if carried is None or (wanted.bitstream_id and carried != wanted.bitstream_id):
+            raise Conflict(f"{step.deployable} was to carry {wanted} and carries {carried or 'nothing'}")
+        self._placement.ensure_trait(step.trait)
+        self._placement.put_trait(provider.uuid, step.trait, wanted=True)
+
+    def _close(self, step: Step) -> None:
+        """No server comes there any more; who has the region keeps it. The host need not be there."""
+        provider = self._placement.provider_by_name(step.deployable)
+        if provider is None:
+            return
+        self._placement.put_trait(provider.uuid, step.trait, wanted=False)
+        _, traits = self._placement.traits(provider.uuid)
+        others = [trait for trait in traits if is_reservation_class(trait) and trait != RESERVED_REGION_TRAIT]
+        if not others:  # nobody else has it by now
+            self._placement.put_trait(provider.uuid, RESERVED_REGION_TRAIT, wanted=False)
+
+    def _delete_trait(self, step: Step) -> Waiting | None:
+        try:
+            self._placement.delete_trait(step.trait)
+        except Conflict as error:
+            return Waiting(f"{step.trait} is still a trait of some provider: {error.message}")
+        return None
+
+    def _empty(self, step: Step) -> None:
+        """Only of what the reservation had put there. A host that is away, or a card that cannot be emptied, must not keep a
+        lease from its end: it is ordered, and done before whatever is ordered for the region next.
+        """
+        self._close(step)
+        accelerators, part = self._found(step)
+        if part is None:
+            return
+        try:
+            accelerators.empty(part.uuid, _wanted(step), EMPTIED_WITHIN_S)
+        except RemoteError as error:
+            if error.status >= 500:
+                raise
+            log.warning("a region keeps its bitstream", extra={"region": step.deployable, "reason": error.message})
+
+    def _found(self, step: Step) -> tuple[Programming, Deployable | None]:
+        if self._accelerators is None:
+            raise MoorageError(f"there is no accelerator service to have {step.deployable} programmed by")
+        parts = self._accelerators.deployables()
+        return self._accelerators, next((part for part in parts if part.name == step.deployable), None)
+
+
+def _wanted(step: Step) -> Wanted:
+    return Wanted(step.image_id, step.function_id, step.function_name)

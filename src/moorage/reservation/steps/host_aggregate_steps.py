@@ -1,0 +1,125 @@
+"""The steps of host reservations in Nova: aggregates, and the servers on their hosts. Each may be repeated."""
+
+from moorage.compute.client.compute_client import Aggregate, ComputeClient, Server
+from moorage.core.errors import NotFound, RemoteError
+from moorage.core.names import reservation_zone
+from moorage.reservation.model.steps import Actions, Step, StepKind, Waiting
+
+#: Whose servers may go to the hosts of an aggregate, as the filter of older systems knows it.
+OWNER_KEY = "blazar:owner"
+
+
+class LendingSteps:
+    """`actions` are what it can do. `freepool` is the aggregate that registered hosts are in while nobody has them."""
+
+    def __init__(self, compute: ComputeClient, freepool: str) -> None:
+        self._compute = compute
+        self._freepool = freepool
+        self.actions: Actions = {
+            StepKind.ENSURE_AGGREGATE: self._ensure_aggregate,
+            StepKind.CLEAR_HOST: self._clear_host,
+            StepKind.LEND_HOST: self._lend_host,
+            StepKind.RETURN_HOST: self._return_host,
+            StepKind.RETIRE_HOST: self._retire_host,
+            StepKind.OPEN_AGGREGATE: self._open_aggregate,
+            StepKind.CLOSE_AGGREGATE: self._close_aggregate,
+            StepKind.CLEAR_AGGREGATE: self._clear_aggregate,
+            StepKind.DISSOLVE_AGGREGATE: self._dissolve_aggregate,
+        }
+
+    def _ensure_aggregate(self, step: Step) -> None:
+        self._aggregate(step.reservation_id, zone=reservation_zone(step.reservation_id))
+
+    def _clear_host(self, step: Step) -> Waiting | None:
+        """What runs there was let in past the reservations, or is of one that has ended: neither may stay."""
+        aggregate = self._lent(step.reservation_id)
+        if aggregate is not None and step.host in aggregate.hosts:
+            return None  # lent already: what runs there is the project's
+        return self._deleted(self._compute.servers_of_host(step.host))
+
+    def _lend_host(self, step: Step) -> None:
+        """Into the aggregate first, then out of the free pool: never in neither."""
+        aggregate = self._lent(step.reservation_id)
+        if aggregate is None:
+            raise NotFound(f"the aggregate of reservation {step.reservation_id} is gone; delete the lease")
+        elsewhere = [each for each in self._compute.aggregates() if step.host in each.hosts and _is_lent(each)]
+        for each in elsewhere:
+            if each.id != aggregate.id:  # a reservation that lost it when it failed, with servers on it
+                self._compute.remove_host(each.id, step.host)
+        if step.host not in aggregate.hosts:
+            self._compute.add_host(aggregate.id, step.host)
+        pool = self._compute.aggregate_by_name(self._freepool)
+        if pool is not None and step.host in pool.hosts:
+            self._compute.remove_host(pool.id, step.host)
+
+    def _return_host(self, step: Step) -> None:
+        aggregate = self._lent(step.reservation_id)
+        if aggregate is not None and step.host in aggregate.hosts:
+            self._take_back(aggregate, step.host)
+
+    def _retire_host(self, step: Step) -> None:
+        """One that failed: nothing is waited for. While servers are left on it it stays lent, until the lease ends."""
+        for server in self._compute.servers_of_host(step.host):
+            self._compute.delete_server(server.id)
+        try:
+            self._return_host(step)
+        except RemoteError as error:
+            if error.status != 409:
+                raise
+
+    def _open_aggregate(self, step: Step) -> None:
+        self._own(step, step.project_id)
+
+    def _close_aggregate(self, step: Step) -> None:
+        self._own(step, None)
+
+    def _clear_aggregate(self, step: Step) -> Waiting | None:
+        aggregate = self._lent(step.reservation_id)
+        hosts = aggregate.hosts if aggregate is not None else ()
+        return self._deleted([server for host in hosts for server in self._compute.servers_of_host(host)])
+
+    def _dissolve_aggregate(self, step: Step) -> None:
+        aggregate = self._lent(step.reservation_id)
+        if aggregate is None:
+            return
+        for host in aggregate.hosts:
+            self._take_back(aggregate, host)
+        self._compute.delete_aggregate(aggregate.id)
+
+    def _take_back(self, aggregate: Aggregate, host: str) -> None:
+        """Into the free pool first, then out of the aggregate: never in neither, where anybody's servers could go."""
+        pool = self._aggregate(self._freepool)
+        if host not in pool.hosts:
+            self._compute.add_host(pool.id, host)
+        self._compute.remove_host(aggregate.id, host)
+
+    def _own(self, step: Step, project_id: str | None) -> None:
+        aggregate = self._lent(step.reservation_id)
+        if aggregate is not None and aggregate.metadata.get(OWNER_KEY) != project_id:
+            self._compute.set_aggregate_metadata(aggregate.id, {OWNER_KEY: project_id})
+
+    def _lent(self, reservation_id: str) -> Aggregate | None:
+        return self._compute.aggregate_by_name(reservation_id)
+
+    def _aggregate(self, name: str, zone: str | None = None) -> Aggregate:
+        if found := self._compute.aggregate_by_name(name):
+            return found
+        try:
+            return self._compute.create_aggregate(name, zone)
+        except RemoteError as error:
+            found = self._compute.aggregate_by_name(name) if error.status == 409 else None
+            if found is None:
+                raise
+            return found  # made meanwhile, or by a request whose answer was lost
+
+    def _deleted(self, servers: list[Server]) -> Waiting | None:
+        for server in servers:
+            self._compute.delete_server(server.id)
+        if not servers:
+            return None
+        names = ", ".join(sorted(server.name for server in servers)[:3])
+        return Waiting(f"{len(servers)} server(s) are being deleted from lent hosts: {names}")
+
+
+def _is_lent(aggregate: Aggregate) -> bool:
+    return aggregate.metadata.get("availability_zone", "").startswith(reservation_zone(""))

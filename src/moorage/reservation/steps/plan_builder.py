@@ -1,0 +1,147 @@
+"""The steps of an event, from what the database says of its lease and its hosts. In which order they go is in `step_plans`."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from moorage.reservation.capacity.step_plans import (
+    RegionsOfAll,
+    SlotsOfAll,
+    plan_before_end,
+    plan_create,
+    plan_end,
+    plan_group,
+    plan_regions,
+    plan_start,
+)
+from moorage.reservation.model.leases import Allocation, EventType, Lease, Reservation, ReservationStatus
+from moorage.reservation.model.reservation_requests import Request
+from moorage.reservation.model.steps import Step, StepKind
+from moorage.reservation.store import event_store, host_store, region_store
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """`steps` work inside the caller's transaction."""
+
+    tells_ends: bool = False  #: an operator's service is told when a lease ends
+    makes_groups: bool = False  #: see `server_group_steps`
+    before_end_of_hosts: str = ""  #: see `plan_before_end`
+
+    def steps(self, connection: Connection, lease: Lease, kind: EventType, now: datetime) -> list[Step]:
+        match kind:
+            case EventType.CREATE:
+                return self.creation(lease)
+            case EventType.START:
+                return self.starts(connection, [lease])[lease.id]
+            case EventType.BEFORE_END:
+                return plan_before_end(lease, self.before_end_of_hosts)
+            case EventType.END | EventType.DELETE:
+                return self._end(connection, lease, now)
+        return []  # an update's steps are written down with the update itself
+
+    def creation(self, lease: Lease) -> list[Step]:
+        groups = [step for each in lease.reservations for step in self.group(each, each.request)]
+        return groups + plan_create(lease.reservations)
+
+    def starts(self, connection: Connection, leases: Collection[Lease]) -> dict[str, list[Step]]:
+        """{lease id: the steps of its start}; as many statements for many leases as for one."""
+        rows = host_store.allocations_of(connection, [each.id for lease in leases for each in lease.reservations])
+        slots = _slots(connection, leases, rows)
+        services, regions = services_of(connection, slots), _of_hosts_up(region_store.held(connection, rows))
+        return {
+            lease.id: plan_start(lease.reservations, slots, services, lease.project_id, regions) for lease in leases
+        }
+
+    def group(self, reservation: Reservation, request: Request) -> list[Step]:
+        """See `plan_group`; nothing where no groups are made."""
+        return plan_group(reservation, request) if self.makes_groups else []
+
+    def _end(self, connection: Connection, lease: Lease, now: datetime) -> list[Step]:
+        slots = _with_retired(connection, lease, slots_of(connection, lease))
+        living = [each for each in lease.reservations if each.status is not ReservationStatus.DELETED]
+        told = [Step(StepKind.TELL_END, each.id) for each in living[:1] if self.tells_ends]
+        services = services_of(connection, slots)
+        regions, others = _to_empty(connection, lease, now)
+        leaving = [
+            step for each in living for step in plan_regions(each, (), others.get(each.id, ()), lease.project_id)
+        ]
+        # Groups that a crash kept from being written down: the others are in the plan.
+        lost = [each.id for each in living if each.server_group_id is None and self.group(each, each.request)]
+        end = plan_end(lease.reservations, slots, services, lease.project_id, regions)
+        return told + leaving + end + [Step(StepKind.DELETE_GROUP, each) for each in lost]
+
+
+def slots_of(connection: Connection, lease: Lease) -> SlotsOfAll:
+    """{reservation id: {hypervisor hostname: slots}} as the host allocations say (R20)."""
+    rows = host_store.allocations_of(connection, [reservation.id for reservation in lease.reservations])
+    return _slots(connection, [lease], rows)
+
+
+def _slots(connection: Connection, leases: Iterable[Lease], rows: Sequence[Allocation]) -> SlotsOfAll:
+    slots: dict[str, dict[str, int]] = {each.id: {} for lease in leases for each in lease.reservations}
+    names = host_store.hostnames(connection, {each.host_id for each in rows})
+    for each in rows:
+        mine = slots[each.reservation_id]
+        mine[names[each.host_id]] = mine.get(names[each.host_id], 0) + 1
+    return slots
+
+
+def unloaded(connection: Connection, lease: Lease) -> RegionsOfAll:
+    """Of a lease that has begun: regions of its slots that have still to be loaded. Those of hosts that are down wait for
+    these.
+    """
+    loaded = region_store.ordered(connection, lease.id)
+    return {
+        key: [region for region in regions if not loaded.get(key, {}).get(region)]
+        for key, regions in _of_hosts_up(_held(connection, lease)).items()
+    }
+
+
+def left(connection: Connection, lease: Lease) -> RegionsOfAll:
+    """Regions that were loaded and are not of the lease's slots any more."""
+    held, loaded = _held(connection, lease), region_store.ordered(connection, lease.id)
+    return {
+        key: sorted(region for region, is_loaded in regions.items() if is_loaded and region not in held.get(key, {}))
+        for key, regions in loaded.items()
+    }
+
+
+def _to_empty(connection: Connection, lease: Lease, now: datetime) -> tuple[RegionsOfAll, RegionsOfAll]:
+    """All that were ever to be loaded, in two parts: what the lease has left may be somebody else's by now.
+
+    What it still has is its own until this end is done: whoever has it next waits for that.
+    """
+    ordered = region_store.ordered(connection, lease.id)
+    if not ordered:
+        return {}, {}
+    held = _held(connection, lease)
+    gone = {region for key, regions in ordered.items() for region in regions.keys() - held.get(key, {}).keys()}
+    others = region_store.of_others(connection, gone, [each.id for each in lease.reservations], now)
+    return (
+        {key: sorted(regions.keys() - others) for key, regions in ordered.items()},
+        {key: sorted(regions.keys() & others) for key, regions in ordered.items()},
+    )
+
+
+def _held(connection: Connection, lease: Lease) -> region_store.Regions:
+    rows = host_store.allocations_of(connection, [reservation.id for reservation in lease.reservations])
+    return region_store.held(connection, rows)
+
+
+def _of_hosts_up(held: region_store.Regions) -> RegionsOfAll:
+    return {key: sorted(region for region, is_up in regions.items() if is_up) for key, regions in held.items()}
+
+
+def _with_retired(connection: Connection, lease: Lease, slots: SlotsOfAll) -> SlotsOfAll:
+    """Also hosts that failed and may still have an inventory: no slots of theirs are left, so their number is 0."""
+    retired = event_store.retired_hosts(connection, lease.id)
+    known = host_store.services(connection, {host for hosts in retired.values() for host in hosts}).keys()
+    return {key: dict.fromkeys(retired.get(key, set()) & known, 0) | dict(mine) for key, mine in slots.items()}
+
+
+def services_of(connection: Connection, *slots: SlotsOfAll) -> dict[str, str]:
+    """{hypervisor hostname: the name of its compute service} of the hosts in `slots`."""
+    return host_store.services(connection, {host for each in slots for mine in each.values() for host in mine})

@@ -1,0 +1,91 @@
+"""SQL of many events at once: what `event_store` does for one. As many statements for a hundred events as for one.
+
+Events are named with the epochs in which they are held, {event id: epoch}. The lease of each that is claimed or finished
+is locked by the caller.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
+
+from moorage.db.value_lists import among
+from moorage.reservation.model.leases import EVENT_STATES, EventStatus
+from moorage.reservation.model.steps import Step, StepKind
+from moorage.reservation.store.event_store import OPEN, Fenced, StepState
+from moorage.reservation.store.tables import events, steps
+
+Held: TypeAlias = Mapping[str, int]
+
+
+def claim(connection: Connection, seen: Held, worker: str, until: datetime, now: datetime) -> Held:
+    """Take the events that were seen in these epochs: their new ones. Raises `Fenced` where one is not to be had."""
+    values = {"epoch": events.c.epoch + 1, "attempt": events.c.attempt + 1, "status": EventStatus.IN_PROGRESS}
+    values |= {"claimed_by": worker, "claim_until": until, "updated_at": now}
+    _write(connection, seen, values, events.c.status.in_(OPEN))
+    return {event_id: epoch + 1 for event_id, epoch in seen.items()}
+
+
+def hold(connection: Connection, held: Held, until: datetime) -> Held:
+    """Extend the claims: those that are still ours. From here to the end of the transaction they cannot be lost."""
+    try:
+        _write(connection, held, {"claim_until": until})
+    except Fenced:
+        mine = [connection.execute(select(events.c.id).where(which)).scalars() for which in _by_epoch(connection, held)]
+        return {event_id: held[event_id] for found in mine for event_id in found}
+    return held
+
+
+def finish(connection: Connection, held: Held, now: datetime) -> None:
+    """Events and their steps are done. Raises `Fenced` where one is not ours any more."""
+    values: dict[str, Any] = {"claimed_by": None, "claim_until": None, "retry_at": None, "last_error": None}
+    values |= {"status": EventStatus.DONE, "updated_at": now}
+    _write(connection, held, values, events.c.status.in_(sorted(EVENT_STATES.before(EventStatus.DONE))))
+    steps_done(connection, held, now)
+
+
+def insert_steps(connection: Connection, plans: Mapping[str, Sequence[Step]], now: datetime) -> None:
+    """The first steps of events, {event id: its steps}."""
+    rows = [
+        {
+            "event_id": event_id,
+            "seq": seq,
+            "kind": step.kind,
+            "args": step.args(),
+            "state": StepState.UNDONE,
+            "attempt": 0,
+            "created_at": now,
+        }
+        for event_id, plan in plans.items()
+        for seq, step in enumerate(plan, 1)
+    ]
+    if rows:
+        connection.execute(insert(steps), rows)
+
+
+def steps_done(connection: Connection, held: Held, now: datetime, kind: StepKind | None = None) -> None:
+    """Those of the events that were not, of one kind or of all."""
+    those = among(connection, steps.c.event_id, held) & (steps.c.state == StepState.UNDONE)
+    if kind is not None:
+        those &= steps.c.kind == kind
+    connection.execute(update(steps).where(those).values(state=StepState.DONE, last_error=None, updated_at=now))
+
+
+def _write(connection: Connection, held: Held, values: Mapping[str, Any], *but: ColumnElement[bool]) -> None:
+    written = sum(
+        connection.execute(update(events).where(which, *but).values(**values)).rowcount
+        for which in _by_epoch(connection, held)
+    )
+    if written != len(held):
+        raise Fenced(f"{len(held) - written} of {len(held)} events are not held any more")
+
+
+def _by_epoch(connection: Connection, held: Held) -> Iterator[ColumnElement[bool]]:
+    """What finds them: one condition for all that have the same epoch, as most have."""
+    of_epoch: dict[int, list[str]] = defaultdict(list)
+    for event_id, epoch in held.items():
+        of_epoch[epoch].append(event_id)
+    for epoch, ids in of_epoch.items():
+        yield and_(among(connection, events.c.id, ids), events.c.epoch == epoch)

@@ -1,0 +1,305 @@
+"""SQL of leases and their reservations. What is asked for is in `request_store`, events and steps in `event_store`,
+hosts in `host_store`.
+
+Whoever changes a lease locks its row first (`lock`), hosts after it and in the order of their ids: one order for
+everybody, so that no two transactions wait for each other.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+
+from moorage.core.errors import Conflict
+from moorage.db.value_lists import among
+from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
+from moorage.reservation.model.leases import (
+    LEASE_STATES,
+    RESERVATION_STATES,
+    Event,
+    Generation,
+    Lease,
+    LeaseStatus,
+    Reservation,
+    ReservationStatus,
+)
+from moorage.reservation.store import event_store, request_store
+from moorage.reservation.store.tables import leases, older_reservations, reservations
+
+_ALL = select(leases).order_by(leases.c.created_at, leases.c.id)
+_OF_PROJECT = _ALL.where(leases.c.project_id == bindparam("project_id"))
+_ONE = select(leases).where(leases.c.id == bindparam("lease_id"))
+_LOCK = select(leases.c.id).where(leases.c.id == bindparam("lease_id")).with_for_update()
+
+_LOCK_MANY = select(leases.c.id).order_by(leases.c.id).with_for_update()
+
+_RESERVATIONS = (
+    request_store.joined(
+        reservations,
+        older_reservations.c.reservation_id.label("older_id"),
+        older_reservations.c.generation,
+        older_reservations.c.aggregate_id,
+        older_reservations.c.server_group_id,
+    )
+    .outerjoin(older_reservations, older_reservations.c.reservation_id == reservations.c.id)
+    .order_by(reservations.c.lease_id, reservations.c.position)
+)
+_RESERVATIONS_OF_PROJECT = _RESERVATIONS.join(leases, leases.c.id == reservations.c.lease_id).where(
+    leases.c.project_id == bindparam("project_id")
+)
+_RESERVATIONS_OF = _RESERVATIONS.where(reservations.c.lease_id == bindparam("lease_id"))
+_IDS_OF = select(reservations.c.id).where(reservations.c.lease_id == bindparam("lease_id"))
+
+_UPDATE = update(leases).where(leases.c.id == bindparam("lease_id"))
+
+
+def insert_lease(connection: Connection, lease: Lease) -> None:
+    """The lease with its reservations and events."""
+    connection.execute(
+        insert(leases),
+        {
+            "id": lease.id,
+            "name": lease.name,
+            "user_id": lease.user_id,
+            "project_id": lease.project_id,
+            "start_date": lease.start_date,
+            "end_date": lease.end_date,
+            "trust_id": lease.trust_id,
+            "status": lease.status,
+            "degraded": lease.degraded,
+            "created_at": lease.created_at,
+            "updated_at": lease.updated_at,
+            **({"before_end_actions": _listed(lease.before_end_actions)} if lease.before_end_actions else {}),
+        },
+    )
+    for position, reservation in enumerate(lease.reservations):
+        _insert_reservation(connection, reservation, position)
+    event_store.insert_events(connection, lease.events)
+
+
+def all_leases(connection: Connection, project_id: str | None = None) -> list[Lease]:
+    """Oldest first; those of one project, or all. Three statements whatever their number."""
+    wanted = {} if project_id is None else {"project_id": project_id}
+    found: dict[str, list[Reservation]] = defaultdict(list)
+    for row in connection.execute(_RESERVATIONS_OF_PROJECT if wanted else _RESERVATIONS, wanted):
+        found[row.lease_id].append(_reservation(row))
+    events = event_store.by_lease(connection, project_id)
+    return [
+        lease_of(row, found[row.id], events[row.id])
+        for row in connection.execute(_OF_PROJECT if wanted else _ALL, wanted)
+    ]
+
+
+def reservations_of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Reservation]]:
+    """{lease id: its reservations}; none for those that have none."""
+    found: dict[str, list[Reservation]] = defaultdict(list)
+    for row in connection.execute(_RESERVATIONS.where(among(connection, reservations.c.lease_id, ids))):
+        found[row.lease_id].append(_reservation(row))
+    return found
+
+
+def find_lease(connection: Connection, lease_id: str) -> Lease | None:
+    row = connection.execute(_ONE, {"lease_id": lease_id}).one_or_none()
+    if row is None:
+        return None
+    found = [_reservation(each) for each in connection.execute(_RESERVATIONS_OF, {"lease_id": lease_id})]
+    return lease_of(row, found, event_store.of_lease(connection, lease_id))
+
+
+def lease_with(connection: Connection, reservation_id: str) -> Lease | None:
+    """The lease that has this reservation."""
+    statement = select(reservations.c.lease_id).where(reservations.c.id == reservation_id)
+    lease_id = connection.execute(statement).scalar_one_or_none()
+    return None if lease_id is None else find_lease(connection, lease_id)
+
+
+def lock(connection: Connection, lease_id: str) -> Lease | None:
+    """The lease as it is now; nobody else changes it before this transaction ends."""
+    connection.execute(_LOCK, {"lease_id": lease_id})
+    return find_lease(connection, lease_id)
+
+
+def lock_all(connection: Connection, ids: Collection[str]) -> dict[str, Lease]:
+    """{lease id: the lease as it is now} of those that are there, locked; five statements whatever their number."""
+    if not ids:
+        return {}
+    lock_rows(connection, ids)
+    rows = connection.execute(select(leases).where(among(connection, leases.c.id, ids))).all()
+    found, events = reservations_of_leases(connection, ids), event_store.of_leases(connection, ids)
+    return {row.id: lease_of(row, found[row.id], events[row.id]) for row in rows}
+
+
+def lock_rows(connection: Connection, ids: Collection[str]) -> None:
+    """In the order of their ids, as whoever locks several does."""
+    connection.execute(_LOCK_MANY.where(among(connection, leases.c.id, ids)))
+
+
+def move_all(
+    connection: Connection, ids: Collection[str], before: LeaseStatus, after: LeaseStatus, now: datetime
+) -> None:
+    """All these leases from one state into another. Raises `Conflict` where one is not in it, and none is to move."""
+    LEASE_STATES.check(before, after)
+    moving = update(leases).where(among(connection, leases.c.id, ids), leases.c.status == before)
+    if connection.execute(moving.values(status=after, updated_at=now)).rowcount != len(ids):
+        raise Conflict(f"lease {' or '.join(ids)} was changed by another request", code="reservation.lease_changed")
+
+
+def move(connection: Connection, lease: Lease, after: LeaseStatus, now: datetime) -> None:
+    """Into the state `after`, if `lease` is still in the state it was read in. Raises `Conflict`."""
+    if lease.status is not after:
+        LEASE_STATES.check(lease.status, after)
+    moved = connection.execute(
+        _UPDATE.where(leases.c.status == lease.status), {"lease_id": lease.id, "status": after, "updated_at": now}
+    )
+    if moved.rowcount != 1:
+        raise Conflict(f"lease {lease.id} was changed by another request", code="reservation.lease_changed")
+
+
+def change(connection: Connection, lease_id: str, now: datetime, **values: str | datetime) -> None:
+    """New values of `name`, `start_date` or `end_date`."""
+    connection.execute(_UPDATE, {"lease_id": lease_id, "updated_at": now, **values})
+
+
+def change_actions(connection: Connection, lease_id: str, actions: Iterable[EndAction], now: datetime) -> None:
+    connection.execute(_UPDATE, {"lease_id": lease_id, "before_end_actions": _listed(actions), "updated_at": now})
+
+
+def move_reservations(
+    connection: Connection, lease_ids: Collection[str], status: ReservationStatus, now: datetime
+) -> None:
+    """All reservations of the leases from whose state that is a step (`RESERVATION_STATES`); others stay."""
+    before = RESERVATION_STATES.before(status)
+    connection.execute(
+        update(reservations)
+        .where(among(connection, reservations.c.lease_id, lease_ids), reservations.c.status.in_(before))
+        .values(status=status, updated_at=now)
+    )
+
+
+def tell_apart(connection: Connection, reservation_id: str, generation: Generation) -> None:
+    """Write down what a reservation of an older system is."""
+    connection.execute(
+        update(older_reservations)
+        .where(older_reservations.c.reservation_id == reservation_id)
+        .values(generation=generation)
+    )
+
+
+def set_server_group(connection: Connection, reservation_id: str, group_id: str | None) -> bool:
+    """Of a reservation that is no older system's, but has a group as one of those. False where it is gone."""
+    if connection.execute(select(reservations.c.id).where(reservations.c.id == reservation_id)).first() is None:
+        return False
+    values = {"generation": Generation.PURE, "server_group_id": group_id}
+    own = update(older_reservations).where(older_reservations.c.reservation_id == reservation_id)
+    if connection.execute(own.values(values)).rowcount == 0:
+        connection.execute(insert(older_reservations), {"reservation_id": reservation_id} | values)
+    return True
+
+
+def mark(
+    connection: Connection, lease_id: str, degraded: bool, flags: Mapping[str, tuple[bool, bool]], now: datetime
+) -> None:
+    """`flags`: {reservation id: (missing_resources, resources_changed)}"""
+    connection.execute(_UPDATE, {"lease_id": lease_id, "degraded": degraded, "updated_at": now})
+    for reservation_id, (missing, changed) in flags.items():
+        connection.execute(
+            update(reservations)
+            .where(reservations.c.id == reservation_id)
+            .values(missing_resources=missing, resources_changed=changed, updated_at=now)
+        )
+
+
+def degraded_leases(connection: Connection) -> list[str]:
+    """Ids of those that are not over."""
+    statement = select(leases.c.id).where(leases.c.degraded.is_(True), leases.c.status != LeaseStatus.TERMINATED)
+    return list(connection.execute(statement.order_by(leases.c.id)).scalars())
+
+
+def delete_lease(connection: Connection, lease_id: str) -> None:
+    """The lease and everything below it. The host allocations must be gone already."""
+    ids = list(connection.execute(_IDS_OF, {"lease_id": lease_id}).scalars())
+    event_store.delete_of_lease(connection, lease_id)
+    if ids:
+        connection.execute(delete(older_reservations).where(older_reservations.c.reservation_id.in_(ids)))
+        request_store.delete_requests(connection, ids)
+    connection.execute(delete(reservations).where(reservations.c.lease_id == lease_id))
+    connection.execute(delete(leases).where(leases.c.id == lease_id))
+
+
+def _insert_reservation(connection: Connection, reservation: Reservation, position: int) -> None:
+    connection.execute(
+        insert(reservations),
+        {
+            "id": reservation.id,
+            "lease_id": reservation.lease_id,
+            "position": position,
+            "resource_id": reservation.resource_id,
+            "resource_type": reservation.resource_type,
+            "status": reservation.status,
+            "missing_resources": reservation.missing_resources,
+            "resources_changed": reservation.resources_changed,
+            "created_at": reservation.created_at,
+            "updated_at": reservation.updated_at,
+        },
+    )
+    request_store.insert_request(connection, reservation)
+    if reservation.generation is not Generation.PURE:
+        connection.execute(
+            insert(older_reservations),
+            {
+                "reservation_id": reservation.id,
+                "generation": reservation.generation,
+                "aggregate_id": reservation.aggregate_id,
+                "server_group_id": reservation.server_group_id,
+            },
+        )
+
+
+def lease_of(row: Row[Any], found: Iterable[Reservation], events: Iterable[Event]) -> Lease:
+    return Lease(
+        id=row.id,
+        name=row.name,
+        user_id=row.user_id,
+        project_id=row.project_id,
+        start_date=row.start_date,
+        end_date=row.end_date,
+        trust_id=row.trust_id,
+        status=LeaseStatus(row.status),
+        degraded=row.degraded,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        reservations=tuple(found),
+        events=tuple(events),
+        before_end_actions=tuple(EndAction(EndActionKind(kind), of) for kind, of in row.before_end_actions or ()),
+    )
+
+
+def _listed(actions: Iterable[EndAction]) -> list[tuple[str, str]] | None:
+    return [(each.kind, each.target) for each in actions] or None
+
+
+def _reservation(row: Row[Any]) -> Reservation:
+    return Reservation(
+        id=row.id,
+        lease_id=row.lease_id,
+        resource_id=row.resource_id,
+        resource_type=row.resource_type,
+        status=ReservationStatus(row.status),
+        missing_resources=row.missing_resources,
+        resources_changed=row.resources_changed,
+        request=request_store.request_of(row),
+        flavor_id=row.flavor_id,
+        aggregate_id=row.aggregate_id,
+        server_group_id=row.server_group_id,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        generation=_generation(row),
+    )
+
+
+def _generation(row: Row[Any]) -> Generation | None:
+    if row.older_id is None:
+        return Generation.PURE
+    return None if row.generation is None else Generation(row.generation)

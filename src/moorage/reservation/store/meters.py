@@ -1,0 +1,62 @@
+"""What Prometheus is told of reservations: leases by status, and events that are late.
+
+The page for operators is `docs/guides/metrics.md`.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Connection, Engine, func, select
+
+from moorage.core.clock import Clock
+from moorage.reservation.model.leases import EventStatus, EventType, LeaseStatus
+from moorage.reservation.store.tables import events, leases
+from moorage.telemetry.gauges import DatabaseGauges, Family, Sample
+
+_LEASES, _DEGRADED = "moorage_reservation_leases", "moorage_reservation_leases_degraded"
+_DUE, _LATE = "moorage_reservation_events_due", "moorage_reservation_events_late_seconds"
+
+_FAMILIES = (
+    Family(_LEASES, "Leases, by status.", ("status",)),
+    Family(_DEGRADED, "Leases that lost a host and were not made whole."),
+    Family(_DUE, "Events whose time has come and that are not done.", ("event",)),
+    Family(_LATE, "How long the oldest of those is due.", ("event",)),
+)
+
+_OPEN = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
+
+
+def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock) -> None:
+    def samples(connection: Connection) -> Iterator[Sample]:
+        yield from _lease_samples(connection)
+        yield from _event_samples(connection, clock.now())
+
+    DatabaseGauges(registry, engine, _FAMILIES, samples)
+
+
+def _lease_samples(connection: Connection) -> Iterator[Sample]:
+    found: dict[str, int] = {}
+    degraded = 0
+    asked = select(leases.c.status, leases.c.degraded, func.count()).group_by(leases.c.status, leases.c.degraded)
+    for status, is_degraded, number in connection.execute(asked):
+        found[status] = found.get(status, 0) + number
+        if is_degraded and status not in (LeaseStatus.TERMINATED, LeaseStatus.ERROR):
+            degraded += number
+    for status in LeaseStatus:
+        yield _LEASES, (status,), found.get(status, 0)
+    yield _DEGRADED, (), degraded
+
+
+def _event_samples(connection: Connection, now: datetime) -> Iterator[Sample]:
+    event = events.c
+    asked = (
+        select(event.event_type, func.count(), func.min(event.time))
+        .where(event.status.in_(_OPEN), event.time <= now)
+        .group_by(event.event_type)
+    )
+    found = {kind: (number, oldest) for kind, number, oldest in connection.execute(asked)}
+    for kind in EventType:
+        number, oldest = found.get(kind, (0, now))
+        yield _DUE, (kind,), number
+        yield _LATE, (kind,), max(0.0, (now - oldest).total_seconds())

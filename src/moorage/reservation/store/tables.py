@@ -1,0 +1,306 @@
+"""The reservation service's tables. Names are the peer's where it has the table; what is ours says why it exists."""
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
+
+from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, Uuid, new_metadata
+
+metadata = new_metadata()
+
+
+def _times() -> tuple[Column[object], Column[object]]:
+    return Column("created_at", UtcDateTime, nullable=False), Column("updated_at", UtcDateTime)
+
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", String(255), nullable=False),
+    Column("user_id", String(255), nullable=False),
+    Column("project_id", String(255), nullable=False),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    Column("trust_id", String(36)),
+    Column("status", String(16), nullable=False),
+    Column("degraded", Boolean, nullable=False),
+    Column("before_end_actions", Json),  # [[kind, target]]; NULL: none
+    *_times(),
+    # Pages of lists, of a project's leases or of all: one range in the order of the page, whatever the length.
+    *(Index(None, *of, key, "id") for of in ((), ("project_id",)) for key in ("created_at", "start_date", "end_date")),
+    Index(None, "name"),
+    Index(None, "status", "created_at", "id"),
+    **TABLE_OPTIONS,
+)
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("lease_id", Uuid, ForeignKey("leases.id"), nullable=False, index=True),
+    Column("position", Integer, nullable=False),  # the order in which the lease named them
+    Column("resource_id", Uuid, nullable=False),
+    Column("resource_type", String(66), nullable=False),
+    Column("status", String(13), nullable=False),
+    Column("missing_resources", Boolean, nullable=False),
+    Column("resources_changed", Boolean, nullable=False),
+    *_times(),
+    **TABLE_OPTIONS,
+)
+
+instance_reservations = Table(
+    "instance_reservations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("reservation_id", Uuid, ForeignKey("reservations.id"), nullable=False, unique=True),
+    Column("vcpus", Integer, nullable=False),
+    Column("memory_mb", Integer, nullable=False),
+    Column("disk_gb", Integer, nullable=False),
+    Column("amount", Integer, nullable=False),
+    # NULL: no policy, true: affinity, false: anti-affinity (R14, R35).
+    Column("affinity", Boolean, nullable=True),
+    Column("resource_properties", Text, nullable=False),
+    Column("flavor_id", String(36)),
+    Column("source", Json),  # NULL: the size is all. Else a flavor or a list of resources, whose sizes these are.
+    # An older system's. Nothing reads or writes them: their values are in `older_reservations`, so that
+    # migration 0099 may drop them at any time (R35).
+    Column("aggregate_id", Integer),
+    Column("server_group_id", String(36)),
+    *_times(),
+    **TABLE_OPTIONS,
+)
+
+# Of whole hosts. What an older system has here beside them is known without: the aggregate's name is the reservation's id.
+computehost_reservations = Table(
+    "computehost_reservations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("reservation_id", Uuid, ForeignKey("reservations.id"), nullable=False, unique=True),
+    Column("min_hosts", Integer, nullable=False),
+    Column("max_hosts", Integer, nullable=False),
+    Column("hypervisor_properties", Text, nullable=False),
+    Column("resource_properties", Text, nullable=False),
+    Column("before_end", String(36), nullable=False),
+    *_times(),
+    **TABLE_OPTIONS,
+)
+
+# Of floating IPs. `required_floatingips`: [address], which are among its addresses whatever else is free.
+floatingip_reservations = Table(
+    "floatingip_reservations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("reservation_id", Uuid, ForeignKey("reservations.id"), nullable=False, unique=True),
+    Column("network_id", String(255), nullable=False),
+    Column("amount", Integer, nullable=False),
+    Column("required_floatingips", Json, nullable=False),
+    *_times(),
+    **TABLE_OPTIONS,
+)
+
+# What a reservation of an older system has in Nova (R25, R33). New ones have no row here (R10), but where server groups
+# are made for them as there (A2).
+older_reservations = Table(
+    "older_reservations",
+    metadata,
+    Column("reservation_id", Uuid, ForeignKey("reservations.id"), primary_key=True),
+    Column("generation", String(16)),  # NULL: not told apart yet
+    Column("aggregate_id", Integer),
+    Column("server_group_id", String(36)),
+    **TABLE_OPTIONS,
+)
+
+# An event is also the claim on its work: whoever holds it holds `epoch`, and a write with an older epoch is refused.
+events = Table(
+    "events",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("lease_id", Uuid, ForeignKey("leases.id"), nullable=False, index=True),
+    Column("event_type", String(66), nullable=False),
+    Column("time", UtcDateTime, nullable=False),
+    Column("status", String(13), nullable=False),
+    Column("claimed_by", String(255)),
+    Column("claim_until", UtcDateTime),
+    Column("attempt", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("retry_at", UtcDateTime),
+    Column("last_error", Text),
+    *_times(),
+    Index(None, "status", "time"),
+    **TABLE_OPTIONS,
+)
+
+# What an event has done so far: after a crash the next worker goes on at the first step that is not done.
+steps = Table(
+    "steps",
+    metadata,
+    Column("event_id", Uuid, ForeignKey("events.id"), primary_key=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String(32), nullable=False),
+    Column("args", Json, nullable=False),
+    Column("state", String(13), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("last_error", Text),
+    *_times(),
+    **TABLE_OPTIONS,
+)
+
+# Stock clients take a host id that is not a decimal number for a host's name: so numbers, given as text.
+computehosts = Table(
+    "computehosts",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("hypervisor_hostname", String(255), nullable=False, unique=True),
+    Column("service_name", String(255), nullable=False),
+    Column("hypervisor_type", Text, nullable=False),
+    Column("hypervisor_version", Integer, nullable=False),
+    Column("cpu_info", Text, nullable=False),
+    Column("vcpus", Integer, nullable=False),
+    Column("memory_mb", Integer, nullable=False),
+    Column("local_gb", Integer, nullable=False),
+    Column("availability_zone", String(255), nullable=False),
+    Column("status", String(13)),
+    Column("trust_id", String(36)),
+    Column("reservable", Boolean, nullable=False),
+    Column("ready", Boolean, nullable=False),  # false while it is being registered or removed
+    # Raised with every change of what is allocated or offered on the host: who has seen this one has seen all.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    *_times(),
+    **TABLE_OPTIONS,
+)
+
+# The capacity that may be given out, as Placement last said: (total - reserved) * allocation_ratio. `resource_class` is a
+# label (`slot_demand`): a class that several providers of the host have is there several times.
+computehost_resources = Table(
+    "computehost_resources",
+    metadata,
+    Column("computehost_id", Integer, ForeignKey("computehosts.id"), primary_key=True, autoincrement=False),
+    Column("resource_class", String(255), primary_key=True),
+    Column("capacity", BigInteger, nullable=False),
+    Column("max_unit", BigInteger, nullable=False),
+    Column("provider", String(255)),  # its name; NULL: the host was last read before that was kept
+    Column("above", Json),  # names of the providers that it lies below, of the host's tree
+    **TABLE_OPTIONS,
+)
+
+resource_properties = Table(
+    "resource_properties",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("resource_type", String(66), nullable=False),
+    Column("property_name", String(255), nullable=False),
+    Column("private", Boolean, nullable=False),
+    *_times(),
+    UniqueConstraint("resource_type", "property_name"),
+    **TABLE_OPTIONS,
+)
+
+computehost_extra_capabilities = Table(
+    "computehost_extra_capabilities",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("computehost_id", Integer, ForeignKey("computehosts.id"), nullable=False),
+    Column("property_id", Uuid, ForeignKey("resource_properties.id"), nullable=False, index=True),
+    Column("capability_value", Text, nullable=False),
+    *_times(),
+    UniqueConstraint("computehost_id", "property_id"),
+    **TABLE_OPTIONS,
+)
+
+# One row per slot. Period and size are repeated here so that admission reads one index range and joins nothing.
+computehost_allocations = Table(
+    "computehost_allocations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("compute_host_id", Integer, ForeignKey("computehosts.id"), nullable=False),
+    Column("reservation_id", Uuid, ForeignKey("reservations.id"), nullable=False, index=True),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    Column("resources", Json, nullable=False),  # {resource class: amount}
+    *_times(),
+    Index(None, "compute_host_id", "start_date", "end_date"),
+    **TABLE_OPTIONS,
+)
+
+# Addresses that may be reserved: outside of what Neutron gives out by itself.
+floatingips = Table(
+    "floatingips",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("floating_network_id", String(255), nullable=False, index=True),
+    Column("subnet_id", String(255), nullable=False),
+    Column("floating_ip_address", String(255), nullable=False),
+    Column("reservable", Boolean, nullable=False),
+    # Raised with every change of what is allocated of it: where rows are not locked beyond one node of a cluster, two
+    # transactions that take the same address change the same row, and one of them is given up.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    *_times(),
+    UniqueConstraint("subnet_id", "floating_ip_address"),
+    **TABLE_OPTIONS,
+)
+
+# As `computehost_allocations`: whose an address is, and when. Gone when the lease is over.
+floatingip_allocations = Table(
+    "floatingip_allocations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("floatingip_id", Uuid, ForeignKey("floatingips.id"), nullable=False),
+    Column("reservation_id", Uuid, ForeignKey("reservations.id"), nullable=False, index=True),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    *_times(),
+    Index(None, "floatingip_id", "end_date"),
+    **TABLE_OPTIONS,
+)
+
+# Room that is kept for a project until `expires_at`, so that it may become a lease. Expired ones count as absent.
+holds = Table(
+    "holds",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("user_id", String(255), nullable=False),
+    Column("project_id", String(255), nullable=False),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False, index=True),
+    Column("requests", Json, nullable=False),  # [reservation as the request named it]
+    Column("created_at", UtcDateTime, nullable=False),
+    Index(None, "project_id", "expires_at"),
+    **TABLE_OPTIONS,
+)
+
+# As `computehost_allocations`: one row per slot, of the reservation at `position`.
+hold_allocations = Table(
+    "hold_allocations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("hold_id", Uuid, ForeignKey("holds.id"), nullable=False, index=True),
+    Column("position", Integer, nullable=False),
+    Column("compute_host_id", Integer, ForeignKey("computehosts.id"), nullable=False, index=True),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    Column("resources", Json, nullable=False),
+    **TABLE_OPTIONS,
+)
+
+# NULL: the limits of who has none of its own. The row is also what requests of a project wait for, one after another.
+project_limits = Table(
+    "project_limits",
+    metadata,
+    Column("project_id", String(255), primary_key=True),
+    Column("limits", Json),  # {"now": {resource class: units}, "hours": {resource class: units times hours}}
+    **TABLE_OPTIONS,
+)
+
+# What reservations take and took, kept when their lease is deleted: who deletes a lease has had its hours all the same.
+project_usage = Table(
+    "project_usage",
+    metadata,
+    Column("reservation_id", Uuid, primary_key=True),
+    Column("lease_id", Uuid, nullable=False, index=True),
+    Column("project_id", String(255), nullable=False),
+    Column("start_date", UtcDateTime, nullable=False),
+    Column("end_date", UtcDateTime, nullable=False),
+    Column("amounts", Json, nullable=False),  # {resource class: units}
+    Index(None, "project_id", "end_date"),
+    **TABLE_OPTIONS,
+)

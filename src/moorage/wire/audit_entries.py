@@ -1,0 +1,208 @@
+"""What an entry of the audit trail says about a request: who, in which project, from where, what, on which resource, how it
+ended. A list of what is said, not of what is left out: no header but those named here, no query but ids, no body but the
+name of an action and ids.
+
+The trail itself is `moorage.telemetry.trail`; which requests have an entry is `Effect` of their routes.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from urllib.parse import parse_qsl
+
+from moorage.core.caller import ANONYMOUS, Caller
+from moorage.telemetry.logs import global_request
+from moorage.telemetry.trail import Trail
+from moorage.wire.http import Reply, Route
+
+#: Ids of one entry, and parts of a body that are looked at for them.
+MOST_IDS = 20
+_MOST_LOOKED_AT = 1000
+
+_MOST_ROLES = 16
+
+#: Of refusals that are entries whatever was asked for, with their status: a wrong password in an Authorization header.
+_SIGN_IN_REFUSED = {"identity.password": 401, "identity.too_many": 429}
+
+_UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_VERSION = re.compile(r"v\d+(\.\d+)?\Z")
+#: ``reboot``, ``os-stop``, ``addTenantAccess``: what the body of an ``/action`` calls itself.
+_ACTION = re.compile(r"[A-Za-z][A-Za-z_-]{1,40}\Z")
+
+#: What a resource of an answer is called by, the first that it has.
+_IDS = ("id", "uuid", "server_uuid", "name")
+
+
+#: Parameters of a query whose words are names, too. Of others only UUIDs are written.
+_NAMING = frozenset({"value"})
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeKind:
+    """What is the same for all requests of one route."""
+
+    service: str
+    action: str  #: the policy rule; where there is none ``identity:POST /v3/auth/tokens``
+    target_type: str  #: ``compute/servers``
+    route: str  #: ``POST /v2.1/servers/{server_id}/action``
+    names_action: bool  #: the body's key is the action
+    is_routine: bool
+    ids_in_query: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, service: str, route: Route[Any]) -> "ChangeKind":
+        path = route.path.removesuffix(".json")
+        words = [word for word in path.split("/") if word and not word.startswith("{") and not _VERSION.match(word)]
+        names_action = bool(words) and words[-1] == "action"
+        kinds = [word for word in (words[:-1] if names_action else words) if word not in ("moorage", "agent")]
+        rule = route.rule or f"{route.method} {path}"
+        return cls(
+            service,
+            rule if ":" in rule.partition("/")[0] else f"{service}:{rule}",
+            "/".join([service, *kinds]),
+            f"{route.method} {path}",
+            names_action,
+            route.effect == "routine",
+            route.ids_in_query,
+        )
+
+
+class Change:
+    """One request that may change something, while it is answered. The kernel fills it."""
+
+    __slots__ = ("_document", "_who", "code", "kind", "params", "reply", "status")
+
+    def __init__(self, kind: ChangeKind, params: Mapping[str, str]) -> None:
+        self.kind = kind
+        self.params = params
+        self.reply: Reply | None = None
+        self.code = ""  #: of the refusal
+        self.status: int | None = None  #: where that of the answer does not say how it ended
+        self._document: object = None
+        self._who: dict[str, str] = {}
+
+    def of_body(self, document: object) -> None:
+        self._document = document
+
+    def by(self, **who: str) -> None:
+        """Who it was, where the request has no token and the handler knows: ``id``, ``name``, ``project_id``, ``project_name``."""
+        self._who |= {name: value for name, value in who.items() if value}
+
+    def entry(
+        self, trail: Trail, caller: Caller, address: str, query: str, request_id: str, status: int | None
+    ) -> dict[str, Any]:
+        """`status` is None before the change."""
+        kind, status = self.kind, self.status or status
+        reason = {} if status is None else {"reasonType": "HTTP", "reasonCode": str(status)}
+        if self.code:
+            reason["code"] = self.code
+        entry: dict[str, Any] = {
+            "action": f"{kind.action}/{name}" if (name := self._action()) else kind.action,
+            "outcome": "pending" if status is None else "success" if status < 400 else "failure",
+            "initiator": self._initiator(trail, caller, address),
+            "target": self._target(query, status),
+            "observer": {"typeURI": f"service/{kind.service}", "id": trail.observer},
+            "route": kind.route,
+            "request_id": request_id,
+        }
+        if given := global_request.get():
+            entry["global_request_id"] = given
+        if reason:
+            entry["reason"] = reason
+        return entry
+
+    def _action(self) -> str:
+        if self.kind.names_action and isinstance(self._document, dict):
+            return next((key for key in self._document if isinstance(key, str) and _ACTION.match(key)), "")
+        return ""
+
+    def _initiator(self, trail: Trail, caller: Caller, address: str) -> dict[str, Any]:
+        who: dict[str, Any] = {"typeURI": "service/security/account/user"}
+        if caller is not ANONYMOUS:
+            who["id"] = caller.user_id
+            if caller.user_name:
+                who["name"] = caller.user_name
+            who["project_id"] = caller.project_id
+            if caller.project_name:
+                who["project_name"] = caller.project_name
+            who["roles"] = sorted(caller.roles)[:_MOST_ROLES]
+            if trail.knows_services and (caller.by_service or caller.is_service):
+                who["is_service"] = True
+        who |= self._who
+        who["host"] = {"address": address or "local"}
+        return who
+
+    def _target(self, query: str, status: int | None) -> dict[str, Any]:
+        target: dict[str, Any] = {"typeURI": self.kind.target_type}
+        ids = list(self.params.values()) or list(islice(self._ids(query, status), MOST_IDS + 1))
+        if ids:
+            target["id"] = ids[0]
+        if len(ids) > 1:
+            if self.params:
+                target["part"] = "/".join(ids[1:])
+            else:
+                target["ids"] = ids[:MOST_IDS]
+                if len(ids) > MOST_IDS:
+                    target["has_more"] = True
+        return target
+
+    def _ids(self, query: str, status: int | None) -> Iterator[str]:
+        """Of what a request without an id in its path was about: what it made, or what body and query name."""
+        made = [] if self.reply is None or status is None or status >= 400 else _made(self.reply)
+        if made:
+            return iter(made)
+        named = _keys(self._document)
+        return iter(named or _of_query(query, self.kind.ids_in_query))
+
+
+def refused_sign_in(service: str, code: str) -> Change | None:
+    """Of a request that is refused for its password, whatever it asks for; None for other refusals."""
+    if code not in _SIGN_IN_REFUSED:
+        return None
+    change = Change(ChangeKind(service, f"{service}:authenticate", "identity/users", "*", False, False), {})
+    change.code, change.status = code, _SIGN_IN_REFUSED[code]  # what is public is answered all the same
+    return change
+
+
+def _made(reply: Reply) -> list[str]:
+    body = reply.body
+    if isinstance(body, dict):
+        if found := _id_of(body):
+            return [found]
+        for value in body.values():
+            if isinstance(value, dict) and (found := _id_of(value)):
+                return [found]
+            if isinstance(value, list):
+                rows = [_id_of(row) for row in value[: MOST_IDS + 1] if isinstance(row, dict)]
+                if ids := [row for row in rows if row]:
+                    return ids
+    location = reply.headers.get("location", "") if reply.status < 300 else ""
+    return [location.partition("?")[0].rsplit("/", 1)[-1]] if location else []
+
+
+def _id_of(row: Mapping[str, object]) -> str:
+    """A number is an id, too: of an aggregate."""
+    return next((str(row[name]) for name in _IDS if isinstance(row.get(name), str | int) and row[name] != ""), "")
+
+
+def _keys(document: object) -> list[str]:
+    """``{consumer: {...}}``, ``{"allocations": {consumer: ...}}``: keys of a body that are UUIDs, on its first two levels."""
+    if not isinstance(document, dict):
+        return []
+    below: Iterable[object] = (key for value in document.values() if isinstance(value, dict) for key in value)
+    return _uuids(document) or _uuids(islice(below, _MOST_LOOKED_AT))
+
+
+def _uuids(values: Iterable[object]) -> list[str]:
+    found = (value for value in islice(values, _MOST_LOOKED_AT) if isinstance(value, str) and _UUID.match(value))
+    return list(islice(found, MOST_IDS + 1))
+
+
+def _of_query(query: str, naming: Sequence[str]) -> list[str]:
+    """Of the parameters that the route reads: what else a caller writes there must not stand before them."""
+    pairs: Sequence[tuple[str, str]] = parse_qsl(query) if query and naming else ()
+    words = ((name, word) for name, value in pairs if name in naming for word in value.split(","))
+    return list(islice((word for name, word in words if name in _NAMING or _UUID.match(word)), MOST_IDS + 1))

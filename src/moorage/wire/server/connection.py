@@ -1,0 +1,375 @@
+"""One connection of the server: what came and is not a request yet, what was answered and is not sent yet.
+
+One thread at a time uses it; which one, `moorage.wire.server.http_server` decides. Its socket does not block.
+"""
+
+import io
+import select
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import IO, Protocol
+
+from moorage.core import blocking_hook
+from moorage.core.errors import Invalid
+from moorage.wire.server import http1
+from moorage.wire.server.http1 import Refused, Request
+from moorage.wire.server.limits import Limits, Pace
+from moorage.wire.server.request_body import PIECE, Admission, Chunked, ComingBody, Decoder, Intake, Sized, UnreadBody
+
+#: What a client still sends that was refused is read for so long: else it might not get to read the answer.
+LINGER_S = 2.0
+
+#: A body up to here is there before anybody asks who sends it.
+EAGER_BYTES = 64 * 1024
+_NEVER = float("inf")
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_SMALL = Intake(EAGER_BYTES)
+
+
+class Gone(Exception):
+    """The client has closed the connection, or does not take its answer."""
+
+
+class Streaming(Protocol):
+    """An answer that is made while it is sent."""
+
+    def go_on(self) -> None:
+        """As much as the client takes now, within bounds. Raises `Gone`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Arrived:
+    """A request whose turn has come: its body is there, or is read while it comes (`intake.streams`)."""
+
+    __slots__ = ("body", "intake", "request")
+
+    def __init__(self, request: Request, body: IO[bytes], intake: Intake) -> None:
+        self.request = request
+        self.body = body
+        self.intake = intake
+
+
+class _Gathering:
+    """A body that is kept until it is whole."""
+
+    __slots__ = ("content", "decoder", "intake", "request")
+
+    def __init__(self, request: Request, intake: Intake, decoder: Decoder) -> None:
+        self.request = request
+        self.intake = intake
+        self.decoder = decoder
+        self.content = bytearray()
+
+
+class Connection:
+    def __init__(
+        self, sock: socket.socket, environ: Mapping[str, object], limits: Limits, admission: Admission
+    ) -> None:
+        """`environ`: what all its requests have in common."""
+        self.environ = environ
+        self.descriptor = sock.fileno()
+        #: On the monotonic clock; whoever looks after connections ends it then.
+        self.deadline = time.monotonic() + limits.head_timeout_s
+        #: When it began to wait for what it waits for now, and how many requests were answered on it.
+        self.waits_since = time.monotonic()
+        self.answers = 0
+        #: No request is read behind the answer that is being sent.
+        self.closes = False
+        #: Only read until its end from now on.
+        self.lingers = False
+        #: The client of the answer that is being given has shown who it is.
+        self.is_known = False
+        #: An answer that is not made to its end.
+        self.streaming: Streaming | None = None
+        #: A request that waits for a thread that it may use.
+        self.arrived: Arrived | None = None
+        self._socket = sock
+        self._limits = limits
+        self._admission = admission
+        self._came = b""
+        self._searched = 0
+        self._waiting: Request | None = None
+        self._gathering: _Gathering | None = None
+        self._coming: ComingBody | None = None
+        self._is_unread = False
+        self._is_late = False
+        self._body_pace: Pace | None = None
+        self._answer_pace: Pace | None = None
+        self._unsent = memoryview(b"")
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def take(self) -> None:
+        """What there is at this moment. Raises `Gone` at the end."""
+        try:
+            piece = self._socket.recv(PIECE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise Gone from error
+        if not piece:
+            raise Gone
+        if self.lingers:
+            return
+        if self._gathering is not None and self._body_pace is not None:
+            self._body_pace.moved(len(piece), time.monotonic())
+        elif not self._came and self._waiting is None:
+            self.deadline = _NEVER
+        self._came = self._came + piece if self._came else piece
+
+    def next_request(self) -> Arrived | None:
+        """None where more must come first. Raises `moorage.wire.server.http1.Refused`."""
+        if self.arrived is not None:
+            arrived, self.arrived = self.arrived, None
+            return arrived
+        if self._gathering is not None:
+            return self._gather(self._gathering)
+        request = self._waiting or self._next_head()
+        if request is None:
+            return None
+        fields, self._waiting = request.fields, None
+        length = fields.length or 0
+        if fields.is_chunked or length > EAGER_BYTES or (length and fields.expects_continue):
+            return self._large(request)
+        if len(self._came) < length:
+            self._waiting = request
+            return None
+        body, self._came = self._came[:length], self._came[length:]
+        return Arrived(request, io.BytesIO(body), _SMALL)
+
+    def _next_head(self) -> Request | None:
+        end = http1.head_of(self._came, self._searched)
+        if not end:
+            self._searched = len(self._came)
+            return None
+        head, self._came, self._searched = self._came[:end], self._came[end:], 0
+        return http1.parse(head)
+
+    def _large(self, request: Request) -> Arrived | None:
+        """Who sends it decides what becomes of the body."""
+        fields = request.fields
+        intake = self._admission(request.environ(self.environ))
+        if (not intake.streams and (fields.length or 0) > intake.most_bytes) or intake.refusal is not None:
+            return self._unread(request, intake)
+        decoder: Decoder = Chunked() if fields.is_chunked else Sized(fields.length or 0)
+        self._body_pace = pace = self._pace(is_known=intake.is_known)
+        if intake.streams:
+            came, self._came = self._came, b""
+            receive = partial(self._continued if fields.expects_continue else self._wait_for, pace)
+            self._coming = ComingBody(decoder, came, receive)
+            return Arrived(request, io.BufferedReader(self._coming, PIECE), intake)
+        if fields.expects_continue:
+            try:
+                self.send(_CONTINUE)
+            except Gone:
+                return self._unread(request, intake)
+        self._gathering = _Gathering(request, intake, decoder)
+        return self._gather(self._gathering)
+
+    def _gather(self, gathering: _Gathering) -> Arrived | None:
+        piece, self._came = self._came, b""
+        try:
+            found = gathering.decoder.feed(piece)
+        except Invalid as error:
+            raise Refused(400, error.message) from error
+        gathering.content += found
+        if len(gathering.content) > gathering.intake.most_bytes:
+            self._gathering = None
+            return self._unread(gathering.request, gathering.intake)
+        if not gathering.decoder.is_over:
+            return None
+        self._came, self._gathering = gathering.decoder.behind, None
+        return Arrived(gathering.request, io.BytesIO(gathering.content), gathering.intake)
+
+    def _unread(self, request: Request, intake: Intake) -> Arrived:
+        """The connection ends with the answer: nobody waits for what is left of the body."""
+        self._is_unread, self._came = True, b""
+        return Arrived(request, io.BufferedReader(UnreadBody(intake)), intake)
+
+    def _continued(self, pace: Pace) -> bytes:
+        """The client sends its body when it is told that somebody reads it."""
+        if self._coming is not None:
+            self._coming.receive = partial(self._wait_for, pace)
+        try:
+            self.send(_CONTINUE)
+        except Gone:
+            return b""
+        return self._wait_for(pace)
+
+    def _wait_for(self, pace: Pace) -> bytes:
+        """In a thread that has nothing else to do meanwhile."""
+        while True:
+            try:
+                piece = self._socket.recv(PIECE)
+            except BlockingIOError:
+                now = time.monotonic()
+                if not self._is_ready(select.POLLIN, pace.waits(now) - now):
+                    raise Invalid(
+                        f"the body comes at less than {self._limits.min_rate_bytes_s} bytes a second; send it again"
+                    ) from None
+            except OSError:
+                return b""
+            else:
+                pace.moved(len(piece), time.monotonic())
+                return piece
+
+    @property
+    def was_read(self) -> bool:
+        """All of the body: the next request can be read behind it."""
+        return not self._is_unread and (self._coming is None or self._coming.decoder.is_over)
+
+    def answered(self) -> None:
+        """The next request may come."""
+        self.answers += 1
+        if self._coming is not None:
+            self._came, self._coming = self._coming.decoder.behind, None
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something of the client is there already that is not looked at."""
+        return bool(self._came) or self.streaming is not None
+
+    def send(self, *parts: bytes) -> None:
+        """What the client does not take at once stays here, for `send_more`. Raises `Gone`."""
+        if self._unsent:
+            self._unsent = memoryview(b"".join([self._unsent, *parts]))
+            self.send_more()
+            return
+        try:
+            sent = self._socket.sendmsg(parts)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise Gone from error
+        for index, part in enumerate(parts):
+            if sent < len(part):
+                # A large answer is not copied: its last part is all that is left of it nearly always.
+                rest = memoryview(part)[sent:]
+                behind = parts[index + 1 :]
+                self._unsent = memoryview(b"".join([rest, *behind])) if behind else rest
+                return
+            sent -= len(part)
+
+    def send_more(self) -> None:
+        """Of what is left; as much as is taken at this moment. Raises `Gone`."""
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise Gone from error
+        self._unsent = self._unsent[sent:]
+        if self._answer_pace is not None:
+            if self._unsent:
+                self._answer_pace.moved(sent, time.monotonic())
+            else:
+                self._answer_pace = None
+
+    def finish(self, give_up: float) -> None:
+        """What is being answered, until that moment. Raises `Gone`."""
+        while self._unsent or self.streaming is not None:
+            if self._unsent:
+                if not self._is_ready(select.POLLOUT, give_up - time.monotonic()):
+                    raise Gone
+                self.send_more()
+            elif self.streaming is not None:
+                self.streaming.go_on()
+
+    def _is_ready(self, for_what: int, timeout_s: float) -> bool:
+        if timeout_s <= 0:
+            return False
+        blocking_hook.waits()
+        poll = select.poll()
+        poll.register(self.descriptor, for_what)
+        return bool(poll.poll(timeout_s * 1e3))
+
+    # --- its time -----------------------------------------------------------------------------------------------
+
+    def _pace(self, *, is_known: bool) -> Pace:
+        limits = self._limits
+        return Pace(limits.stall_s if is_known else limits.public_stall_s, limits.min_rate_bytes_s)
+
+    def works(self) -> None:
+        """A request is being answered, however long that takes."""
+        self.deadline = _NEVER
+
+    @property
+    def is_resting(self) -> bool:
+        """Its client has the next move."""
+        return self.deadline != _NEVER
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept for its client."""
+        gathered = 0 if self._gathering is None else len(self._gathering.content)
+        return len(self._came) + gathered + len(self._unsent)
+
+    def rests(self) -> int:
+        """It is the client's turn, and for so long it may take it. Returns the bytes that are kept for it meanwhile."""
+        now, before = time.monotonic(), self.deadline
+        if before == _NEVER:
+            self.waits_since = now
+        if not (self._unsent or self._came or self._waiting or self._gathering or self.streaming or self.arrived):
+            if not self.lingers:
+                self.deadline = now + self._limits.idle_timeout_s
+            return 0
+        if self._unsent:
+            self._answer_pace = self._answer_pace or self._pace(is_known=self.is_known)
+            self.deadline = self._answer_pace.waits(now)
+        elif self.streaming is not None:
+            self.deadline = _NEVER
+        elif self.arrived is not None:  # an upload may have to wait for long ones
+            self.deadline = now + self._limits.idle_timeout_s if self.arrived.intake.streams else _NEVER
+        elif self._gathering is not None and self._body_pace is not None:
+            self.deadline = self._body_pace.waits(now)
+        else:
+            self.deadline = min(before, now + self._limits.head_timeout_s)
+        return self.held_bytes
+
+    def linger(self) -> None:
+        """No more answers; what still comes is thrown away for a moment."""
+        self.lingers = True
+        self._came, self._waiting, self._gathering = b"", None, None
+        self.deadline = time.monotonic() + LINGER_S
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            raise Gone from error
+
+    def end(self) -> None:
+        """From any thread: whoever has it, or waits for it, finds it at its end."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it is closed already
+
+    def end_late(self) -> None:
+        """As `end`; a client that is in the middle of its request is told why, by `say_late`."""
+        self.deadline = _NEVER
+        self._is_late = not self._unsent and self.streaming is None and bool(self.held_bytes or self._waiting)
+        try:
+            self._socket.shutdown(socket.SHUT_RD if self._is_late else socket.SHUT_RDWR)
+        except OSError:
+            return  # it is closed already
+
+    def say_late(self) -> None:
+        """As much as is taken at once."""
+        if self._is_late:
+            with suppress(OSError):
+                self._socket.send(http1.refusal(Refused(408, "the request came too slowly")))
+
+    def close(self) -> None:
+        self._socket.close()
+        if self.streaming is not None:
+            self.streaming.close()

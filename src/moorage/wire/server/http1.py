@@ -1,0 +1,189 @@
+"""HTTP/1.1 as bytes: what the head of a request says, and the head of an answer. No I/O; `moorage.wire.server.http_server` has it.
+
+Strict where two readers could understand the same bytes differently, and a request could be smuggled past a proxy: what h11
+or gunicorn refuses is refused here (`tests/fuzz/http_parsers.py` compares).
+Source: RFC 9112 (messages), RFC 9110 (fields), PEP 3333 (the environment).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from http import HTTPStatus
+from urllib.parse import unquote_to_bytes
+
+#: Of a head in bytes, and in lines: what comes is kept until it is whole.
+MAX_HEAD_BYTES = 256 * 1024
+MAX_FIELDS = 128
+
+_NAME = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])\Z" % _NAME)
+_FIELD = re.compile(rb"(%s):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)\Z" % _NAME)
+_ABSOLUTE = re.compile(r"https?://([^/?#]+)", re.IGNORECASE)
+#: What no request begins with: a greeting of TLS, say, whose rest nobody need wait for.
+_FIRST_BYTES = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+#: Longer ones are not worth remembering.
+_REMEMBERED_BYTES = 2048
+
+
+class Refused(Exception):
+    """No request that can be answered by an application; the connection ends with the answer."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The lines of a head below the first one."""
+
+    environ: Mapping[str, str]
+    length: int | None  #: of the body, where it is told
+    is_chunked: bool
+    expects_continue: bool
+    ends: bool  #: the client wants no other answer on this connection
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    target: str
+    is_old: bool  #: HTTP/1.0
+    fields: Fields
+
+    @property
+    def has_body(self) -> bool:
+        return self.fields.is_chunked or bool(self.fields.length)
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether there may be another request on this connection."""
+        return not (self.is_old or self.fields.ends)
+
+    def environ(self, base: Mapping[str, object]) -> dict[str, object]:
+        """`base`: what is the same for all requests of a connection."""
+        authority, path, query = _parts(self.target)
+        environ = {**base, **self.fields.environ}
+        environ["REQUEST_METHOD"] = self.method
+        environ["PATH_INFO"] = unquote_to_bytes(path).decode("latin-1") if "%" in path else path
+        environ["QUERY_STRING"] = query
+        environ["SERVER_PROTOCOL"] = "HTTP/1.0" if self.is_old else "HTTP/1.1"
+        if authority:
+            environ["HTTP_HOST"] = authority
+        return environ
+
+
+def _parts(target: str) -> tuple[str, str, str]:
+    """(authority, path, query); the first only where the target is a whole URL, as proxies send it."""
+    authority = ""
+    if not target.startswith("/") and (found := _ABSOLUTE.match(target)):
+        authority, target = found[1], target[found.end() :]
+    path, _, query = target.partition("?")
+    return authority, path or "/", query
+
+
+def head_of(buffer: bytes | bytearray, searched: int = 0) -> int:
+    """Where the head ends that `buffer` begins with, behind its empty line; 0 where it is not whole yet.
+
+    The first `searched` bytes had no end in them. Raises `Refused` for what cannot become one.
+    """
+    if buffer and buffer[0] not in _FIRST_BYTES:
+        raise Refused(400, "this is not HTTP/1.1")
+    end = buffer.find(b"\r\n\r\n", max(0, searched - 3))
+    if max(end, len(buffer) if end < 0 else 0) > MAX_HEAD_BYTES:
+        raise Refused(431, f"the head of a request has {MAX_HEAD_BYTES} bytes at most here")
+    return end + 4 if end >= 0 else 0
+
+
+def parse(head: bytes) -> Request:
+    """`head` ends with its empty line. Raises `Refused`."""
+    first, _, rest = head.partition(b"\r\n")
+    line = _REQUEST_LINE.match(first)
+    if line is None:
+        raise Refused(400, "the first line is not METHOD TARGET HTTP/1.1")
+    method, target, minor = line.groups()
+    fields = (_remembered if len(rest) <= _REMEMBERED_BYTES else _fields)(rest)
+    request = Request(method.decode("ascii"), target.decode("latin-1"), minor == b"0", fields)
+    if request.is_old and fields.is_chunked:
+        raise Refused(400, "HTTP/1.0 has no transfer codings")
+    if not request.is_old and "HTTP_HOST" not in fields.environ:
+        raise Refused(400, "there is no Host")
+    if not request.target.startswith("/") and not _ABSOLUTE.match(request.target) and request.target != "*":
+        raise Refused(400, "the target is neither a path nor a URL")
+    return request
+
+
+def _fields(block: bytes) -> Fields:
+    """`block`: the lines, each with its end, and the empty one."""
+    lines = block[:-2].split(b"\r\n")[:-1]
+    if len(lines) > MAX_FIELDS:
+        raise Refused(431, f"a request has {MAX_FIELDS} header fields at most here")
+    values: dict[str, str] = {}
+    for line in lines:
+        found = _FIELD.match(line)
+        if found is None:
+            raise Refused(400, "a line of the head is not NAME: VALUE")
+        name, value = found[1].decode("ascii").upper(), found[2].decode("latin-1").rstrip(" \t")
+        # To an application "X_Auth" would be the same as "X-Auth"; a proxy that removes the one lets the other pass.
+        if "_" in name:
+            continue
+        if name in values:
+            if name in _ONCE:
+                raise Refused(400, f"there are two of {name.title()}")
+            value = f"{values[name]}{';' if name == 'COOKIE' else ','}{value}"
+        values[name] = value
+    return _understood(values)
+
+
+#: Requests with the same lines come again and again.
+_remembered = lru_cache(maxsize=512)(_fields)
+
+#: Of two values nobody knows which one another reader takes.
+_ONCE = frozenset({"HOST", "CONTENT-LENGTH", "TRANSFER-ENCODING", "CONTENT-TYPE"})
+_BARE = {"CONTENT-TYPE": "CONTENT_TYPE", "CONTENT-LENGTH": "CONTENT_LENGTH"}
+
+
+def _understood(values: dict[str, str]) -> Fields:
+    length_text, coding = values.get("CONTENT-LENGTH"), values.get("TRANSFER-ENCODING")
+    if length_text is not None and not (length_text.isascii() and length_text.isdigit() and len(length_text) < 19):
+        raise Refused(400, "Content-Length is not a number of bytes")
+    if coding is not None and coding.lower() != "chunked":
+        raise Refused(400, "the only transfer coding here is chunked")
+    if coding is not None and length_text is not None:
+        raise Refused(400, "a body has a Content-Length or is chunked, not both")
+    expected = values.get("EXPECT", "").lower()
+    if expected not in ("", "100-continue"):
+        raise Refused(417, "nothing but 100-continue can be expected")
+    words = [word.strip() for word in values.get("CONNECTION", "").lower().split(",")]
+    return Fields(
+        environ={_BARE.get(name) or "HTTP_" + name.replace("-", "_"): value for name, value in values.items()},
+        length=None if length_text is None else int(length_text),
+        is_chunked=coding is not None,
+        expects_continue=bool(expected),
+        ends="close" in words,
+    )
+
+
+# --- answers ------------------------------------------------------------------------------------------------------
+
+
+def has_no_body(status: str) -> bool:
+    """Nor is anything said about its length."""
+    return status.startswith(("1", "204", "304"))
+
+
+def answer_head(status: str, headers: Iterable[tuple[str, str]], more: Iterable[str]) -> bytes:
+    """`more`: whole lines. Raises `ValueError` where a value would begin a line of its own."""
+    lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers], *more]
+    text = "\r\n".join(lines)
+    if text.count("\n") != len(lines) - 1 or text.count("\r") != len(lines) - 1 or "\0" in text:
+        raise ValueError(f"a status or a header of an answer holds a line end: {lines!r}")
+    return f"{text}\r\n\r\n".encode("latin-1")
+
+
+def refusal(refused: Refused) -> bytes:
+    """Without a body: this is no answer of the application, whose errors have a form of their own."""
+    status = f"{refused.status} {HTTPStatus(refused.status).phrase}: {refused.why}"
+    return answer_head(status, [("content-length", "0"), ("connection", "close")], ())

@@ -1,0 +1,192 @@
+"""Who is calling, by [identity] mode; and as whom the services of this process call each other.
+
+Our own identity is imported where a process has it: without users nobody needs YAML or bcrypt.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from moorage.config import Config
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, StartError
+from moorage.core.ids import Ids
+from moorage.identity.authenticators import (
+    EmbeddedTokens,
+    HttpBasic,
+    NoAuth,
+    Nobody,
+    TokensOrBasic,
+    refuse_beyond_loopback,
+)
+from moorage.identity.client import PasswordTokens
+from moorage.identity.host_credential import HostTokens, OwnHostTokens, read
+from moorage.identity.keystone import KeystoneTokens, host_users
+from moorage.wire.auth import Authenticator
+from moorage.wire.client import NoCredentials, TokenSource
+from moorage.wire.forwarded import Proxies
+from moorage.wire.transports import SocketTransport
+from moorage.wiring.components import Parts
+
+if TYPE_CHECKING:
+    from moorage.identity.embedded import EmbeddedIdentity
+
+log = logging.getLogger(__name__)
+
+#: Agents of hosts, which call as their hosts.
+AGENTS = frozenset({"agent", "accelerator-agent"})
+
+#: What a process may run that serves no API: nobody's token is judged there.
+WITHOUT_API = AGENTS | {"dashboard"}
+
+
+def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity | None":
+    """Our own users and tokens; None in the modes that have none. Raises `StartError`."""
+    identity, runs = config.identity, config.runs
+    if identity.mode not in ("embedded", "http_basic") or runs <= WITHOUT_API:
+        return None
+    if "identity" not in runs:
+        raise StartError(
+            f"{config.source}: with [identity] mode = {identity.mode} the process that serves "
+            f"{', '.join(sorted(runs - WITHOUT_API))} must run identity too, for tokens are signed with a key in its "
+            "state directory; add it to [plane] services, or use mode = keystone"
+        )
+    from moorage.identity.embedded import open_or_create
+
+    return open_or_create(
+        config.state,
+        clock=clock,
+        ids=ids,
+        users_file=Path(identity.users_file) if identity.users_file else None,
+        token_lifetime=timedelta(seconds=identity.token_lifetime_s),
+        service_user=identity.username,
+    )
+
+
+def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None", proxies: Proxies) -> Authenticator:
+    """Keystone's must also stand around the application (`KeystoneTokens.around`)."""
+    identity = config.identity
+    if own is not None:
+        tokens = EmbeddedTokens(own)
+        if identity.mode == "embedded":
+            return tokens
+        return TokensOrBasic(tokens, HttpBasic(own, clock, proxies=proxies))
+    if identity.mode in ("embedded", "http_basic"):
+        return Nobody()
+    if identity.mode == "none":
+        if not identity.allow_none_beyond_loopback:
+            refuse_beyond_loopback(config.server.address)
+        named = urlsplit(config.base_url).hostname
+        return NoAuth(
+            beyond_loopback=identity.allow_none_beyond_loopback,
+            names={named} if named else set(),
+            origins=config.cors_origins,
+        )
+    hosts = host_users(identity.host_users, identity.host_users_domain, f"{config.source}: [identity] host_users")
+    if not config.runs <= WITHOUT_API and (host := hosts.host_of(identity.username, hosts.domain_id)):
+        raise StartError(
+            f"{config.source}: [identity] host_users makes {identity.username}, as whom the services call each other, the "
+            f"agent of host {host}; take another pattern"
+        )
+    return KeystoneTokens(
+        auth_url=identity.keystone_url,
+        username=identity.username,
+        password=identity.password,
+        project=identity.project,
+        hosts=hosts,
+    )
+
+
+def credentials_of(parts: Parts) -> TokenSource:
+    """As whom the services of this process call each other."""
+    identity = parts.config.identity
+    # The dashboard's requests are its users', and those of agents their hosts'.
+    if identity.mode == "none" or parts.config.runs <= WITHOUT_API:
+        return NoCredentials()
+    password = identity.password
+    if not password:
+        from moorage.identity.embedded import credentials
+
+        password, _ = credentials(parts.config.state, identity.username)
+    return _with_password(parts, identity.username, password)
+
+
+def host_credentials_of(parts: Parts) -> Callable[[str], TokenSource]:
+    """As whom the agents of this process call. Raises `StartError` where a host has no credential."""
+    config, own = parts.config, parts.identity
+    if config.identity.mode == "none":
+        return lambda _host: NoCredentials()
+    if own is not None:
+        own.hosts.own(config.hosts)
+        return lambda host: OwnHostTokens(own, host, parts.clock)
+    if config.identity.mode == "keystone":
+        if not config.runs <= WITHOUT_API:
+            return lambda _host: parts.credentials  # this process has them anyway
+        return lambda host: _user_of(parts, host)
+    return lambda host: _enrolled(parts, host)
+
+
+def _enrolled(parts: Parts, host: str) -> TokenSource:
+    config = parts.config
+    path = config.credential_of(host)
+    if read(path, host) is not None:
+        return HostTokens(path, host, parts.transport("identity"), parts.clock)
+    remedy = (
+        f"run `moorage host enrol {host}` where the services are, and give what it prints to `moorage host join` here"
+    )
+    if not config.identity.password:
+        raise StartError(f"host {host} has no credential ({path}): {remedy}")
+    log.warning(
+        "this agent calls with the password of a user, who may do more than one host",
+        extra={
+            "host": host,
+            "user": config.identity.username,
+            "remedy": f"{remedy}, then take the password out of [identity]",
+        },
+    )
+    return _with_password(parts, config.identity.username, config.identity.password)
+
+
+def _user_of(parts: Parts, host: str) -> TokenSource:
+    """Of Keystone."""
+    identity = parts.config.identity
+    if not identity.password:
+        raise StartError(
+            f"{parts.config.source}: [identity] password is empty; give that of the user of Keystone that is host {host}"
+        )
+    tokens = _with_password(parts, identity.username.replace("{host}", host), identity.password)
+
+    def warn_of_rights() -> None:
+        try:
+            held = tokens.token().roles & {"admin", "service"}
+        except MoorageError:
+            return  # the agent waits for Keystone, and says so
+        if held:
+            log.warning(
+                "this agent calls as a user who may do more than one host",
+                extra={
+                    "host": host,
+                    "user": identity.username,
+                    "roles": sorted(held),
+                    "remedy": "give it a user of its own without these roles, and name that in [identity] host_users of "
+                    "the services",
+                },
+            )
+
+    parts.plane.starts.append(warn_of_rights)
+    return tokens
+
+
+def _with_password(parts: Parts, username: str, password: str) -> PasswordTokens:
+    identity = parts.config.identity
+    keystone = identity.keystone_url.removesuffix("/").removesuffix("/v3")
+    return PasswordTokens(
+        SocketTransport(keystone) if identity.mode == "keystone" else parts.transport("identity"),
+        username=username,
+        password=password,
+        project=identity.project,
+        clock=parts.clock,
+    )

@@ -1,0 +1,277 @@
+"""What all parts of a plane share: clock, ids, hints, credentials, databases, and the ways from one to another."""
+
+import logging
+import math
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from sqlalchemy import Engine
+
+from moorage.config import ENDPOINT_PATHS, Config
+from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError, StartError, Unavailable
+from moorage.core.ids import Ids
+from moorage.db import migrations
+from moorage.db.engine import open_engine
+from moorage.db.transactions import read
+from moorage.identity.policy import RuleTable
+from moorage.jobs.background_tasks import Duty, DutyThreads, Round, Rounds, Wakeups, shows_life
+from moorage.jobs.task_pool import DutyPool
+from moorage.jobs.wakeups import Hints
+from moorage.telemetry.metrics import Metrics
+from moorage.telemetry.tracing import Tracer
+from moorage.telemetry.trail import Trail
+from moorage.wire.admission import Admissions, Identify
+from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
+from moorage.wire.auth import Authenticator
+from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
+from moorage.wire.forwarded import Proxies
+from moorage.wire.http import Headers
+from moorage.wire.tracing_middleware import TracedTransport, traced_app
+from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
+from moorage.wiring.tracing import trace_statements
+
+if TYPE_CHECKING:
+    from moorage.identity.embedded import EmbeddedIdentity
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S")
+
+#: For the duties of a process with many simulated hosts.
+CROWD_THREADS = 16
+
+#: So long at most does it take to move a rehearsal's clock: somebody may be in the middle of long work.
+CATCH_UP_S = 5.0
+
+
+@dataclass
+class Plane:
+    """What `build_plane` made. `start` and `stop` once each; between them `app` is served."""
+
+    app: WsgiApp
+    clock: Clock
+    wakeups: Wakeups
+    #: how the server takes the bodies of requests to `app`
+    admission: Admissions = field(default_factory=Admissions)
+    #: each in a thread of its own
+    duties: list[Duty] = field(default_factory=list)
+    #: so many that they share `CROWD_THREADS`
+    crowd: list[Duty] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=Metrics)
+    starts: list[Callable[[], object]] = field(default_factory=list)
+    #: ends answers that would stay open: a server waits for those before it stops
+    drains: list[Callable[[], object]] = field(default_factory=list)
+    stops: list[Callable[[], object]] = field(default_factory=list)
+    #: it is asked to end: the health check says so
+    is_draining: bool = False
+    #: SIGHUP: what was read at the start is read again
+    reloads: list[Callable[[], object]] = field(default_factory=list)
+    #: {name: object}: the services of this process, and of a host ``agent``, ``hypervisor``, ``tracker``, ``accelerators``
+    #: and ``os_acc``. For tests that look at one of them or call it directly.
+    built: dict[str, object] = field(default_factory=dict)
+    #: {service: its database}, of those that this process runs
+    engines: dict[str, Engine] = field(default_factory=dict)
+    #: {``/placement``: its application}: what `app` mounts. Each can also be served at the root of an address.
+    apps: dict[str, WsgiApp] = field(default_factory=dict)
+    #: duties that run in threads
+    _running: Sequence[Duty] = ()
+    _rounds: Rounds = field(default_factory=Rounds)
+
+    def start(self) -> None:
+        """Synchronise, publish the host, then let the duties run, each in a thread of its own."""
+        self.prepare()
+        self.start_duties()
+
+    def start_duties(self) -> None:
+        threads = DutyThreads(self.clock, self.wakeups, self._ticked)
+        threads.start(self.duties)
+        self.stops.append(threads.stop)
+        if self.crowd:
+            pool = DutyPool(self.clock, self.wakeups, CROWD_THREADS, self._ticked)
+            pool.start(self.crowd)
+            self.stops.append(pool.stop)
+        self._running = [*self.duties, *self.crowd]
+
+    def catch_up(self) -> None:
+        """The clock was moved: returns when every duty has looked since, or after `CATCH_UP_S`.
+
+        Signs of life come first: who looks for them next would find that there were none all that time, and heal what
+        nobody lost. (In the crowd is nobody who does: its duties are those of hosts.)
+        """
+        since = time.perf_counter()
+        alive = [duty.name for duty in self._running if shows_life(duty)]
+        for name in alive:
+            self.wakeups.wake(name)
+        self._rounds.wait_for(alive, since, CATCH_UP_S)
+        self.wakeups.wake_all()
+        rest_s = since + CATCH_UP_S - time.perf_counter()
+        self._rounds.wait_for([duty.name for duty in self._running], since, max(0.0, rest_s))
+
+    def prepare(self) -> None:
+        """Everything of `start` but the threads: whoever runs the duties in virtual time calls this."""
+        for step in self.starts:
+            step()
+
+    def _ticked(self, done: Round) -> None:
+        self._rounds.ended(done)
+        due = math.inf if done.due is None else done.due.timestamp()
+        now = self.clock.now().timestamp()
+        self.metrics.ticked(done.duty, now, succeeded=done.succeeded, took_s=done.took_s, due=due)
+
+    def reload(self) -> None:
+        for step in self.reloads:
+            step()
+
+    def drain(self) -> None:
+        """End what is open. To be called as soon as the process is asked to end; what comes later is still served."""
+        self.is_draining = True
+        for step in self.drains:
+            step()
+
+    def stop(self) -> None:
+        """In the reverse order of the start; what fails is logged and does not keep the rest from ending."""
+        self.drain()
+        for step in reversed(self.stops):
+            try:
+                step()
+            except MoorageError:
+                log.exception("a part of the plane did not end cleanly")
+
+
+@dataclass
+class Parts:
+    """Filled from the top down: who is calling first, since every service asks."""
+
+    config: Config
+    clock: Clock
+    ids: Ids
+    wakeups: Wakeups
+    hints: Hints
+    #: prefix -> application; the plane's mount looks into it at each request
+    apps: dict[str, WsgiApp]
+    plane: Plane
+    authenticator: Authenticator
+    #: our own users and tokens, in the modes that have them
+    identity: "EmbeddedIdentity | None" = None
+    #: as whom the services of this process call each other
+    credentials: TokenSource = field(default_factory=NoCredentials)
+    #: as whom the agent of a host calls, by the host's name
+    host_credentials: Callable[[str], TokenSource] = lambda _host: NoCredentials()
+    #: the way to the URL of a service that another process runs
+    reach: Callable[[str], Transport] = SocketTransport
+    #: (service, transport) -> the transport that the clients of this process use
+    through: Callable[[str, Transport], Transport] = lambda _service, transport: transport
+    #: whether a host serves its local commands on Unix sockets
+    has_sockets: bool = True
+    #: who sent a request, by its environment alone; None: the authenticator needs nothing else
+    identify: Identify | None = None
+    #: in front of this process
+    proxies: Proxies = field(default_factory=Proxies)
+    #: None: no traces
+    tracer: Tracer | None = None
+    #: None: no audit trail
+    trail: Trail | None = None
+    _of_hosts: dict[str, Transport] = field(default_factory=dict)
+    _credentials_of_hosts: dict[str, TokenSource] = field(default_factory=dict)
+
+    def serve(
+        self, prefix: str, api: ServiceApi[S], service: S, rules: RuleTable, engine: Engine | None = None
+    ) -> None:
+        around = Surroundings(
+            authenticator=self.authenticator,
+            policy=rules,
+            ids=self.ids,
+            public_url=self.config.server.public_url or None,
+            proxies=self.proxies,
+            health=lambda: self._troubles(engine),
+            requests=self.plane.metrics.requests_of(prefix),
+            trail=self.trail,
+        )
+        app = build(api, service, around)
+        self.plane.admission.add(f"/{prefix}", api, self.identify or _by(self.authenticator))
+        self.plane.built[prefix] = service
+        self.apps[f"/{prefix}"] = app if self.tracer is None else traced_app(app, prefix, self.tracer)
+
+    def _troubles(self, engine: Engine | None) -> dict[str, str]:
+        if self.plane.is_draining:
+            return {"process": "it is about to end; go to another one"}
+        return {} if engine is None else _trouble_of(engine)
+
+    def has(self, service: str) -> bool:
+        """Whether this process runs the service or knows where another one is."""
+        return service in self.config.runs or bool(getattr(self.config.endpoints, service))
+
+    def transport(self, service: str) -> Transport:
+        """Into this process, or to the URL that [endpoints] names."""
+        way = self.through(service, self._transport(service))
+        return way if self.tracer is None else TracedTransport(way, service, self.tracer)
+
+    def _transport(self, service: str) -> Transport:
+        elsewhere: str = getattr(self.config.endpoints, service)
+        if elsewhere:
+            return self.reach(elsewhere)
+        prefix = "/" + ENDPOINT_PATHS[service].split("/")[1]
+        if service not in self.config.runs:
+            raise StartError(
+                f"{self.config.source}: {service} is neither in [plane] services nor has it a URL in [endpoints]"
+            )
+        return InProcessTransport(self.plane.app, f"{self.config.url}{prefix}")
+
+    def client(self, service: str, version: str | None = None) -> ServiceClient:
+        return ServiceClient(
+            self.transport(service),
+            service_type=service,
+            version=version,
+            credentials=self.credentials,
+            clock=self.clock,
+        )
+
+    def host_client(self, service: str, host: str) -> ServiceClient:
+        """For the agent of `host`. The agents of a process share the connections."""
+        if service not in self._of_hosts:
+            self._of_hosts[service] = self.transport(service)
+        if host not in self._credentials_of_hosts:
+            self._credentials_of_hosts[host] = self.host_credentials(host)
+        return ServiceClient(
+            self._of_hosts[service],
+            service_type=service,
+            credentials=self._credentials_of_hosts[host],
+            clock=self.clock,
+        )
+
+    def engine(self, service: str) -> Engine:
+        engine = open_engine(self.config.database_url(service))
+        self.plane.stops.append(engine.dispose)
+        self.plane.metrics.watch_engine(service, engine)
+        self.plane.engines[service] = engine
+        if self.tracer is not None and self.config.tracing.statements:
+            trace_statements(engine, service, self.tracer)
+        try:
+            migrations.upgrade(engine, service)
+        except Unavailable as error:
+            where = engine.url.render_as_string(hide_password=True)
+            raise StartError(
+                f"the database of {service} at {where} does not answer; start it, or correct [database] {service}"
+            ) from error
+        return engine
+
+    def worker(self, name: str) -> str:
+        """A name that no other process has and that this one has again after a restart: see `JobStore.claim`."""
+        return f"{socket.gethostname()}:{self.config.state}/{name}"
+
+
+def _by(authenticator: Authenticator) -> Identify:
+    return lambda environ: authenticator.authenticate(Headers(environ), environ)
+
+
+def _trouble_of(engine: Engine) -> dict[str, str]:
+    try:
+        with read(engine) as connection:
+            connection.exec_driver_sql("SELECT 1")
+    except MoorageError as error:
+        return {"database": error.message}
+    return {}

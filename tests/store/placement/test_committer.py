@@ -1,0 +1,463 @@
+"""What a write costs the database: statements and waits are counted, so that nobody adds one unseen.
+
+On all three: what is sent, waited for and lost, because each has a link of its own, and SQLite is asked in another order.
+"""
+
+import functools
+import threading
+from collections import Counter
+
+import orjson
+import pytest
+from sqlalchemy import event
+
+from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFound, Unavailable
+from moorage.core.ids import SeededIds
+from moorage.db.engine import dialect_name
+from moorage.db.statement_pipelines import Batches
+from moorage.placement.forest.model import Inventory
+from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.reshaping import NewInventories
+from moorage.placement.service.service import PlacementService
+from moorage.placement.sync import committer
+from moorage.placement.sync.committer import LEAST_EARLY, Order
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database, on_servers
+
+CONSUMER = "00000000-0000-4000-8000-000000000001"
+AGGREGATE = "11111111-1111-4111-8111-111111111111"
+
+
+@pytest.fixture
+def engine(kind):
+    with migrated_engine("placement", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
+def service(engine, clock, ids):
+    service = PlacementService(engine, clock, ids)
+    service.start()
+    service.providers.forest()
+    return service
+
+
+class Costs:
+    """(waits for the database, statements in them) of writes; whatever else is asked is `others`."""
+
+    def __init__(self, engine, monkeypatch):
+        self.runs = []
+        self.bytes = 0  #: of their parameters
+        self.others = []
+        start = Batches.start
+
+        def counted(batches, commands, **how):
+            self.runs.append(len(commands))
+            self.bytes += sum(len(orjson.dumps(rows)) for _, rows in commands if rows)
+            return start(batches, commands, **how)
+
+        monkeypatch.setattr(Batches, "start", counted)
+        event.listen(engine, "before_cursor_execute", lambda *given: self.others.append(given[2]))
+
+    def of(self, act):
+        self.runs.clear()
+        self.bytes = 0
+        self.others.clear()
+        act()
+        assert self.others == []
+        return len(self.runs), sum(self.runs)
+
+
+@pytest.fixture
+def costs(engine, service, monkeypatch):
+    with pytest.raises(NotFound):
+        service.allocations.release(CONSUMER)  # its connection is open from now on
+    return Costs(engine, monkeypatch)
+
+
+def wish(consumer, allocations, generation=None):
+    return Wish(consumer, allocations, "red", "alice", "INSTANCE", generation)
+
+
+@on_every_database
+def test_each_write_waits_as_often_as_it_must_and_reads_nothing_back(engine, service, costs):
+    """A server is waited for once, if what is not in memory is not asked for; a new provider's id is, and its name.
+
+    SQLite is not waited for at all: there the number comes first, always.
+    """
+    far = dialect_name(engine) != "sqlite"
+    once = (1, 4) if far else (2, 4)
+    providers, allocations = service.providers, service.allocations
+    made = []
+    # the number; the row, its root, the log
+    created = (1, 4) if far else (2, 5)  # and whose the name is
+    assert costs.of(lambda: made.append(providers.create("host", None, None).provider)) == created
+    uuid = made[0].uuid
+    offered = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(64), "DISK_GB": Inventory(9)}
+    # the number; the rows, the provider, the log
+    assert costs.of(lambda: providers.set_inventories(uuid, 0, offered)) == once
+    assert costs.of(lambda: providers.set_traits(uuid, 1, ["HW_CPU_X86_AVX2", "STORAGE_DISK_SSD"])) == once
+    assert costs.of(lambda: providers.set_aggregates(uuid, 2, [AGGREGATE])) == once
+    held = {"VCPU": 1, "MEMORY_MB": 2, "DISK_GB": 3}
+    # the number; the consumer's row, the provider, what it holds, the log
+    claimed = (1, 5) if far else (2, 6)
+    assert costs.of(lambda: allocations.claim([wish(CONSUMER, {uuid: held})])) == claimed
+    assert costs.bytes < 1_260, "of parameters"
+    # the number, the consumer; its row, the provider, what it holds goes and comes again, the log
+    assert costs.of(lambda: allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}}, 1)])) == (2, 7)
+    assert costs.of(lambda: allocations.release(CONSUMER)) == (2, 6)
+    many = [wish(f"00000000-0000-4000-8000-{number:012}", {uuid: {"VCPU": 1}}) for number in range(8)]
+    assert costs.of(lambda: allocations.claim(many)) == claimed, "however many claims there are"
+
+
+@on_every_database
+def test_a_guess_that_is_wrong_is_decided_again(engine, clock, service):
+    """Another process has written meanwhile, or the consumer that is taken for new is there."""
+    other = PlacementService(engine, clock, SeededIds(2))
+    uuid = service.providers.create("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
+    other.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
+    with pytest.raises(Conflict, match="exceed the capacity"):
+        service.allocations.claim([wish(AGGREGATE, {uuid: {"VCPU": 1}})])
+    with pytest.raises(ConcurrentUpdate, match="expected 1 but got None"):
+        service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    service.allocations.release(CONSUMER)
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    service.allocations._writer._wary = 0
+    with pytest.raises(ConcurrentUpdate, match="expected 1 but got None"):
+        service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    assert service.providers.get(uuid) == other.providers.get(uuid)
+    assert service.providers.get(uuid).used == {"VCPU": 1}
+
+
+def gathered(writer, acts):
+    """Run them at once, in one group: behind the first, which is written alone. {name: result, or the error}."""
+    outcomes = {}
+
+    def act(name):
+        try:
+            outcomes[name] = acts[name]()
+        except MoorageError as error:
+            outcomes[name] = error
+
+    threads = [threading.Thread(target=act, args=(name,)) for name in acts]
+    with writer._turn:
+        for number, thread in enumerate(threads):
+            thread.start()
+            for _ in range(10_000):
+                if writer._queue._somebody_leads and len(writer._queue._waiting) == number:
+                    break
+                threading.Event().wait(0.001)
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+@on_every_database
+def test_who_is_refused_in_a_guess_beside_others_is_told_the_right_reason(engine, clock, service):
+    """A consumer that is taken for new, and is there, is not inserted when its claim is refused: it is looked for."""
+    uuid = service.providers.create("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(4)})
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
+    others = [f"00000000-0000-4000-8000-{number:012}" for number in range(2, 5)]
+    outcomes = gathered(
+        service.allocations._writer,
+        {
+            "first": lambda: service.providers.set_aggregates(uuid, None, [AGGREGATE]),
+            "fits": lambda: service.allocations.claim([wish(others[0], {uuid: {"VCPU": 1}})]),
+            "is there": lambda: service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})]),
+            "is new": lambda: service.allocations.claim([wish(others[1], {uuid: {"VCPU": 2}})]),
+        },
+    )
+    assert outcomes["fits"] is None
+    assert "expected 1 but got None" in outcomes["is there"].message
+    assert "exceed the capacity" in outcomes["is new"].message
+    assert service.providers.get(uuid).used == {"VCPU": 4}
+    assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
+
+
+@on_servers  # nothing is sent anywhere on SQLite
+@pytest.mark.parametrize("is_carried_out", [False, True])
+def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(service, monkeypatch, is_carried_out):
+    """The connection dies with everything sent: the number tells whether that was carried out."""
+    uuid = service.providers.create("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
+    link = service.allocations._writer._batches._link
+    start = type(link).start
+
+    def dying(self, sent, *, begin, commit):
+        if self is link:
+            if is_carried_out:
+                start(self, sent, begin=begin, commit=commit)()
+            self.driver_connection.close()
+        return start(self, sent, begin=begin, commit=commit)
+
+    monkeypatch.setattr(type(link), "start", dying)
+    if is_carried_out:
+        with pytest.raises(Unavailable):
+            service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    else:
+        service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    assert service.providers.get(uuid).used == {"VCPU": 1}
+    assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
+
+
+class Meanwhile:
+    """One claim is with the database until a second one, which came meanwhile, is decided. `before` is called before the
+    first is sent, `behind` before its answer is waited for.
+    """
+
+    def __init__(self, service, monkeypatch, *, before=lambda: None, behind=lambda _link, _finish: None):
+        monkeypatch.setattr(committer, "LEAST_EARLY", 1)
+        self.service = service
+        self.writer = service.allocations._writer
+        self.outcomes = {}
+        first, is_sent, is_decided = self.writer._batches._link, threading.Event(), threading.Event()
+        start = type(first).start
+
+        def held(link, sent, *, begin, commit):
+            if link is not first or is_sent.is_set():
+                return start(link, sent, begin=begin, commit=commit)
+            before()
+            finish = start(link, sent, begin=begin, commit=commit)
+
+            def finish_later():
+                is_sent.set()
+                assert is_decided.wait(10)
+                behind(link, finish)
+                return finish()
+
+            return finish_later
+
+        monkeypatch.setattr(type(first), "start", held)
+        self.is_sent, self.is_decided = is_sent, is_decided
+
+    def claim(self, uuid):
+        """{name: None, or the error} of both; of one unit each."""
+        threads = [
+            threading.Thread(target=self._claim, args=(name, consumer, uuid))
+            for name, consumer in (("first", CONSUMER), ("second", AGGREGATE))
+        ]
+        threads[0].start()
+        assert self.is_sent.wait(10)
+        threads[1].start()
+        for _ in range(10_000):
+            if self.writer._queue._ready:
+                break
+            threading.Event().wait(0.001)
+        assert len(self.writer._queue._early.outcomes) == 1
+        self.is_decided.set()
+        for thread in threads:
+            thread.join(10)
+        return self.outcomes
+
+    def _claim(self, name, consumer, uuid):
+        self.outcomes[name] = None
+        try:
+            self.service.allocations.claim([wish(consumer, {uuid: {"VCPU": 1}})])
+        except MoorageError as error:
+            self.outcomes[name] = type(error)
+
+
+def groups_early(service):
+    return service.allocations._writer._meters.early_groups.collect()[0].samples[0].value
+
+
+def two_vcpus(service):
+    uuid = service.providers.create("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
+    return uuid
+
+
+@on_servers  # nothing is guessed on SQLite
+def test_who_comes_while_a_group_is_written_is_decided_behind_it(service, costs, monkeypatch):
+    uuid = two_vcpus(service)
+    before = service.providers.forest().sequence
+    meanwhile, outcomes = Meanwhile(service, monkeypatch), {}
+    assert costs.of(lambda: outcomes.update(meanwhile.claim(uuid))) == (2, 10), "no wait for a number"
+    assert groups_early(service) == 1
+    assert outcomes == {"first": None, "second": None}
+    assert service.providers.get(uuid).used == {"VCPU": 2}
+    assert service.providers.forest().sequence == before + 2
+
+
+def test_only_what_takes_long_to_decide_is_decided_behind_a_group(service):
+    """Single claims gather until the group before is written: so more of them share a transaction."""
+    service.providers.create("host", None, None)
+    behind = service.allocations._writer._guess_on(service.providers.forest())
+    assert not behind.take(Order(lambda _draft: None, ["one"]))
+    assert behind.take(Order(lambda _draft: None, [f"consumer {number}" for number in range(LEAST_EARLY)]))
+
+
+@on_servers  # nothing is guessed on SQLite
+def test_what_was_decided_behind_a_group_falls_with_it(engine, clock, service, monkeypatch):
+    """Another process was quicker: both are decided again, on what it has left."""
+    uuid, other = two_vcpus(service), PlacementService(engine, clock, SeededIds(2))
+
+    def taken():
+        other.allocations.claim([wish("22222222-2222-4222-8222-222222222222", {uuid: {"VCPU": 1}})])
+
+    assert Meanwhile(service, monkeypatch, before=taken).claim(uuid) == {"first": None, "second": Conflict}
+    assert groups_early(service) == 0
+    assert service.providers.get(uuid).used == other.providers.get(uuid).used == {"VCPU": 2}
+
+
+@on_servers  # nothing is guessed on SQLite
+@pytest.mark.parametrize("is_carried_out", [False, True])
+def test_what_was_decided_behind_a_group_of_which_nobody_heard_is_decided_again(service, monkeypatch, is_carried_out):
+    """The connection dies with the first: only that one's outcome is unknown, and the second counts what it did."""
+    uuid = two_vcpus(service)
+
+    def die(link, finish):
+        if is_carried_out:
+            finish()
+        link.driver_connection.close()
+
+    def hold_back(link, sent, *, begin, commit):
+        """Sends nothing before it dies."""
+        return functools.partial(send_and_wait, link, sent, begin=begin, commit=commit)
+
+    def send_and_wait(link, sent, *, begin, commit):
+        return start(link, sent, begin=begin, commit=commit)()
+
+    link_class = type(service.allocations._writer._batches._link)
+    start = link_class.start
+    monkeypatch.setattr(link_class, "start", hold_back)
+    outcomes = Meanwhile(service, monkeypatch, behind=die).claim(uuid)
+    assert outcomes == {"first": Unavailable if is_carried_out else None, "second": None}
+    assert service.providers.get(uuid).used == {"VCPU": 2}
+    assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
+
+
+@on_every_database
+def test_large_orders_of_many_clients_are_exact_while_another_process_writes_too(engine, clock, service):
+    """Four clients of ours and one of another process want twice what there is, ten consumers at a time."""
+    other = PlacementService(engine, clock, SeededIds(2))
+    uuid = service.providers.create("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(150)})
+    outcomes = Counter()
+
+    def work(worker):
+        for number in range(6):
+            consumers = [f"00000000-0000-4000-8000-{worker:04}{number:04}{one:04}" for one in range(10)]
+            try:
+                (other if worker == 0 else service).allocations.claim(
+                    [wish(consumer, {uuid: {"VCPU": 1}}) for consumer in consumers]
+                )
+                outcomes["claimed"] += 1
+            except Conflict:
+                outcomes["refused"] += 1
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == {"claimed": 15, "refused": 15}
+    fresh = PlacementService(engine, clock, SeededIds(3))
+    for one in (service, other, fresh):
+        assert one.providers.get(uuid).used == {"VCPU": 150}
+    assert service.providers.get(uuid) == fresh.providers.get(uuid)
+
+
+def test_a_number_that_is_the_expected_one_does_not_make_a_guess_right(service):
+    """The group before may have been refused in part, and written with the same number."""
+    writer, forest = service.allocations._writer, service.providers.forest()
+    before = writer._guess_on(forest)
+    behind = writer._guess_on(forest, before)
+    assert not writer._has_come_about(behind)
+    before.is_committed = True
+    assert writer._has_come_about(behind)
+
+
+@on_every_database
+def test_a_refusal_waits_once_and_takes_no_number(service, costs):
+    uuid = service.providers.create("host", None, None).provider.uuid
+    before = service.providers.forest().sequence
+
+    def refused():
+        with pytest.raises(Conflict):
+            service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+
+    costs.of(refused)
+    assert costs.of(refused) == (1, 2)
+    assert service.providers.forest().sequence == before
+
+
+@on_every_database
+def test_writes_of_providers_share_a_commit_with_claims(service):
+    """Whatever waits together is written together, and everybody gets the answer to their own request."""
+    uuids = [service.providers.create(f"host {number}", None, None).provider.uuid for number in range(6)]
+    for uuid in uuids:
+        service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(4)})
+    before = service.providers.forest().sequence
+    acts = {
+        "inventories": lambda: service.providers.set_inventories(uuids[0], 1, {"VCPU": Inventory(9)}).generation,
+        "stale": lambda: service.providers.set_inventories(uuids[1], 0, {"VCPU": Inventory(9)}),
+        "traits": lambda: service.providers.set_traits(uuids[2], 1, ["HW_CPU_X86_AVX2"])[0].traits,
+        "create": lambda: service.providers.create("new", None, uuids[3]).root_uuid,
+        "duplicate": lambda: service.providers.create("host 4", None, None),
+        "claim": lambda: service.allocations.claim([wish(CONSUMER, {uuids[3]: {"VCPU": 4}})]),
+        "full": lambda: service.allocations.claim([wish(AGGREGATE, {uuids[3]: {"VCPU": 1}})]),
+        "delete": lambda: service.providers.delete(uuids[5]),
+    }
+    # while the first is being written, the others gather
+    first = {"first": lambda: service.providers.set_aggregates(uuids[4], None, [AGGREGATE])}
+    gathered_outcomes = gathered(service.allocations._writer, {**first, **acts})
+    outcomes = {
+        name: type(one).__name__ if isinstance(one, MoorageError) else one for name, one in gathered_outcomes.items()
+    }
+    del outcomes["first"]
+    assert outcomes == {
+        "inventories": 2,
+        "stale": "ConcurrentUpdate",
+        "traits": {"HW_CPU_X86_AVX2"},
+        "create": uuids[3],
+        "duplicate": "Conflict",
+        "claim": None,
+        "full": "Conflict",
+        "delete": None,
+    }
+    assert service.providers.forest().sequence == before + 2
+
+
+@on_every_database
+def test_two_processes_that_change_one_provider_take_turns(engine, clock, service):
+    """No client of either is told that somebody else was quicker, unless it gave a generation."""
+    other = PlacementService(engine, clock, SeededIds(2))
+    uuid = service.providers.create("host", None, None).provider.uuid
+    service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(1000)})
+    outcomes = Counter()
+
+    def work(worker):
+        placement = (service, other)[worker % 2]
+        for number in range(10):
+            consumer = f"00000000-0000-4000-8000-{worker:06}{number:06}"
+            try:
+                placement.allocations.claim([wish(consumer, {uuid: {"VCPU": 1}})])
+                placement.providers.set_aggregates(uuid, None, [consumer])
+                outcomes["done"] += 1
+            except MoorageError as error:
+                outcomes[error.message] += 1
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == {"done": 40}
+    mine, theirs = service.providers.get(uuid), other.providers.get(uuid)
+    assert mine == theirs
+    assert (mine.used, mine.generation) == ({"VCPU": 40}, 41)
+
+
+@on_every_database
+def test_a_reshape_is_one_transaction_of_two_waits(service, costs):
+    root = service.providers.create("root", None, None).provider.uuid
+    child = service.providers.create("child", None, root).provider.uuid
+    service.providers.set_inventories(root, 0, {"VCPU": Inventory(4), "VGPU": Inventory(2)})
+    service.allocations.claim([wish(CONSUMER, {root: {"VCPU": 1, "VGPU": 1}})])
+    new = {root: NewInventories(2, {"VCPU": Inventory(4)}), child: NewInventories(0, {"VGPU": Inventory(2)})}
+    moved = wish(CONSUMER, {root: {"VCPU": 1}, child: {"VGPU": 1}}, 1)
+    waits, _ = costs.of(lambda: service.allocations.reshape(new, [moved]))
+    assert waits == 2

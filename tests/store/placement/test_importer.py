@@ -1,0 +1,366 @@
+"""Databases of the peer with everything in them that its schema lets be wrong, taken over into ours.
+
+On all three databases: a sound one, one that is refused or cut off, and roots that are set afterwards. What is wrong is
+found in what was read.
+"""
+
+import json
+import tracemalloc
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Table, select
+
+from moorage.core.clock import VirtualClock
+from moorage.core.errors import Conflict, StartError
+from moorage.core.ids import SeededIds
+from moorage.core.import_findings import Finding
+from moorage.db.importing import Receipt
+from moorage.placement.importing import placement_db
+from moorage.placement.importing.importer import import_into, rehearse
+from moorage.placement.importing.rules import INCOMPLETE, Kind
+from moorage.placement.service.service import PlacementService
+from moorage.placement.store import tables
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
+from tests.store.placement.peer import SOUND, THEN, Source
+
+NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def source(tmp_path) -> Source:
+    return Source(f"sqlite:///{tmp_path}/peer.db")
+
+
+@pytest.fixture
+def target(kind):
+    """Ours, started."""
+    with migrated_engine("placement", kind) as engine:
+        yield engine
+
+
+def take(source: Source, target) -> tuple[Receipt, list[Finding]]:
+    """The receipt, and every finding; a rehearsal has told the same before."""
+    expected: list[Finding] = []
+    found: list[Finding] = []
+    with placement_db.reading(source.url, NOW) as peer:
+        rehearsed = rehearse(peer, noted=expected.append, progress=lambda *_: None)
+        receipt = import_into(target, peer, NOW, noted=found.append, progress=lambda *_: None)
+    assert (rehearsed, expected) == (receipt, found)
+    return receipt, found
+
+
+def forest(target):
+    """What a process that starts now reads."""
+    return PlacementService(target, VirtualClock(NOW), SeededIds(1)).providers.forest()
+
+
+def kinds(findings: list[Finding]) -> list[Kind]:
+    return [finding.kind for finding in findings]
+
+
+def rows(engine, table: Table, *columns: str) -> list[tuple]:
+    with engine.connect() as connection, connection.begin():
+        return sorted(map(tuple, connection.execute(select(*(table.c[name] for name in columns)))), key=repr)
+
+
+@on_every_database
+def test_a_sound_database_is_taken_without_a_finding(source, target):
+    receipt, findings = take(source, target)
+    assert findings == []
+    assert {table: (count.source, count.taken) for table, count in receipt.counts.items()} == {
+        table: (len(its), len(its)) for table, its in SOUND.items()
+    }
+    (root, child) = forest(target).all()
+    assert (root.uuid, root.generation, root.parent_id, root.root_id) == ("p1", 5, None, root.id)
+    assert (child.uuid, child.generation, child.parent_id, child.root_id) == ("p2", 6, root.id, root.id)
+    assert (root.used, root.inventories["VCPU"].capacity, root.aggregates) == ({"VCPU": 2}, 14, {"g1"})
+    assert child.traits == {"CUSTOM_A"}
+    assert rows(target, tables.consumers, "uuid", "generation", "project_id", "user_id", "consumer_type") == [
+        ("c1", 3, "alpha", "ann", "INSTANCE")
+    ]
+
+
+def test_times_are_kept_and_the_last_change_is_the_creation_where_there_was_none(source, target):
+    changed = THEN + timedelta(days=1)
+    source.update("resource_providers", 1, updated_at=changed)
+    source.update("inventories", 1, created_at=None)
+    take(source, target)
+    assert rows(target, tables.providers, "uuid", "created_at", "updated_at") == [
+        ("p1", THEN.replace(tzinfo=UTC), changed.replace(tzinfo=UTC)),
+        ("p2", THEN.replace(tzinfo=UTC), THEN.replace(tzinfo=UTC)),
+    ]
+    assert rows(target, tables.inventories, "updated_at") == [(NOW,)]
+    assert rows(target, tables.allocations, "created_at") == [(THEN.replace(tzinfo=UTC),)]
+
+
+def test_whoever_runs_already_reads_everything_anew(source, target):
+    running = PlacementService(target, VirtualClock(NOW), SeededIds(1)).providers
+    assert list(running.forest().all()) == []
+    take(source, target)
+    assert [provider.name for provider in running.forest().all()] == ["root", "child"]
+
+
+def test_the_log_of_changes_tells_each_provider_and_consumer(source, target):
+    take(source, target)
+    log = tables.changes
+    entries = {(kind, subject): document and json.loads(document)
+               for kind, subject, document in rows(target, log, "kind", "subject", "document")}  # fmt: skip
+    assert entries["consumer", "c1"]["allocations"] == {"p1": {"VCPU": 2}}
+    assert entries["provider", "p2"]["root_provider_uuid"] == "p1"
+    assert entries["provider", "p1"]["usages"] == {"VCPU": 2}
+    (everything,) = [row for row in rows(target, log, "provider_id", "sequence", "kind") if row[2] == "everything"]
+    assert everything[0] == -1
+    assert {row[0] for row in rows(target, log, "sequence")} - {everything[1]} != {everything[1]}, "one transaction"
+
+
+@on_every_database
+def test_a_target_that_is_not_empty_is_refused_and_left_alone(source, target):
+    take(source, target)
+    before = (
+        rows(target, tables.providers, "uuid", "revision"),
+        rows(target, tables.changes, "sequence", "position"),
+    )
+    with (
+        pytest.raises(Conflict, match="2 providers and 1 consumers already; an import goes into an empty database"),
+        placement_db.reading(source.url, NOW) as peer,
+    ):
+        import_into(target, peer, NOW, noted=lambda _: None, progress=lambda *_: None)
+    after = (
+        rows(target, tables.providers, "uuid", "revision"),
+        rows(target, tables.changes, "sequence", "position"),
+    )
+    assert after == before
+
+
+@on_every_database
+def test_an_import_that_is_cut_off_leaves_nothing(source, target):
+    source.add("projects", {"id": 2, "external_id": "unused"})
+
+    def cut(_: Finding) -> None:
+        raise KeyboardInterrupt  # the finding comes after the consumers
+
+    with placement_db.reading(source.url, NOW) as peer, pytest.raises(KeyboardInterrupt):
+        import_into(target, peer, NOW, noted=cut, progress=lambda *_: None)
+    for table in (tables.providers, tables.consumers, tables.allocations, tables.inventories):
+        assert rows(target, table, table.primary_key.columns.keys()[0]) == []
+    assert [row for row in rows(target, tables.changes, "kind") if row != ("names",)] == []
+    take(source, target)  # and can be repeated
+
+
+def test_the_source_is_not_written_to(source, target, tmp_path):
+    path = tmp_path / "peer.db"
+    before = path.read_bytes()
+    take(source, target)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.glob("peer.db?*")] == []
+
+
+# --- what is wrong in the source --------------------------------------------------------------------------------
+
+
+def test_rows_of_a_lost_provider_or_class_are_left_out(source, target):
+    source.add("inventories", SOUND["inventories"][0] | {"id": 2, "resource_provider_id": 77})
+    source.add("inventories", SOUND["inventories"][0] | {"id": 3, "resource_class_id": 99})
+    source.add("allocations", SOUND["allocations"][0] | {"id": 2, "resource_provider_id": 78})
+    source.add("allocations", SOUND["allocations"][0] | {"id": 3, "resource_class_id": 98})
+    source.add("resource_provider_aggregates", {"resource_provider_id": 79, "aggregate_id": 1})
+    source.add("resource_provider_aggregates", {"resource_provider_id": 1, "aggregate_id": 5})
+    source.add("resource_provider_traits", {"resource_provider_id": 1, "trait_id": 9})
+    receipt, findings = take(source, target)
+    assert sorted(kinds(findings)) == [
+        *[Kind.LOST_CLASS] * 2, *[Kind.LOST_NAME] * 2, *[Kind.LOST_PROVIDER] * 3
+    ]  # fmt: skip
+    assert receipt.counts["allocations"].taken == receipt.counts["inventories"].taken == 1
+    assert rows(target, tables.allocations, "used") == [(2,)]
+
+
+def test_a_consumer_that_holds_nothing_is_left_out(source, target):
+    source.add("consumers", SOUND["consumers"][0] | {"id": 2, "uuid": "c2"})
+    source.add("consumers", SOUND["consumers"][0] | {"id": 3, "uuid": "c3"})
+    source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c3", "resource_provider_id": 78})
+    _, findings = take(source, target)
+    assert [one.text for one in findings if one.kind is Kind.EMPTY_CONSUMER] == [
+        "consumer c2: it holds nothing",
+        "consumer c3: its allocations are left out",
+    ]
+    assert rows(target, tables.consumers, "uuid") == [("c1",)]
+
+
+def test_allocations_without_a_consumer_get_one_of_nobody(source, target):
+    source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c9", "used": 3})
+    _, findings = take(source, target)
+    assert kinds(findings) == [Kind.NO_CONSUMER]
+    assert ("c9", 0, INCOMPLETE, INCOMPLETE, None) in rows(
+        target, tables.consumers, "uuid", "generation", "project_id", "user_id", "consumer_type"
+    )
+    assert forest(target).by_uuid("p1").used == {"VCPU": 5}
+
+
+def test_a_lost_owner_or_type_becomes_an_unknown_one(source, target):
+    source.update("consumers", 1, project_id=55, consumer_type_id=66)
+    _, findings = take(source, target)
+    assert kinds(findings) == [Kind.LOST_OWNER, Kind.LOST_TYPE, Kind.UNUSED, Kind.UNUSED]
+    assert rows(target, tables.consumers, "project_id", "user_id", "consumer_type") == [(INCOMPLETE, "ann", None)]
+
+
+def test_incomplete_owners_are_kept_and_told(source, target):
+    source.update("projects", 1, external_id=INCOMPLETE)
+    _, findings = take(source, target)
+    assert kinds(findings) == [Kind.INCOMPLETE_OWNER]
+
+
+def test_allocations_that_are_there_twice_are_added_up(source, target):
+    source.add("allocations", SOUND["allocations"][0] | {"id": 2, "used": 4, "updated_at": THEN + timedelta(hours=1)})
+    receipt, findings = take(source, target)
+    assert kinds(findings) == [Kind.TWICE]
+    assert rows(target, tables.allocations, "used") == [(6,)]
+    assert receipt.counts["allocations"].taken == 2
+
+
+@on_every_database
+def test_roots_that_disagree_with_parents_follow_the_parents(source, target):
+    source.update("resource_providers", 2, root_provider_id=2)
+    _, findings = take(source, target)
+    assert [one.text for one in findings] == ["root of child is root (p1), not p2"]
+    root, child = forest(target).all()
+    assert child.root_id == root.id
+
+
+def test_a_child_may_be_older_than_its_parent(source, target):
+    """Providers can be moved below one that came later: ids say nothing."""
+    source.add("resource_providers", {"id": 3, "uuid": "p3", "name": "new root", "generation": 0,
+                                      "root_provider_id": 3, "parent_provider_id": None})  # fmt: skip
+    for moved in (1, 2):
+        source.update("resource_providers", moved, root_provider_id=3)
+    source.update("resource_providers", 1, parent_provider_id=3)
+    _, findings = take(source, target)
+    assert findings == []
+    assert [provider.name for provider in forest(target).all()] == ["new root", "root", "child"]
+
+
+def test_loops_and_lost_parents_are_cut(source, target):
+    source.update("resource_providers", 1, parent_provider_id=2)
+    source.add("resource_providers", {"id": 3, "uuid": "p3", "name": "orphan", "generation": None,
+                                      "root_provider_id": 3, "parent_provider_id": 44})  # fmt: skip
+    _, findings = take(source, target)
+    assert sorted(kinds(findings)) == [Kind.LOOP, Kind.LOST_PARENT, Kind.NO_GENERATION]
+    assert {one.name: one.is_root for one in forest(target).all()} == {
+        "root": True, "child": False, "orphan": True
+    }  # fmt: skip
+
+
+def test_a_provider_without_a_usable_name_is_named_by_its_uuid(source, target):
+    for number, name in enumerate((None, "x" * 201, ""), 3):
+        source.add("resource_providers", {"id": number, "uuid": f"p{number}", "name": name, "generation": 0,
+                                          "root_provider_id": number, "parent_provider_id": None})  # fmt: skip
+    _, findings = take(source, target)
+    assert kinds(findings) == [Kind.RENAMED] * 3
+    assert [one.name for one in forest(target).all()] == ["root", "p3", "p4", "p5", "child"]
+
+
+def test_texts_too_long_are_left_out_with_what_hangs_on_them(source, target):
+    source.add("resource_classes", {"id": 10001, "name": "CUSTOM_" + "X" * 249})
+    source.add("inventories", SOUND["inventories"][0] | {"id": 2, "resource_class_id": 10001})
+    source.add("projects", {"id": 2, "external_id": "y" * 256})
+    source.add("consumers", SOUND["consumers"][0] | {"id": 2, "uuid": "c2", "project_id": 2})
+    source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c2"})
+    _, findings = take(source, target)
+    assert sorted(kinds(findings)) == [Kind.LOST_CLASS, Kind.TOO_LONG, Kind.TOO_LONG, Kind.UNUSED]
+    assert rows(target, tables.consumers, "uuid") == [("c1",)]
+
+
+def test_over_capacity_and_impossible_inventories_are_kept_and_told(source, target):
+    source.update("allocations", 1, used=15)
+    source.add("inventories", SOUND["inventories"][0] | {
+        "id": 2, "resource_class_id": 10000, "reserved": 9, "min_unit": 5, "max_unit": 4, "step_size": 0
+    })  # fmt: skip
+    source.add("allocations", SOUND["allocations"][0] | {"id": 2, "resource_provider_id": 2})
+    _, findings = take(source, target)
+    assert kinds(findings) == [*[Kind.IMPOSSIBLE] * 3, Kind.OVER_CAPACITY, Kind.NO_INVENTORY]
+    assert findings[0].text == "CUSTOM_GOLD on root: reserved 9 is more than total 8"
+    assert findings[-2].text == "15 VCPU in use on root, of 14"
+    assert findings[-1].text == "2 VCPU in use on child, which offers none"
+    assert forest(target).by_uuid("p1").used == {"VCPU": 15}
+
+
+def test_names_of_another_release_are_kept(source, target):
+    source.add("resource_classes", {"id": 30, "name": "LATER_CLASS"})
+    source.add("traits", {"id": 30, "name": "HW_LATER"})
+    _, findings = take(source, target)
+    assert kinds(findings) == [Kind.UNKNOWN_NAME] * 2
+    assert ("LATER_CLASS", True) in [
+        (name, bool(its)) for name, its in rows(target, tables.resource_classes, "name", "standard")
+    ]
+
+
+# --- which databases are read at all ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("revisions", "said"),
+    [
+        (("422ece571366",), "of an older Placement; run `placement-manage db sync`"),
+        (("ffffffffffff",), "does not know .*use a newer Moorage"),
+        ((), "no database of OpenStack Placement"),
+    ],
+)
+def test_another_schema_is_refused_with_what_to_do(source, revisions, said):
+    source.set_revision(*revisions)
+    with pytest.raises(StartError, match=said), placement_db.reading(source.url, NOW):
+        pass
+
+
+def test_our_own_database_is_not_the_peers(target):
+    url = target.url.render_as_string()
+    with pytest.raises(StartError, match="no database of OpenStack Placement"), placement_db.reading(url, NOW):
+        pass
+
+
+def test_a_file_that_is_not_there_is_not_made(tmp_path):
+    path = tmp_path / "none.db"
+    with pytest.raises(StartError, match="there is no SQLite file"), placement_db.reading(f"sqlite:///{path}", NOW):
+        pass
+    assert not path.exists()
+
+
+def test_a_file_that_is_no_database_is_one_sentence(tmp_path):
+    path = tmp_path / "text.db"
+    path.write_text("not a database " * 100)
+    with (
+        pytest.raises(StartError, match="cannot be read: file is not a database"),
+        placement_db.reading(f"sqlite:///{path}", NOW),
+    ):
+        pass
+
+
+# --- many -------------------------------------------------------------------------------------------------------
+
+
+def test_memory_is_that_of_a_page_and_not_of_all_allocations(source, tmp_path):
+    """Twice as many consumers need no more of it."""
+
+    def peak(first: int, last: int) -> int:
+        """Bytes, of a rehearsal, with consumers up to `last`; `first` to `last` are added."""
+        numbers = range(first, last)
+        source.add("consumers", *(SOUND["consumers"][0] | {"id": one, "uuid": f"c{one}"} for one in numbers))
+        rows = (
+            SOUND["allocations"][0] | {"id": 3 * one + offset, "consumer_id": f"c{one}", "resource_class_id": offset % 2,
+                                       "resource_provider_id": 1 + offset // 2}
+            for one in numbers for offset in range(3)
+        )  # fmt: skip
+        source.add("allocations", *rows)
+        tracemalloc.start()
+        with placement_db.reading(source.url, NOW) as peer:
+            receipt = rehearse(peer, noted=lambda _: None, progress=lambda *_: None)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert receipt.counts["consumers"].taken == last - 10 + 1
+        return most
+
+    source.update("resource_classes", 10000, id=1)
+    pages = placement_db.PAGE
+    peak(10, 10 + pages)  # what is made once, such as compiled statements
+    once, twice = peak(10 + pages, 10 + 2 * pages), peak(10 + 2 * pages, 10 + 4 * pages)
+    assert twice < 1.2 * once

@@ -1,0 +1,147 @@
+"""What another process has claimed is read in one question; all else as it is in the tables.
+
+On all three databases: the question, and each way to the tables once.
+"""
+
+import pytest
+from sqlalchemy import event, update
+
+from moorage.core.ids import SeededIds
+from moorage.db.single_reads import Asker
+from moorage.db.transactions import write
+from moorage.placement.forest.model import Inventory
+from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.service.service import PlacementService
+from moorage.placement.store.tables import change_retention
+from moorage.placement.sync import incremental_refresh
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
+
+CONSUMERS = [f"00000000-0000-4000-8000-{number:012}" for number in range(1, 9)]
+
+
+@pytest.fixture
+def engine(kind):
+    with migrated_engine("placement", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
+def own(engine, clock, ids):
+    own = PlacementService(engine, clock, ids)
+    own.start()
+    return own
+
+
+@pytest.fixture
+def other(engine, clock, own):
+    return PlacementService(engine, clock, SeededIds(2))
+
+
+@pytest.fixture
+def hosts(own):
+    hosts = [own.providers.create(name, None, None).provider.uuid for name in ("one", "two")]
+    for uuid in hosts:
+        own.providers.set_inventories(uuid, 0, {"VCPU": Inventory(8), "DISK_GB": Inventory(8)})
+    return hosts
+
+
+@pytest.fixture
+def waits(engine, monkeypatch):
+    """How the database was asked: "question", or the words of a statement in a transaction."""
+    asked = []
+    ask = Asker.ask
+    monkeypatch.setattr(
+        Asker, "ask", lambda self, sql, parameters: asked.append("question") or ask(self, sql, parameters)
+    )
+    event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    return asked
+
+
+def claim(service, consumer, allocations, generation=None):
+    service.allocations.claim([Wish(consumer, allocations, "red", "alice", "INSTANCE", generation)])
+
+
+def states(service):
+    return list(service.providers.forest().all())
+
+
+def fresh(engine, clock):
+    return list(PlacementService(engine, clock, SeededIds(9)).providers.forest().all())
+
+
+@on_every_database
+def test_claims_and_releases_of_others_are_one_question_more(engine, clock, own, other, hosts, waits):
+    one, two = hosts
+    states(other)
+    clock.sleep(60)
+    claim(own, CONSUMERS[0], {one: {"VCPU": 2}, two: {"DISK_GB": 1}})
+    claim(own, CONSUMERS[1], {one: {"VCPU": 3}})
+    own.allocations.release(CONSUMERS[1])
+    claim(own, CONSUMERS[0], {one: {"VCPU": 1, "DISK_GB": 4}}, 1)
+    waits.clear()
+    seen = states(other)
+    assert waits == ["question", "question"]
+    assert seen == fresh(engine, clock)
+    assert other.providers.get(one).used == {"VCPU": 1, "DISK_GB": 4}
+    waits.clear()
+    assert states(other) == seen
+    assert waits == ["question"]
+
+
+@on_every_database
+def test_a_writer_catches_up_in_the_same_way(engine, clock, own, other, hosts, waits):
+    one, _ = hosts
+    states(other)
+    claim(own, CONSUMERS[0], {one: {"VCPU": 6}})
+    waits.clear()
+    claim(other, CONSUMERS[1], {one: {"VCPU": 2}})
+    assert waits == ["question"]
+    assert states(own) == states(other) == fresh(engine, clock)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda own, one, two: own.providers.set_traits(one, None, ["HW_CPU_X86_AVX2"]),
+        lambda own, one, two: own.providers.delete(two),
+        lambda own, one, two: own.providers.create("three", None, one),
+        lambda own, one, two: own.providers.update(two, "deux", one, parent_given=True, may_move=True),
+        lambda own, one, two: own.names.rename_class("CUSTOM_GOLD", "CUSTOM_SILVER"),
+    ],
+    ids=["traits", "delete", "create", "move", "rename a class"],
+)
+def test_whatever_else_was_written_between_claims_is_seen(engine, clock, own, other, hosts, act):
+    own.names.create_class("CUSTOM_GOLD")
+    one, two = hosts
+    own.providers.set_inventories(one, None, {"VCPU": Inventory(8), "CUSTOM_GOLD": Inventory(8)})
+    states(other)
+    claim(own, CONSUMERS[0], {one: {"VCPU": 2, "CUSTOM_GOLD": 1}})
+    act(own, one, two)
+    claim(own, CONSUMERS[1], {one: {"VCPU": 1}})
+    assert states(other) == fresh(engine, clock)
+    assert other.names.classes() == own.names.classes()
+
+
+@on_every_database
+def test_more_than_a_question_holds_is_read_from_the_tables(engine, clock, own, hosts, monkeypatch):
+    monkeypatch.setattr(incremental_refresh, "MOST", 2)
+    monkeypatch.setattr(incremental_refresh, "SINCE", incremental_refresh.SINCE.limit(3))
+    other = PlacementService(engine, clock, SeededIds(2))
+    states(other)
+    for consumer in CONSUMERS:
+        claim(own, consumer, {hosts[0]: {"VCPU": 1}})
+    assert states(other) == fresh(engine, clock)
+
+
+@on_every_database
+def test_a_log_that_does_not_reach_back_so_far_is_not_trusted(engine, clock, own, other, hosts):
+    """Of the two claims that `other` has not seen, the log is said to have only the second."""
+    states(other)
+    claim(own, CONSUMERS[0], {hosts[0]: {"VCPU": 1}})
+    first = own.events.newest().sequence + 1
+    claim(own, CONSUMERS[1], {hosts[1]: {"VCPU": 1}})
+    with write(engine) as connection:
+        connection.execute(update(change_retention).values(first=first))
+        connection.exec_driver_sql(f"DELETE FROM changes WHERE sequence < {first}")
+    assert states(other) == fresh(engine, clock)

@@ -1,0 +1,464 @@
+"""Placement's tables: generations, revisions, the change log, and what other processes see.
+
+On all three databases: that what is written is what others read, and whatever happens at the same time. What is decided on
+the state that was read is the same on each.
+"""
+
+import threading
+from collections import Counter
+
+import pytest
+from sqlalchemy import delete, select, text, update
+
+from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound, Unavailable
+from moorage.core.ids import SeededIds
+from moorage.db.migrations import upgrade
+from moorage.db.transactions import read, write
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import Inventory
+from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.reshaping import NewInventories
+from moorage.placement.rules.write_set import Draft
+from moorage.placement.service.service import PlacementService
+from moorage.placement.store import change_log, name_store, provider_store
+from moorage.placement.store.tables import allocations, change_retention, providers
+from tests.databases import Schema
+from tests.migrated import engine_with, migrated_engine
+from tests.store.conftest import on_every_database, on_mariadb
+
+
+@pytest.fixture
+def engine(kind):
+    with migrated_engine("placement", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
+def service(engine, clock, ids):
+    service = PlacementService(engine, clock, ids)
+    service.start()
+    return service
+
+
+@pytest.fixture
+def other(engine, clock, service):
+    """Another process on the same database."""
+    return PlacementService(engine, clock, SeededIds(2))
+
+
+def host(service, name="host", **inventories):
+    provider = service.providers.create(name, None, None).provider
+    offered = {resource: Inventory(total=total) for resource, total in inventories.items()}
+    return service.providers.set_inventories(provider.uuid, 0, offered)
+
+
+def wish(consumer, allocations, generation=None, **fields):
+    fields = {"project_id": "red", "user_id": "alice", "consumer_type": "INSTANCE"} | fields
+    return Wish(consumer, allocations, generation=generation, **fields)
+
+
+def counters(engine, uuid):
+    """(generation, revision)"""
+    with read(engine) as connection:
+        row = connection.execute(select(providers).where(providers.c.uuid == uuid)).one()
+    return row.generation, row.revision
+
+
+CONSUMER = "00000000-0000-4000-8000-000000000001"
+OTHER = "00000000-0000-4000-8000-000000000002"
+
+
+@on_every_database
+def test_every_write_moves_the_revision_and_the_generation_moves_as_the_peer_does(engine, service):
+    uuid = host(service, VCPU=8).uuid
+    seen = [counters(engine, uuid)]
+
+    def after(act):
+        act()
+        seen.append(counters(engine, uuid))
+        return tuple(new - old for old, new in zip(seen[-2], seen[-1], strict=True))
+
+    aggregate = "11111111-1111-4111-8111-111111111111"
+    assert after(lambda: service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])) == (1, 1)
+    assert after(lambda: service.allocations.release(CONSUMER)) == (0, 1)
+    assert after(lambda: service.providers.set_aggregates(uuid, None, [aggregate])) == (0, 1)
+    assert after(lambda: service.providers.set_aggregates(uuid, seen[-1][0], [])) == (1, 1)
+    assert after(lambda: service.providers.set_traits(uuid, seen[-1][0], ["HW_CPU_X86_AVX2"])) == (1, 1)
+    assert after(lambda: service.providers.set_traits(uuid, seen[-1][0], ["HW_CPU_X86_AVX2"])) == (0, 0)
+    assert after(lambda: service.providers.add_inventory(uuid, "DISK_GB", Inventory(total=5))) == (1, 1)
+    assert after(lambda: service.providers.delete_inventory(uuid, "DISK_GB")) == (1, 1)
+    assert after(lambda: service.providers.update(uuid, "new", None, parent_given=False, may_move=True)) == (0, 1)
+
+
+@on_every_database
+def test_a_failed_write_moves_nothing(engine, service):
+    uuid = host(service, VCPU=2).uuid
+    before = counters(engine, uuid)
+    with pytest.raises(Conflict, match="exceed the capacity"):
+        service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
+    with pytest.raises(ConcurrentUpdate):
+        service.providers.set_inventories(uuid, 99, {})
+    with pytest.raises(Invalid, match="No such trait"):
+        service.providers.set_traits(uuid, before[0], ["CUSTOM_UNKNOWN"])
+    assert counters(engine, uuid) == before
+    assert service.allocations.of_consumer(CONSUMER) == (None, [])
+
+
+@on_every_database
+def test_another_process_sees_each_write_at_its_next_read(service, other):
+    assert list(other.providers.forest().all()) == []
+    uuid = host(service, VCPU=4).uuid
+    assert other.providers.get(uuid).inventories == {"VCPU": Inventory(total=4)}
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
+    assert other.providers.get(uuid).used == {"VCPU": 3}
+    service.allocations.release(CONSUMER)
+    service.providers.delete(uuid)
+    with pytest.raises(NotFound):
+        other.providers.get(uuid)
+
+
+@on_every_database
+def test_a_decision_on_an_old_picture_is_taken_again(service, other):
+    """The other process still believes the host to be full (or empty): its claim finds out when it writes."""
+    uuid = host(service, VCPU=2).uuid
+    other.providers.get(uuid)
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
+    with pytest.raises(Conflict, match="exceed the capacity"):
+        other.allocations.claim([wish(OTHER, {uuid: {"VCPU": 1}})])
+    service.allocations.release(CONSUMER)
+    other.allocations.claim([wish(OTHER, {uuid: {"VCPU": 1}})])
+    assert service.providers.get(uuid).used == {"VCPU": 1}
+
+
+def test_an_own_claim_needs_no_reading_again(service):
+    uuid = host(service, VCPU=2).uuid
+    service.providers.get(uuid)
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
+    held = service.providers._snapshot.held()
+    assert held.by_uuid(uuid).used == {"VCPU": 2}
+    assert held is service.providers.forest(), "the change log has nothing that this process does not know"
+
+
+def test_whoever_hears_of_an_older_write_later_keeps_the_newer_state(service):
+    """Two threads commit in one order and tell the snapshot in the other."""
+    uuid = host(service, VCPU=4).uuid
+    old = service.providers.get(uuid)
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
+    snapshot = service.providers._snapshot
+    snapshot.wrote(1, Draft(Forest(), old.updated_at, providers={old.id: old}))
+    assert snapshot.held().by_uuid(uuid).used == {"VCPU": 2}
+    service.allocations.release(CONSUMER)
+    service.providers.delete(uuid)
+    service.providers.forest()
+    snapshot.wrote(1, Draft(Forest(), old.updated_at, providers={old.id: old}))
+    assert snapshot.held().by_uuid(uuid) is None, "and it does not bring back what is deleted"
+
+
+@on_every_database
+def test_who_is_too_far_behind_reads_everything_again(engine, service, other):
+    other.providers.forest()
+    made = [host(service, f"host{number}", VCPU=1).uuid for number in range(4)]
+    with write(engine) as connection:  # as when old entries are dropped
+        last = change_log.last(connection)
+        connection.execute(delete(change_log.changes).where(change_log.changes.c.sequence < last))
+        connection.execute(update(change_retention).values(first=last))
+    with read(engine) as connection:
+        assert change_log.since(connection, 1) == {change_log.EVERYTHING}
+        assert change_log.since(connection, last - 1) != {change_log.EVERYTHING}
+    assert {provider.uuid for provider in other.providers.forest().all()} == set(made)
+
+
+def test_all_wishes_or_none(service):
+    uuid = host(service, VCPU=4).uuid
+    with pytest.raises(Conflict):
+        service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}}), wish(OTHER, {uuid: {"VCPU": 2}})])
+    assert service.allocations.of_consumer(CONSUMER)[0] is None
+    assert service.providers.get(uuid).used == {}
+
+
+def test_an_overfull_provider_may_get_better_but_not_worse(service):
+    provider = host(service, VCPU=8)
+    service.allocations.claim([wish(CONSUMER, {provider.uuid: {"VCPU": 6}})])
+    service.allocations.claim([wish(OTHER, {provider.uuid: {"VCPU": 2}})])
+    generation = service.providers.get(provider.uuid).generation
+    service.providers.set_inventories(provider.uuid, generation, {"VCPU": Inventory(total=4)})
+    service.allocations.claim([wish(CONSUMER, {provider.uuid: {"VCPU": 5}}, generation=1)])
+    with pytest.raises(Conflict, match="exceed the capacity"):
+        service.allocations.claim([wish(CONSUMER, {provider.uuid: {"VCPU": 6}}, generation=2)])
+    # Swapping between consumers leaves the sum as it is.
+    swap = [
+        wish(CONSUMER, {provider.uuid: {"VCPU": 2}}, generation=2),
+        wish(OTHER, {provider.uuid: {"VCPU": 5}}, generation=1),
+    ]
+    service.allocations.claim(swap)
+    assert service.providers.get(provider.uuid).used == {"VCPU": 7}
+
+
+def test_a_consumer_goes_with_its_last_allocation(service):
+    uuid = host(service, VCPU=4).uuid
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    with pytest.raises(ConcurrentUpdate, match="expected 1 but got None"):
+        service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    service.allocations.claim([wish(CONSUMER, {}, generation=1)])
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    consumer, _ = service.allocations.of_consumer(CONSUMER)
+    assert consumer.generation == 1
+
+
+@on_every_database
+def test_owner_and_type_follow_the_last_write(service):
+    uuid = host(service, VCPU=4).uuid
+    service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+    service.allocations.claim(
+        [wish(CONSUMER, {uuid: {"VCPU": 2}}, generation=1, project_id="blue", user_id="bob", consumer_type="MIGRATION")]
+    )
+    assert service.allocations.usages("red", None) == ([], {})
+    assert service.allocations.usages("blue", "bob") == ([("MIGRATION", "VCPU", 2)], {"MIGRATION": 1})
+
+
+def test_inventory_in_use_stays(service):
+    provider = host(service, VCPU=4, DISK_GB=10)
+    service.allocations.claim([wish(CONSUMER, {provider.uuid: {"VCPU": 1}})])
+    generation = service.providers.get(provider.uuid).generation
+    with pytest.raises(Conflict, match="in use"):
+        service.providers.set_inventories(provider.uuid, generation, {})
+    with pytest.raises(Conflict, match="has allocations"):
+        service.providers.delete(provider.uuid)
+    service.providers.set_inventories(provider.uuid, generation, {"VCPU": Inventory(total=1)})
+    assert set(service.providers.get(provider.uuid).inventories) == {"VCPU"}
+
+
+@on_every_database
+def test_a_moved_provider_takes_its_subtree_along(service, other):
+    create = service.providers.create
+    first, second = create("first", None, None).provider.uuid, create("second", None, None).provider.uuid
+    numa = create("numa", None, first).provider.uuid
+    device = create("device", None, numa).provider.uuid
+    other.providers.forest()
+
+    def move(uuid, name, parent):
+        return service.providers.update(uuid, name, parent, parent_given=True, may_move=True)
+
+    move(numa, "numa", second)
+    assert {other.providers.show(uuid).root_uuid for uuid in (numa, device)} == {second}
+    with pytest.raises(Invalid, match="loop"):
+        move(second, "second", device)
+    move(numa, "numa", None)
+    assert {other.providers.show(uuid).root_uuid for uuid in (numa, device)} == {numa}
+    with pytest.raises(Conflict, match="child resource providers"):
+        service.providers.delete(numa)
+
+
+@on_every_database
+def test_a_reshape_moves_inventory_and_allocations_together(service, other):
+    root = host(service, "root", VCPU=4, VGPU=2)
+    child = service.providers.create("child", None, root.uuid).provider
+    service.allocations.claim([wish(CONSUMER, {root.uuid: {"VCPU": 1, "VGPU": 1}})])
+    generation = service.providers.get(root.uuid).generation
+    new = {
+        root.uuid: NewInventories(generation, {"VCPU": Inventory(total=4)}),
+        child.uuid: NewInventories(0, {"VGPU": Inventory(total=2)}),
+    }
+    with pytest.raises(Conflict, match="in use"):
+        service.allocations.reshape(new, [])
+    moved = wish(CONSUMER, {root.uuid: {"VCPU": 1}, child.uuid: {"VGPU": 1}}, generation=1)
+    service.allocations.reshape(new, [moved])
+    assert service.providers.get(child.uuid).used == other.providers.get(child.uuid).used == {"VGPU": 1}
+    assert set(other.providers.get(root.uuid).inventories) == {"VCPU"}
+    with pytest.raises(ConcurrentUpdate, match="given: 0"):
+        service.allocations.reshape({child.uuid: NewInventories(0, {})}, [])
+
+
+@on_every_database
+def test_standard_names_are_those_of_the_libraries_and_stay(service, other):
+    import os_resource_classes
+    import os_traits
+
+    assert {one.name for one in service.names.classes()} == set(os_resource_classes.STANDARDS)
+    assert {one.name for one in service.names.traits()} == set(os_traits.get_traits())
+    other.start()
+    assert len(service.names.traits()) == len(os_traits.get_traits())
+    with pytest.raises(Invalid, match="standard"):
+        service.names.delete_class("VCPU")
+    with pytest.raises(Invalid, match="standard"):
+        service.names.delete_trait("HW_CPU_X86_AVX2")
+
+
+TABLES_ONLY = Schema("placement-without-names", lambda engine: upgrade(engine, "placement"))
+
+
+@on_every_database
+def test_processes_may_start_on_a_new_database_at_once(kind, clock):
+    with engine_with(TABLES_ONLY, kind) as engine:
+        start_at_once(engine, clock)
+
+
+def start_at_once(engine, clock):
+    services = [PlacementService(engine, clock, SeededIds(number)) for number in range(4)]
+    barrier = threading.Barrier(len(services))
+    started = []
+
+    def start(service):
+        barrier.wait()
+        service.start()
+        started.append(service)
+
+    threads = [threading.Thread(target=start, args=(service,)) for service in services]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(started) == len(services)
+    assert len({len(service.names.traits()) for service in services}) == 1
+
+
+@on_every_database
+def test_custom_names_come_and_go(service, other):
+    assert service.names.ensure_class("CUSTOM_GOLD") is True
+    assert other.names.ensure_class("CUSTOM_GOLD") is False
+    uuid = host(service, CUSTOM_GOLD=1).uuid
+    with pytest.raises(Conflict, match="in use"):
+        other.names.delete_class("CUSTOM_GOLD")
+    other.names.rename_class("CUSTOM_GOLD", "CUSTOM_SILVER")
+    assert set(service.providers.get(uuid).inventories) == {"CUSTOM_SILVER"}
+    service.allocations.claim([wish(CONSUMER, {uuid: {"CUSTOM_SILVER": 1}})])
+    with pytest.raises(Invalid, match="No such resource class CUSTOM_GOLD"):
+        service.allocations.claim([wish(OTHER, {uuid: {"CUSTOM_GOLD": 1}})])
+
+
+@on_every_database
+def test_a_new_provider_does_not_inherit_the_picture_of_a_deleted_one(service):
+    """SQLite gives the last id again unless told not to: the forest then kept the old uuid under it."""
+    old = host(service, "old", VCPU=1).uuid
+    service.providers.forest()
+    service.providers.delete(old)
+    new = service.providers.create("new", None, None).provider
+    assert service.providers.get(new.uuid).inventories == {}
+    with pytest.raises(NotFound):
+        service.providers.get(old)
+
+
+@on_every_database
+@pytest.mark.slow
+def test_claims_of_many_threads_in_two_processes_never_exceed_capacity(engine, service, other, clock):
+    hosts = [host(service, f"host{number}", VCPU=5).uuid for number in range(3)]
+    outcomes = Counter()
+    lock = threading.Lock()
+
+    def claims(worker):
+        placement = (service, other)[worker % 2]
+        for number in range(6):
+            consumer = f"00000000-0000-4000-8000-{worker:06d}{number:06d}"
+            try:
+                placement.allocations.claim([wish(consumer, {hosts[(worker + number) % 3]: {"VCPU": 1}})])
+                outcome = "claimed"
+                if number % 3 == 2:
+                    placement.allocations.release(consumer)
+                    outcome = "released"
+            except Conflict as error:
+                outcome = error.error_code
+            with lock:
+                outcomes[outcome] += 1
+
+    threads = [threading.Thread(target=claims, args=(worker,)) for worker in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with read(engine) as connection:
+        rows = connection.execute(select(allocations.c.provider_id, allocations.c.used)).all()
+    used = Counter()
+    for provider_id, units in rows:
+        used[provider_id] += units
+    assert sum(outcomes.values()) == 36, outcomes
+    assert "placement.concurrent_update" not in outcomes, "who competes takes turns"
+    assert outcomes["claimed"] == len(rows)
+    assert max(used.values()) <= 5
+    for placement in (service, other):
+        assert Counter({p.id: p.used["VCPU"] for p in placement.providers.forest().all() if p.used}) == used
+
+
+@on_every_database
+def test_two_first_claims_of_one_consumer_make_one_consumer(service, other):
+    """Both insert it: the slower one begins again and then sees that it is there."""
+    uuid = host(service, VCPU=9).uuid
+    results = []
+    barrier = threading.Barrier(2)
+
+    def claim(placement):
+        barrier.wait()
+        try:
+            placement.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
+            results.append("claimed")
+        except ConcurrentUpdate as error:
+            results.append(error.error_code)
+
+    threads = [threading.Thread(target=claim, args=(placement,)) for placement in (service, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == ["claimed", "placement.concurrent_update"]
+    assert service.providers.get(uuid).used == {"VCPU": 1}
+
+
+@on_every_database
+def test_claims_that_wait_together_are_committed_together(service):
+    """20 claims, one of them too large, while another is being written: two commits, and each its own outcome."""
+    uuids = [host(service, f"host{number}", VCPU=8).uuid for number in range(4)]
+    service.providers.forest()
+    before = service.providers.forest().sequence
+    outcomes = {}
+
+    def claim(number):
+        consumer = f"00000000-0000-4000-8000-{number:012d}"
+        units = 9 if number == 7 else 1
+        try:
+            service.allocations.claim([wish(consumer, {uuids[number % 4]: {"VCPU": units}})])
+            outcomes[number] = "claimed"
+        except Conflict as error:
+            outcomes[number] = error.error_code
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(20)]
+    writer = service.allocations._writer
+    queue = writer._queue
+    with writer._turn:
+        for number, thread in enumerate(threads):
+            thread.start()
+            for _ in range(10_000):
+                if queue._somebody_leads and len(queue._waiting) == number:
+                    break
+                threading.Event().wait(0.001)
+    for thread in threads:
+        thread.join()
+    assert service.providers.forest().sequence == before + 2
+    assert Counter(outcomes.values()) == {"claimed": 19, "moorage.conflict": 1}
+    assert outcomes[7] == "moorage.conflict"
+    assert sum(service.providers.get(uuid).used["VCPU"] for uuid in uuids) == 19
+    assert sum(service.providers.get(uuid).generation for uuid in uuids) == 19 + 4
+
+
+@on_every_database
+def test_a_provider_may_have_every_trait_there_is_and_none(engine, service, clock):
+    """They come as one text from the database: nothing is cut off, and processes that start later see them all."""
+    full, empty = host(service, "full"), host(service, "empty")
+    traits = sorted(trait.name for trait in service.names.traits())
+    service.providers.set_traits(full.uuid, full.generation, traits)
+    later = PlacementService(engine, clock, SeededIds(3))
+    later.start()
+    assert len(traits) > 300
+    assert later.providers.get(full.uuid).traits == frozenset(traits)
+    assert later.providers.get(empty.uuid).traits == frozenset()
+
+
+@on_mariadb
+def test_traits_that_a_database_cuts_short_are_refused(engine, service):
+    full = host(service)
+    traits = sorted(trait.name for trait in service.names.traits())
+    service.providers.set_traits(full.uuid, full.generation, traits)
+    with read(engine) as connection:
+        known = name_store.known(connection)
+        connection.execute(text("SET SESSION group_concat_max_len = 100"))
+        with pytest.raises(Unavailable, match="raise group_concat_max_len"):
+            provider_store.all_providers(connection, known)
+        connection.execute(text("SET SESSION group_concat_max_len = DEFAULT"))

@@ -1,0 +1,102 @@
+"""Which regions of FPGAs reservations have, and which were loaded, as each database says it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from moorage.db.transactions import read, write
+from moorage.reservation.capacity.calendar import HostCapacity
+from moorage.reservation.model.leases import Allocation, EventType
+from moorage.reservation.model.reservation_requests import FPGA
+from moorage.reservation.model.slot_demand import label
+from moorage.reservation.model.steps import Step, StepKind
+from moorage.reservation.store import event_store, host_store, lease_store, region_store
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
+from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
+
+SECOND = label(FPGA, 1)
+
+
+@pytest.fixture
+def engine(kind):
+    with migrated_engine("reservation", kind) as engine:
+        yield engine
+
+
+@pytest.fixture
+def world(engine, ids):
+    """(engine, two leases, hosts): of two hosts with two regions the first is up."""
+    leases = [new_lease(ids), new_lease(ids)]
+    hosts = [add_host(engine, name) for name in ("a", "b")]
+    with write(engine) as connection:
+        for name, host in zip(("a", "b"), hosts, strict=True):
+            providers = {"VCPU": name, FPGA: f"{name}_R1", SECOND: f"{name}_R2"}
+            capacity = HostCapacity(host, dict.fromkeys(providers, 4), {}, providers)
+            host_store.set_capacity(connection, host, capacity)
+        host_store.set_reservable(connection, hosts[1], False, NOW)
+        for lease in leases:
+            lease_store.insert_lease(connection, lease)
+    return engine, leases, hosts
+
+
+def slot(ids, lease, host, place):
+    return Allocation(ids.uuid(), host, lease.reservations[0].id, START, END, {"VCPU": 1, place: 2})
+
+
+@on_every_database
+def test_regions_are_those_of_the_slots(world, ids):
+    """Whether their hosts are up is told; others have one while their slot lasts."""
+    engine, (one, two), (up, down) = world
+    rows = [slot(ids, one, up, FPGA), slot(ids, one, down, SECOND), slot(ids, two, up, SECOND)]
+    with read(engine) as connection:
+        assert region_store.held(connection, rows) == {
+            one.reservations[0].id: {"a_R1": True, "b_R2": False},
+            two.reservations[0].id: {"a_R2": True},
+        }
+        assert region_store.held(connection, [replace(rows[0], resources={"VCPU": 1})]) == {}
+    with write(engine) as connection:
+        host_store.insert_allocations(connection, [slot(ids, two, up, SECOND)], NOW)
+    mine = [one.reservations[0].id]
+    named = ["a_R1", "a_R2", "gone"]
+    with read(engine) as connection:
+        assert region_store.of_others(connection, named, mine, START) == {"a_R2"}
+        assert region_store.of_others(connection, named, [*mine, two.reservations[0].id], START) == frozenset()
+        assert region_store.of_others(connection, named, mine, START - timedelta(seconds=1)) == frozenset()
+        assert region_store.of_others(connection, named, mine, END) == frozenset()
+        assert region_store.of_others(connection, [], mine, START) == frozenset()
+
+
+@on_every_database
+def test_what_was_loaded_is_what_the_journal_says_last(world, ids):
+    engine, (one, _), _ = world
+    own = one.reservations[0].id
+
+    def journal(event, *plan):
+        """`plan`: (kind, region, whether it is done)"""
+        with write(engine) as connection:
+            steps = [Step(kind, own, deployable=region) for kind, region, _ in plan]
+            event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], NOW)
+            for seq, (_, _, done) in enumerate(plan, 1):
+                if done:
+                    event_store.step_done(connection, event.id, seq, NOW)
+
+    def update(minutes):
+        event = replace(
+            one.event(EventType.START),
+            id=ids.uuid(),
+            type=EventType.UPDATE,
+            created_at=NOW + timedelta(minutes=minutes),
+        )
+        with write(engine) as connection:
+            event_store.insert_event(connection, event)
+        return event
+
+    load, leave = StepKind.PROGRAM_REGION, StepKind.RETIRE_REGION
+    journal(one.event(EventType.START), (load, "a_R1", True), (load, "a_R2", True), (load, "b_R1", False))
+    journal(update(1), (leave, "a_R1", True), (load, "b_R2", True))
+    journal(update(2), (leave, "b_R2", True), (load, "a_R1", True))
+    with read(engine) as connection:
+        found = {own: {"a_R1": True, "a_R2": True, "b_R1": False, "b_R2": False}}
+        assert region_store.ordered(connection, one.id) == found

@@ -1,0 +1,246 @@
+"""The reservation service's tables: statements are understood, and give the same rows, on all three databases."""
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.errors import Conflict
+from moorage.db.transactions import read, write
+from moorage.reservation.model.event_order import turn
+from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, LeaseStatus, ReservationStatus
+from moorage.reservation.model.reservation_requests import InstanceRequest, Size
+from moorage.reservation.store import event_store, host_store, lease_store, property_store
+from moorage.reservation.store.event_store import Fenced, StepState
+from tests.migrated import migrated_engine
+from tests.store.conftest import on_every_database
+from tests.store.reservation.worlds import END, NOW, START, add_host, new_lease
+
+
+@pytest.fixture
+def database(kind):
+    with migrated_engine("reservation", kind) as engine:
+        yield engine
+
+
+def slots(ids, lease, host_id, count):
+    request = lease.reservations[0].request
+    return [
+        Allocation(
+            ids.uuid(), host_id, lease.reservations[0].id, lease.start_date, lease.end_date, request.size.resources()
+        )
+        for _ in range(count)
+    ]
+
+
+@on_every_database
+@pytest.mark.parametrize("affinity", [None, True, False])
+def test_a_lease_is_read_as_it_was_written(database, ids, affinity):
+    """R14, R35 (instance-reservation): affinity has three values in the database."""
+    lease = new_lease(ids, InstanceRequest(Size(1, 2, 3), 4, affinity, '["=", "$rack", "9"]'))
+    with write(database) as connection:
+        lease_store.insert_lease(connection, lease)
+    with read(database) as connection:
+        assert lease_store.find_lease(connection, lease.id) == lease
+        assert lease_store.all_leases(connection) == [lease]
+        assert lease_store.all_leases(connection, "somebody else") == []
+        assert lease_store.find_lease(connection, "nobody") is None
+
+
+@on_every_database
+def test_a_lease_moves_only_from_the_state_it_was_read_in(database, ids):
+    lease = new_lease(ids)
+    with write(database) as connection:
+        lease_store.insert_lease(connection, lease)
+        lease_store.move(connection, lease, LeaseStatus.STARTING, NOW)
+    with pytest.raises(Conflict, match="changed by another"), write(database) as connection:
+        lease_store.move(connection, lease, LeaseStatus.UPDATING, NOW)
+    with pytest.raises(Conflict, match="cannot go"), write(database) as connection:
+        lease_store.move(connection, replace(lease, status=LeaseStatus.STARTING), LeaseStatus.PENDING, NOW)
+
+
+@on_every_database
+def test_deleting_a_lease_leaves_nothing_of_it(database, ids):
+    host_id = add_host(database)
+    lease = new_lease(ids)
+    with write(database) as connection:
+        lease_store.insert_lease(connection, lease)
+        host_store.insert_allocations(connection, slots(ids, lease, host_id, 2), NOW)
+        event_store.insert_steps(connection, lease.events[0].id, [("delete_class", {})], NOW)
+    with write(database) as connection:
+        host_store.delete_allocations_of(connection, [each.id for each in lease.reservations])
+        lease_store.delete_lease(connection, lease.id)
+    with read(database) as connection:
+        assert lease_store.all_leases(connection) == []
+        assert host_store.allocations_by_lease(connection) == {}
+        assert event_store.unfinished(connection, END) == []
+
+
+@on_every_database
+def test_several_slots_may_share_a_host(database, ids):
+    """R7 (instance-reservation): one row per slot; D1: each of them counts."""
+    host_id = add_host(database)
+    lease = new_lease(ids)
+    with write(database) as connection:
+        lease_store.insert_lease(connection, lease)
+        host_store.insert_allocations(connection, slots(ids, lease, host_id, 3), NOW)
+    with read(database) as connection:
+        assert host_store.count_allocations(connection, host_id) == 3
+        used = host_store.usages_between(connection, [host_id], START, END, ())
+        assert sum(usage.amounts["VCPU"] for usage in used) == 3
+        assert host_store.usages_between(connection, [host_id], END, END + timedelta(days=1), ()) == []
+        assert host_store.usages_between(connection, [host_id], START, END, [lease.reservations[0].id]) == []
+        hosts_of_start = event_store.unfinished(connection, START)[0].hosts
+    assert hosts_of_start == {host_id}
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        ("sqlite", 0),
+        ("sqlite", 1),
+        pytest.param("postgresql", 0, marks=pytest.mark.postgresql),
+        pytest.param("mariadb", 0, marks=pytest.mark.mariadb),
+    ],
+    indirect=["kind"],
+)
+def test_the_first_of_many_due_events_run_as_if_all_had_been_read(database, ids, seed):
+    """Back-to-back leases on common hosts; some are being deleted, some are claimed, some are tried again later."""
+    chance = random.Random(seed)
+    hosts = [add_host(database, f"compute-{number}") for number in (1, 2, 3)]
+    now = NOW + timedelta(hours=12)
+    with write(database) as connection:
+        for _ in range(30):
+            start = NOW + timedelta(hours=chance.randrange(8))
+            lease = new_lease(ids, start=start, end=start + timedelta(hours=chance.randint(1, 5)))
+            events = [
+                replace(
+                    each,
+                    status=chance.choice((EventStatus.UNDONE, EventStatus.IN_PROGRESS)),
+                    claim_until=chance.choice((None,) * 9 + (now + timedelta(minutes=1),)),
+                    retry_at=chance.choice((None,) * 5 + (now + timedelta(seconds=30),)),
+                )
+                for each in lease.events
+            ]
+            status = chance.choice((LeaseStatus.PENDING, LeaseStatus.ACTIVE, LeaseStatus.DELETING))
+            if status is LeaseStatus.DELETING:
+                moment = chance.choice((NOW - timedelta(days=9), lease.end_date))
+                events.append(Event(ids.uuid(), lease.id, EventType.DELETE, moment, EventStatus.UNDONE, NOW, None))
+            lease = replace(lease, status=status, events=tuple(events))
+            lease_store.insert_lease(connection, lease)
+            host_store.insert_allocations(connection, slots(ids, lease, chance.choice(hosts), 1), NOW)
+    with read(database) as connection:
+        every = event_store.unfinished(connection, now)
+        would_run = [event.event_id for event in turn(every, now).run]
+        assert 5 < len(would_run) < len(every) / 2
+        for most in range(1, len(every) + 2):
+            found = event_store.unfinished(connection, now, most)
+            first = [event.event_id for event in found[:most]]
+            assert first == [event.event_id for event in every[:most]]
+            run = [event.event_id for event in turn(found, now).run if event.event_id in first]
+            assert run == [event_id for event_id in would_run if event_id in first]
+
+
+@on_every_database
+def test_an_event_is_claimed_once(database, ids):
+    lease = new_lease(ids)
+    start = lease.event(EventType.START)
+    until = START + timedelta(minutes=2)
+    with write(database) as connection:
+        lease_store.insert_lease(connection, lease)
+    with write(database) as connection:
+        assert event_store.claim(connection, start.id, 0, "a", until, START) == 1
+        assert event_store.claim(connection, start.id, 0, "b", until, START) is None
+    with read(database) as connection:
+        taken = lease_store.find_lease(connection, lease.id).event(EventType.START)
+    assert (taken.status, taken.claimed_by, taken.claim_until, taken.attempt) == (
+        EventStatus.IN_PROGRESS,
+        "a",
+        until,
+        1,
+    )
+
+
+@on_every_database
+def test_a_worker_that_lost_its_claim_cannot_write(database, ids):
+    """D9: two managers of the peer can both run one event."""
+    lease = new_lease(ids)
+    start = lease.event(EventType.START)
+    with write(database) as connection:
+        lease_store.insert_lease(connection, lease)
+        event_store.insert_steps(connection, start.id, [("ensure_class", {"reservation_id": "r"})], NOW)
+        first = event_store.claim(connection, start.id, 0, "slow", START, START)
+        second = event_store.claim(connection, start.id, first, "quick", START, START)
+    for late in (
+        lambda connection: event_store.hold(connection, start.id, first, END),
+        lambda connection: event_store.finish(connection, start.id, first, EventStatus.DONE, NOW),
+        lambda connection: event_store.release(connection, start.id, first, retry_at=NOW, error="", now=NOW),
+    ):
+        with pytest.raises(Fenced), write(database) as connection:
+            late(connection)
+    with write(database) as connection:
+        event_store.hold(connection, start.id, second, END)
+        event_store.step_done(connection, start.id, 1, NOW)
+        event_store.finish(connection, start.id, second, EventStatus.DONE, NOW)
+        assert [row.state for row in event_store.steps_of(connection, start.id)] == [StepState.DONE]
+
+
+@on_every_database
+def test_an_operation_fences_the_other_events_of_its_lease(database, ids):
+    lease = new_lease(ids)
+    start, end = lease.event(EventType.START), lease.event(EventType.END)
+    with write(database) as connection:
+        lease_store.insert_lease(connection, lease)
+        epoch = event_store.claim(connection, start.id, 0, "a", END, START)
+        event_store.fence_others(connection, lease.id, end.id)
+    with pytest.raises(Fenced), write(database) as connection:
+        event_store.hold(connection, start.id, epoch, END)
+    with write(database) as connection:
+        event_store.drop_claim(connection, start.id, "a")
+        assert lease_store.find_lease(connection, lease.id).event(EventType.START).claim_until is None
+
+
+@on_every_database
+def test_coming_events_are_told_in_order(database, ids):
+    early, late = new_lease(ids, start=START, end=END), new_lease(ids, start=START - timedelta(hours=1), end=END)
+    with write(database) as connection:
+        lease_store.insert_lease(connection, early)
+        lease_store.insert_lease(connection, late)
+    with read(database) as connection:
+        assert event_store.unfinished(connection, NOW) == []
+        assert [event.time for event in event_store.coming(connection, NOW)][:2] == [START - timedelta(hours=1), START]
+
+
+@on_every_database
+def test_extra_capabilities_are_set_and_unset(database, ids):
+    host_id = add_host(database)
+    fresh = [ids.uuid() for _ in range(8)]
+    with write(database) as connection:
+        property_store.set_extra(connection, host_id, {"gpu": "True", "rack": "9"}, fresh[:4], NOW)
+        property_store.set_extra(connection, host_id, {"gpu": None, "rack": "10"}, fresh[4:], NOW)
+    with read(database) as connection:
+        assert host_store.find_host(connection, host_id).extra == {"rack": "10"}
+        assert property_store.property_values(connection) == {"rack": ["10"]}
+        assert [row.property_name for row in property_store.properties(connection)] in (
+            ["gpu", "rack"],
+            ["rack", "gpu"],
+        )
+
+
+def test_hosts_that_are_not_ready_give_nothing_out(database):
+    host_id = add_host(database)
+    with write(database) as connection:
+        assert [each.host for each in host_store.capacities(connection)] == [host_id]
+        host_store.set_ready(connection, host_id, ready=False)
+        assert host_store.capacities(connection) == []
+
+
+def test_reservations_change_state_only_by_the_table(database, ids):
+    lease = new_lease(ids)
+    with write(database) as connection:
+        lease_store.insert_lease(connection, lease)
+        lease_store.move_reservations(connection, [lease.id], ReservationStatus.ERROR, NOW)
+        lease_store.move_reservations(connection, [lease.id], ReservationStatus.ACTIVE, NOW)
+    with read(database) as connection:
+        assert lease_store.find_lease(connection, lease.id).reservations[0].status is ReservationStatus.ERROR

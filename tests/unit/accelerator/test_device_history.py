@@ -1,0 +1,217 @@
+"""The history of a host's devices: one record for each change of hands, in the file of the state, whatever is killed."""
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+from moorage.accelerator.model import attach_state as h
+from moorage.accelerator.model import device_history
+from moorage.accelerator.model.device_history import MOST_PENDING, Event, Happening, Journal
+from moorage.accelerator.model.errors import CleanFailed, ProgramFailed
+from moorage.durable import DurableDocument
+from tests.unit.accelerator.rig import (
+    AES,
+    GPU,
+    PROJECT,
+    R1,
+    SHA,
+    TYPE_R1,
+    Killed,
+    Rig,
+    fault,
+    fpga,
+    gpu,
+    new_instance,
+    rp,
+)
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def rig(tmp_path) -> Rig:
+    return Rig(tmp_path)
+
+
+def told(rig):
+    """[(event, where, done)], in the order of the journal."""
+    return [
+        (str(one.what.event), one.what.handle or one.what.deployable, one.what.done) for one in rig.held.journal.pending
+    ]
+
+
+def pending(rig, event):
+    return [one.what for one in rig.held.journal.pending if one.what.event == event]
+
+
+def test_a_use_of_a_region_from_its_programming_to_its_cleaning(rig):
+    image, instance = rig.image(region_uuid=TYPE_R1, function_uuid=AES), new_instance()
+    info = {"uuid": instance, "name": "vm", "project_id": PROJECT, "user_id": "alice"}
+    rig.agent.plug(info, {"": [rp(R1)]}, fpga(function=AES))
+    attached_at = rig.clock.now()
+    rig.clock.sleep(60)
+    rig.unplug(instance)
+    handle = "0000:3b:00.1"
+    assert told(rig) == [
+        ("program", R1, True), ("attach", handle, True), ("detach", handle, True), ("clean", handle, True)
+    ]  # fmt: skip
+    digest = rig.directory_of_images.image(image).sha512
+    for record in rig.held.journal.pending:
+        assert record.what.who == device_history.Who(instance, PROJECT, "alice")
+        assert (record.what.image_id, record.what.digest, record.device) == (image, digest, "0000:3b:00.0")
+    assert [record.at < attached_at + timedelta(seconds=60) for record in rig.held.journal.pending] == [
+        True, True, False, False
+    ]  # fmt: skip
+
+
+def test_a_handle_that_cannot_be_cleaned_and_an_operator_who_releases_it(rig):
+    instance = new_instance()
+    rig.plug(instance, gpu(), GPU)
+    rig.order(fault("clean"))
+    with pytest.raises(CleanFailed):
+        rig.unplug(instance)
+    with pytest.raises(CleanFailed):
+        rig.agent.release_quarantined(GPU)
+    rig.order()
+    rig.agent.release_quarantined(GPU)
+    assert [event for event, *_ in told(rig)] == [
+        "attach", "detach", "quarantine", "release", "quarantine", "release", "clean"
+    ]  # fmt: skip
+    first, second = pending(rig, Event.QUARANTINE)
+    assert (first.done, bool(first.reason), first.who.instance_uuid) == (False, True, instance)
+    assert second.who.instance_uuid == ""
+
+
+def test_what_fails_is_told_with_its_reason_and_the_mending_once(rig):
+    rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    instance = new_instance()
+    rig.order(fault("program", "dies"))
+    with pytest.raises(ProgramFailed):
+        rig.plug(instance, fpga(function=AES), R1)
+    for _ in range(3):
+        rig.agent.nodes()  # each round tries to mend the region
+    failed, mended = pending(rig, Event.PROGRAM)
+    assert (failed.done, failed.who.instance_uuid) == (False, instance)
+    assert "nobody knows what the region carries now" in failed.reason
+    assert (mended.done, mended.digest, mended.who) == (False, "", device_history.Who())
+    rig.order()
+    rig.agent.nodes()
+    assert pending(rig, Event.PROGRAM)[2:] == [Happening(Event.PROGRAM, R1)]
+
+
+def test_a_handle_that_cannot_be_made_ready_was_not_attached(rig):
+    rig.order(fault("prepare"))
+    with pytest.raises(ProgramFailed, match="cannot be made ready"):
+        rig.plug(new_instance(), gpu(), GPU)
+    assert told(rig) == [("attach", GPU, False), ("clean", GPU, True)]
+    assert "cannot be made ready" in pending(rig, Event.ATTACH)[0].reason
+
+
+def test_who_ordered_a_programming_is_known_after_a_kill(rig):
+    image = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    order = {"deployable": R1, "image_id": image, "project_id": PROJECT, "user_id": "root"}
+    rig.watch.arm(f"after simulated program {R1} 1")  # before the step that follows it
+    with pytest.raises(Killed):
+        rig.agent.program(order)
+    rig.watch.arm(None)
+    assert (rig.carries(R1), told(rig)) == (image, [])
+    rig.restart()
+    (programmed,) = pending(rig, Event.PROGRAM)
+    assert (programmed.who, programmed.done, programmed.image_id) == (
+        device_history.Who("", PROJECT, "root"),
+        True,
+        image,
+    )
+
+
+def test_after_a_kill_at_any_point_the_history_and_the_state_say_the_same(rig):
+    """Whoever reads the records of a handle in their order knows who has it; what is programmed is told as often as
+    the device was.
+    """
+    rig.image(region_uuid=TYPE_R1, function_uuid=AES)
+    rig.image("sha", region_uuid=TYPE_R1, function_uuid=SHA)
+    instance, kills, point = new_instance(), 0, 0
+    for act in (partial(rig.plug, instance, fpga(2, function=AES), R1), partial(rig.unplug, instance)):
+        point = 0
+        while True:
+            rig.watch.arm(point)
+            try:
+                act()
+            except Killed:
+                rig.watch.arm(None)
+                rig.restart()
+                kills += 1
+                check_history(rig)
+                if act.func == rig.unplug and instance not in rig.held.attachments:
+                    rig.plug(instance, fpga(2, function=AES), R1)
+                point += 1
+            else:
+                rig.watch.arm(None)
+                check_history(rig)
+                break
+    assert kills > 20
+
+
+def check_history(rig):
+    records = rig.held.journal.pending
+    assert [one.sequence for one in records] == sorted({one.sequence for one in records})
+    holders = {}
+    for record in records:
+        what = record.what
+        match what.event:
+            case Event.ATTACH if what.done:
+                assert what.handle not in holders, "attached twice"
+                holders[what.handle] = what.who.instance_uuid
+            case Event.DETACH:
+                assert holders.pop(what.handle) == what.who.instance_uuid
+            case Event.CLEAN:
+                assert what.handle not in holders, "cleaned while it is attached"
+    assert holders == {one.pci_id: uuid for uuid, held in rig.held.attachments.items() for one in held.handles}
+    last = [one.what for one in records if one.what.event is Event.PROGRAM and one.what.done][-1:]
+    assert rig.carries(R1) == (last[0].image_id if last else "")
+
+
+# ------------------------------------------------------------------------------------------- the journal itself
+
+
+def test_numbers_rise_even_when_the_clock_goes_back():
+    journal = Journal()
+    for at in (NOW, NOW, NOW - timedelta(days=1), NOW + timedelta(seconds=1)):
+        journal = device_history.written(journal, [Happening(Event.CLEAN, R1)] * 2, at)
+    numbers = [record.sequence for record in journal.pending]
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] == int(NOW.timestamp() * 1e6)
+    assert device_history.written(journal, [], NOW) is journal
+
+
+def test_a_host_that_cannot_tell_keeps_the_newest_and_says_how_many_it_lost():
+    journal = Journal()
+    for number in range(MOST_PENDING + 30):
+        journal = device_history.written(journal, [Happening(Event.CLEAN, R1, str(number))], NOW)
+    gap, *kept = journal.pending
+    assert (gap.what.event, gap.what.done) == (Event.GAP, False)
+    assert gap.what.reason.startswith("30 records")
+    assert [one.what.handle for one in kept] == [str(number) for number in range(30, MOST_PENDING + 30)]
+    assert gap.sequence == kept[0].sequence - 1
+    journal = device_history.taken(journal, kept[9].sequence)
+    assert (len(journal.pending), journal.lost, journal.last) == (MOST_PENDING - 10, 0, kept[-1].sequence)
+
+
+def test_texts_of_others_are_cut_to_what_can_be_kept():
+    what = Happening(Event.ATTACH, R1, GPU, device_history.Who("", "p" * 999, "u" * 999), reason="r" * 9999)
+    (record,) = device_history.written(Journal(), [what], NOW).pending
+    assert (len(record.what.who.project_id), len(record.what.who.user_id)) == (255, 255)
+    assert len(record.what.reason) == 2000
+
+
+def test_an_old_checkpoint_is_read_as_one_without_history(rig):
+    rig.plug(new_instance(), gpu(), GPU)
+    path = rig.directory / "agent" / "checkpoint.json"
+    import msgspec
+
+    document = msgspec.json.decode(DurableDocument(path).read())
+    del document["holdings"]["journal"]
+    path.write_bytes(msgspec.json.encode(document))
+    rig.restart()
+    assert (rig.held.journal, len(rig.held.attachments)) == (h.Holdings().journal, 1)

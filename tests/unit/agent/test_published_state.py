@@ -1,0 +1,45 @@
+import json
+
+import pytest
+
+from moorage.agent.tracker.published_state import PublishedFile, either
+from moorage.agent.tree.provider_tree_diff import PublishedProvider
+from moorage.core.errors import StartError
+
+ROW = PublishedProvider("host", True, frozenset({"CUSTOM_B", "CUSTOM_A"}), frozenset({"CUSTOM_T"}))
+
+
+def test_what_was_saved_is_read_back_by_the_next_agent(tmp_path):
+    path = tmp_path / "state" / "published.json"
+    PublishedFile(path).save({"u": ROW})
+    assert PublishedFile(path).content == {"u": ROW}
+    assert json.loads(path.read_text())["providers"]["u"]["classes"] == ["CUSTOM_A", "CUSTOM_B"]
+
+
+def test_saving_the_same_again_writes_nothing(tmp_path):
+    path = tmp_path / "published.json"
+    file = PublishedFile(path)
+    file.save({"u": ROW})
+    before = path.stat()
+    file.save({"u": ROW})
+    assert path.stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"version": 1}', '{"version": 2, "providers": {}}', '{"version": 1, "providers": {"u": 1}}']
+)
+def test_a_damaged_file_stops_the_start_with_what_to_do(tmp_path, text):
+    path = tmp_path / "published.json"
+    path.write_text(text)
+    with pytest.raises(StartError, match=r"published\.json"):
+        PublishedFile(path)
+
+
+def test_while_writing_everything_that_may_be_there_is_ours():
+    before = {"u": ROW, "gone": ROW}
+    after = {"u": PublishedProvider("host", False, frozenset({"CUSTOM_C"})), "new": ROW}
+    assert either(before, after) == {
+        "u": PublishedProvider("host", True, ROW.classes | {"CUSTOM_C"}, ROW.traits),
+        "gone": ROW,
+        "new": ROW,
+    }

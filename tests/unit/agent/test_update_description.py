@@ -1,0 +1,61 @@
+"""The steps of an update in words."""
+
+from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider
+from moorage.agent.tree.provider_tree_diff import PublishedProvider as Published
+from moorage.agent.tree.provider_tree_diff import diff
+from moorage.agent.tree.update_description import ClassChange, How, described
+from moorage.core.inventories import Inventory
+
+ONE, TWO = Inventory(1), Inventory(2)
+
+
+def told(tree, seen, published=None, used=None):
+    return described(diff(ProviderTree(tree), seen, published or {}, used or {}), seen)
+
+
+def test_a_new_provider_is_told_with_all_that_it_gets():
+    (row,) = told([ProviderNode("host", uuid="h", inventories={"VCPU": ONE}, traits=frozenset({"HW_T"}))], [])
+    assert (row.name, row.is_created, row.is_removed) == ("host", True, False)
+    assert row.classes == [ClassChange("VCPU", How.ADD, None, ONE)]
+    assert row.traits_added == ["HW_T"]
+
+
+def test_what_is_added_changed_removed_and_closed_is_told_apart():
+    seen = SeenProvider(
+        "h", "host", 1, inventories={"A": ONE, "B": ONE, "C": ONE, "D": TWO}, traits=frozenset({"T", "U"})
+    )
+    published = {"h": Published("host", True, frozenset("ABCD"), frozenset("TU"))}
+    wanted = ProviderNode("host", uuid="h", inventories={"A": TWO, "E": ONE}, traits=frozenset({"U", "V"}))
+    (row,) = told([wanted], [seen], published, {"h": {"C": 1}})
+    assert row.classes == [
+        ClassChange("A", How.CHANGE, ONE, TWO),
+        ClassChange("B", How.REMOVE, ONE, None),
+        ClassChange("C", How.CLOSE, ONE, Inventory(1, reserved=1)),
+        ClassChange("D", How.REMOVE, TWO, None),
+        ClassChange("E", How.ADD, None, ONE),
+    ]
+    assert (row.traits_added, row.traits_removed) == (["V"], ["T"])
+
+
+def test_a_class_that_stays_closed_is_told_although_nothing_is_written():
+    closed = Inventory(2, reserved=2)
+    seen = SeenProvider("h", "host", 1, inventories={"C": closed})
+    published = {"h": Published("host", True, frozenset("C"))}
+    (row,) = told([ProviderNode("host", uuid="h")], [seen], published, {"h": {"C": 1}})
+    assert row.classes == [ClassChange("C", How.CLOSE, closed, closed)]
+
+
+def test_a_provider_that_goes_is_told():
+    seen = [SeenProvider("h", "host", 1), SeenProvider("d", "dev", 1, "h")]
+    published = {"d": Published("dev", True)}
+    (row,) = told([ProviderNode("host", uuid="h")], seen, published)
+    assert (row.name, row.is_removed) == ("dev", True)
+
+
+def test_users_matter_for_what_is_closed_or_gets_smaller():
+    assert ClassChange("A", How.CLOSE, ONE, ONE).may_be_in_the_way
+    assert ClassChange("A", How.CHANGE, TWO, ONE).may_be_in_the_way
+    assert ClassChange("A", How.CHANGE, TWO, Inventory(2, reserved=1)).may_be_in_the_way
+    assert ClassChange("A", How.CHANGE, TWO, Inventory(2, allocation_ratio=0.5)).may_be_in_the_way
+    assert not ClassChange("A", How.CHANGE, ONE, TWO).may_be_in_the_way
+    assert not ClassChange("A", How.REMOVE, ONE, None).may_be_in_the_way

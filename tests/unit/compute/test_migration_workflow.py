@@ -1,0 +1,87 @@
+"""The steps of moves: each plan comes to an end, whatever fails."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from moorage.agent.jobs.job_runner import JobRunner
+from moorage.agent.jobs.server_build import Builder, NoAcceleration
+from moorage.compute.model.migration_workflow import (
+    EVENTS,
+    HOST_STEPS,
+    MOST_DESTINATIONS,
+    STEPS,
+    UNTIL_DONE,
+    Move,
+    MoveKind,
+    Where,
+    again,
+)
+from moorage.compute.model.servers import Flavor, VmState
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_every_way_through_a_plan_ends(kind):
+    """What is repeated until it succeeds succeeds in the end."""
+    steps = STEPS[kind]
+
+    def ends(name, seen):
+        assert name not in seen, f"{kind} turns in a circle: {seen}"
+        step = steps[name]
+        following = {step.then} if name in UNTIL_DONE else {step.then, step.otherwise}
+        for one in following - {None}:
+            ends(one, [*seen, name])
+
+    for name in steps:
+        ends(name, [])
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_what_comes_next_is_in_the_plan(kind):
+    for step in STEPS[kind].values():
+        assert {step.then, step.otherwise} - {None} <= STEPS[kind].keys()
+        assert step.where is Where.HERE or step.name in EVENTS
+
+
+def test_hosts_know_what_to_do_at_each_of_their_steps():
+    runner = JobRunner(None, Builder(None, NoAcceleration(), bool, frozenset), lambda: None)
+    assert runner._kinds.keys() >= HOST_STEPS
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_without_its_host_every_step_has_a_way_that_needs_it_no_more(kind):
+    """What is done instead is not that host's, and where a step has no such way the server is on that host."""
+    for step in STEPS[kind].values():
+        if step.without is None:
+            assert step.where in (Where.HERE, Where.SOURCE) or step.name == "take-over"
+        else:
+            assert STEPS[kind][step.without].where not in (step.where, Where.ELSEWHERE)
+
+
+def an_evacuation(**values):
+    flavor = Flavor("1", "small", 1, 1, 1)
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    move = Move(
+        "a", 1, "s", MoveKind.EVACUATION, "pre-migrating", "build-again", True, "one", "two", None, VmState.ACTIVE,
+        flavor, flavor, None, None, {}, "u", "p", now, now,
+    )  # fmt: skip
+    return replace(move, **values)
+
+
+def test_an_evacuation_goes_to_another_host_as_often_as_that_makes_sense():
+    move, tried = an_evacuation(), 0
+    while move is not None:
+        tried += 1
+        other = again(move, "b", move.created_at)
+        if other is not None:
+            assert (other.status, other.step, other.dest_host) == ("accepted", None, None)
+            assert (other.source_host, other.old_flavor, other.details["died"][-1]) == ("one", move.old_flavor, "two")
+            other = replace(other, step="build-again", dest_host="two")
+        move = other
+    assert tried == MOST_DESTINATIONS
+
+
+@pytest.mark.parametrize("values", [{"wanted_host": "two"}, {"details": {"abandoned": True}}, {"step": "clean"}])
+def test_it_does_not_where_it_was_told_where_to_go_or_is_over(values):
+    assert again(an_evacuation(**values), "b", datetime(2026, 3, 1, tzinfo=UTC)) is None

@@ -1,0 +1,138 @@
+"""Many duties in few threads."""
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from moorage.core.clock import SystemClock
+from moorage.jobs.background_tasks import Wakeups
+from moorage.jobs.task_pool import DutyPool
+
+PATIENCE_S = 20
+
+
+class Counting:
+    """Ticks as told; remembers how often, and whether two of its ticks were ever at the same time."""
+
+    def __init__(self, name, period_s=None, *, listens_to=(), action=lambda: None):
+        self.name, self.period_s, self.listens_to, self.action = name, period_s, listens_to, action
+        self.clock = SystemClock()
+        self.ticks = 0
+        self.overlaps = 0
+        self._busy = threading.Lock()
+        self._changed = threading.Condition()
+
+    def tick(self):
+        if not self._busy.acquire(blocking=False):
+            self.overlaps += 1
+            return None
+        try:
+            self.action()
+        finally:
+            self._busy.release()
+            with self._changed:
+                self.ticks += 1
+                self._changed.notify_all()
+        return None if self.period_s is None else self.clock.now() + timedelta(seconds=self.period_s)
+
+    def wait_for(self, ticks):
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.ticks >= ticks, PATIENCE_S), f"{self.name}: {self.ticks}"
+
+
+@pytest.fixture
+def wakeups():
+    return Wakeups()
+
+
+@pytest.fixture
+def pool(wakeups):
+    pool = DutyPool(SystemClock(), wakeups, threads=2)
+    yield pool
+    pool.stop()
+
+
+def test_hundreds_of_duties_tick_in_two_threads(pool):
+    before = threading.active_count()
+    duties = [Counting(f"d{number}", period_s=0.01) for number in range(300)]
+    pool.start(duties)
+    assert threading.active_count() == before + 2
+    for duty in duties:
+        duty.wait_for(3)
+
+
+def test_one_that_is_only_woken_ticks_once_at_the_start_and_once_per_wake(pool, wakeups):
+    duty = Counting("d", listens_to=("queue",))
+    pool.start([duty])
+    duty.wait_for(1)
+    wakeups.wake("queue")
+    duty.wait_for(2)
+    wakeups.wake("d")
+    duty.wait_for(3)
+    wakeups.wake("another")
+    time.sleep(0.05)
+    assert duty.ticks == 3
+
+
+def test_one_that_rests_does_all_that_woke_it_meanwhile_in_one_round(pool, wakeups):
+    duty = Counting("d")
+    duty.rest_s = 1.0
+    pool.start([duty])
+    duty.wait_for(1)
+    for _ in range(1000):
+        wakeups.wake("d")
+    duty.wait_for(2)
+    assert duty.ticks == 2
+
+
+def test_a_wake_during_a_tick_is_followed_by_another_tick_and_they_never_overlap(pool, wakeups):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait():
+        inside.set()
+        assert go_on.wait(PATIENCE_S)
+
+    duty = Counting("d", action=wait)
+    pool.start([duty])
+    assert inside.wait(PATIENCE_S)
+    for _ in range(5):
+        wakeups.wake("d")
+    go_on.set()
+    duty.wait_for(2)
+    time.sleep(0.05)
+    assert (duty.ticks, duty.overlaps) == (2, 0)
+
+
+def test_a_wake_brings_the_next_turn_forward_and_takes_its_place(pool, wakeups):
+    duty = Counting("d", period_s=0.3)
+    pool.start([duty])
+    duty.wait_for(1)
+    for number in range(2, 5):
+        wakeups.wake("d")
+        duty.wait_for(number)
+    assert len([turn for turn in pool._turns if turn.row.turn is turn]) <= 1
+    duty.wait_for(5)
+
+
+def test_a_tick_that_raises_is_logged_and_the_duty_goes_on(wakeups, caplog):
+    told = []
+    pool = DutyPool(SystemClock(), wakeups, 1, lambda done: told.append((done.duty, done.succeeded)))
+    failing = Counting("bad", action=lambda: 1 / 0)
+    good = Counting("good", period_s=0.01)
+    pool.start([failing, good])
+    failing.wait_for(1)
+    good.wait_for(3)
+    wakeups.wake("bad")
+    failing.wait_for(2)
+    pool.stop()
+    assert ("bad", False) in told
+    assert ("good", True) in told
+    assert "duty failed" in caplog.text
+
+
+def test_stopping_ends_the_threads_while_nothing_is_due(pool, wakeups):
+    pool.start([Counting("d")])
+    pool.stop()
+    assert not any(thread.is_alive() for thread in pool._threads)

@@ -1,0 +1,107 @@
+"""What people read when no host is found."""
+
+from moorage.placement.explain.explanation import explain
+from moorage.placement.forest.forest import Forest
+from moorage.placement.forest.model import SHARING, Inventory, Names, Provider
+from moorage.placement.search.request import parse
+
+TREE = [
+    Provider(
+        1,
+        "u1",
+        "compute-1",
+        0,
+        0,
+        None,
+        1,
+        {"VCPU": Inventory(16), "DISK_GB": Inventory(100, max_unit=50, step_size=10)},
+        {"VCPU": 15},
+        frozenset({"CUSTOM_FAST"}),
+        frozenset({"g1"}),
+    ),
+    Provider(2, "u2", "compute-1_gpu", 0, 0, 1, 1, {"PGPU": Inventory(1)}, {}, frozenset({"CUSTOM_GPU"})),
+    Provider(3, "u3", "compute-2", 0, 0, None, 3, {"VCPU": Inventory(4)}, {}, frozenset({"CUSTOM_RESERVATION_HOST"})),
+    Provider(4, "u4", "storage", 0, 0, None, 4, {"DISK_GB": Inventory(999)}, {}, frozenset({SHARING})),
+]
+
+
+def text(*pairs):
+    return explain(Forest.build(TREE, Names(), 0), parse(pairs, (1, 39))).text
+
+
+def test_no_hosts():
+    nothing = explain(Forest.build([], Names(), 0), parse([("resources", "VCPU:1")], (1, 39)))
+    assert nothing.text == "No valid host: there are no hosts at all."
+
+
+def test_each_constraint_that_took_hosts_away_is_named_in_order():
+    assert text(("resources", "VCPU:2"), ("root_required", "!CUSTOM_RESERVATION_HOST")) == (
+        "No valid host: 2 hosts considered; root_required=!CUSTOM_RESERVATION_HOST left 1 "
+        "(compute-2 has CUSTOM_RESERVATION_HOST); resources:VCPU=2 left 0 (compute-1 has 15 of 16 in use)."
+    )
+
+
+def test_a_class_that_is_nowhere():
+    assert "left 0 (compute-1 has no FPGA, compute-2 has no FPGA)" in text(("resources", "FPGA:1"))
+
+
+def test_units_that_one_consumer_may_not_have():
+    assert "(compute-1 gives 1 to 50 in steps of 10 to one consumer, compute-2 has no DISK_GB)" in text(
+        ("resources", "DISK_GB:60")
+    )
+
+
+def test_traits_and_aggregates():
+    assert "required=CUSTOM_GPU left 0 (compute-1 has no CUSTOM_GPU where the resources are)" in text(
+        ("resources", "DISK_GB:10"), ("required", "CUSTOM_GPU")
+    )
+    assert "required=!CUSTOM_FAST left 0 (compute-1 has CUSTOM_FAST)" in text(
+        ("resources", "DISK_GB:10"), ("required", "!CUSTOM_FAST")
+    )
+    other = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
+    assert f"member_of={other} left 0 (compute-1 is not in {other})" in text(
+        ("resources", "DISK_GB:10"), ("member_of", other)
+    )
+
+
+def test_groups_that_fit_only_one_by_one():
+    assert text(("resources1", "PGPU:1"), ("resources2", "PGPU:1"), ("group_policy", "isolate")) == (
+        "No valid host: 2 hosts considered; resources1:PGPU=1 left 1 (compute-2 has no PGPU); all groups together, "
+        "group_policy=isolate left 0 (compute-1 can serve each group alone but not all of them at once)."
+    )
+
+
+def test_one_provider_must_have_all_of_a_granular_group():
+    assert "resources1:PGPU=1 left 0 (compute-1_gpu has PGPU but not the rest of the group, " in text(
+        ("resources1", "VCPU:1,PGPU:1")
+    )
+
+
+def test_a_success_counts():
+    assert text(("resources", "VCPU:1")) == "2 candidates on 2 of 2 hosts."
+
+
+def test_steps_say_who_went_and_why():
+    explanation = explain(Forest.build(TREE, Names(), 0), parse([("resources", "PGPU:1")], (1, 39)))
+    first, last = explanation.steps
+    assert (first.constraint, first.before, first.after) == ("resources:PGPU=1", 2, 1)
+    assert [(removed.provider, removed.reason) for removed in first.removed] == [("compute-2", "compute-2 has no PGPU")]
+    assert (last.constraint, last.before, last.after) == ("all groups together", 1, 1)
+    assert explanation.candidates == 1
+
+
+def test_what_only_shares_is_no_host():
+    """Three of the four candidates are stores by themselves."""
+    stores = [
+        Provider(
+            number, f"u{number}", f"store-{number}", 0, 0, None, number, {"DISK_GB": Inventory(999)}, {},
+            frozenset({SHARING}), frozenset({"g1"}),
+        )
+        for number in (5, 6, 7)
+    ]  # fmt: skip
+    forest = Forest.build([*TREE[:3], *stores], Names(), 0)
+    assert explain(forest, parse([("resources", "DISK_GB:10")], (1, 39))).text == "4 candidates on 1 of 2 hosts."
+
+
+def test_with_a_limit_all_hosts_that_fit_are_counted_all_the_same():
+    assert text(("resources", "VCPU:1"), ("limit", "1")) == "at least 1 candidate on 2 of 2 hosts."

@@ -1,0 +1,66 @@
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from tests.unit.reservation.test_update import ACTIVE, ENDED, PENDING
+
+from moorage.core.errors import Conflict
+from moorage.reservation.model.leases import (
+    EVENT_STATES,
+    LEASE_STATES,
+    RESERVATION_STATES,
+    RUNS_IN,
+    EventStatus,
+    EventType,
+    LeaseStatus,
+    ReservationStatus,
+    status_after_update,
+)
+from moorage.reservation.model.reservation_requests import Size
+
+
+def test_a_lease_can_be_deleted_in_every_state():
+    """D7: the peer's leases can be stuck in STARTING for good."""
+    assert LEASE_STATES.before(LeaseStatus.DELETING) == set(LeaseStatus) - {LeaseStatus.DELETING}
+
+
+def test_the_way_of_a_lease():
+    way = [
+        LeaseStatus.CREATING,
+        LeaseStatus.PENDING,
+        LeaseStatus.STARTING,
+        LeaseStatus.ACTIVE,
+        LeaseStatus.TERMINATING,
+        LeaseStatus.TERMINATED,
+    ]
+    for before, after in pairwise(way):
+        assert LEASE_STATES.check(before, after) is after
+    with pytest.raises(Conflict, match="cannot go from TERMINATED to ACTIVE"):
+        LEASE_STATES.check(LeaseStatus.TERMINATED, LeaseStatus.ACTIVE)
+
+
+def test_deleted_is_final_for_a_reservation():
+    assert ReservationStatus.DELETED not in RESERVATION_STATES.allowed
+
+
+def test_only_an_event_that_was_taken_up_is_armed_again():
+    assert EVENT_STATES.before(EventStatus.UNDONE) == {EventStatus.IN_PROGRESS, EventStatus.DONE, EventStatus.ERROR}
+
+
+def test_an_event_can_be_taken_up_again_in_the_state_that_it_brings_about():
+    """D7: what a crash interrupts is resumed."""
+    for kind in EventType:
+        admitted, running = RUNS_IN[kind]
+        if running is not None:
+            assert running in admitted
+            for status in admitted - {running}:
+                LEASE_STATES.check(status, running)
+
+
+def test_the_status_after_an_update_follows_from_the_events():
+    for each in (PENDING, ACTIVE, ENDED):
+        assert status_after_update(replace(each, status=LeaseStatus.UPDATING)) is each.status
+
+
+def test_a_size_names_only_what_it_needs():
+    assert Size(1, 512, 0).resources() == {"VCPU": 1, "MEMORY_MB": 512}

@@ -1,0 +1,33 @@
+"""Headers of a request are looked up where the server has put them."""
+
+from moorage.wire.http import Headers
+
+ENVIRON = {
+    "HTTP_X_AUTH_TOKEN": "secret",
+    "HTTP_ACCEPT": "application/json",
+    "CONTENT_TYPE": "text/plain",
+    "REQUEST_METHOD": "GET",
+    "wsgi.version": (1, 0),
+    "PATH": "/usr/bin",
+}
+
+
+def test_names_are_lower_case_with_dashes():
+    headers = Headers(ENVIRON)
+    assert headers["x-auth-token"] == "secret"
+    assert headers.get("content-type") == "text/plain"
+    assert "accept" in headers
+
+
+def test_what_is_no_header_is_not_there():
+    headers = Headers(ENVIRON)
+    for name in ("path", "request-method", "wsgi.version", "content-length", "x-roles"):
+        assert name not in headers
+        assert headers.get(name) is None
+        assert headers.get(name, "else") == "else"
+
+
+def test_all_of_them_are_a_mapping():
+    expected = {"x-auth-token": "secret", "accept": "application/json", "content-type": "text/plain"}
+    assert dict(Headers(ENVIRON)) == expected
+    assert len(Headers(ENVIRON)) == 3

@@ -1,0 +1,104 @@
+"""Which thread takes requests up (`moorage.wire.server.leader_followers`)."""
+
+import threading
+
+import pytest
+
+from moorage.core import blocking_hook
+from moorage.wire.server.leader_followers import Wheel
+
+PATIENCE_S = 30
+
+
+class Deputy:
+    """A thread that takes the wheel and says that it has it."""
+
+    def __init__(self, wheel):
+        self.drive = None
+        self.has_it = threading.Event()
+        self._wheel = wheel
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self._thread.start()
+
+    def _take(self):
+        self.drive = self._wheel.take()
+        self.has_it.set()
+
+    def join(self):
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_listens():
+    yield
+    blocking_hook.tell_of_waiting(None)
+
+
+def test_who_waits_gives_the_wheel_to_the_deputy():
+    wheel = Wheel(lambda: True)
+    drive = wheel.take()
+    deputy = Deputy(wheel)
+    wheel.begin_turn(drive)
+    assert not drive.is_over
+    blocking_hook.waits()
+    blocking_hook.waits()  # a second time it has nothing to give
+    assert drive.is_over
+    assert deputy.has_it.wait(PATIENCE_S)
+    assert not deputy.drive.is_over
+    wheel.end_turn(drive)
+    assert not deputy.drive.is_over
+
+
+def test_who_serves_the_only_client_keeps_it_while_waiting():
+    wheel = Wheel(lambda: False)
+    drive = wheel.take()
+    wheel.begin_turn(drive)
+    blocking_hook.waits()
+    assert not drive.is_over
+
+
+def test_the_wheel_is_taken_from_who_stays_in_a_turn_without_a_word():
+    wheel = Wheel(lambda: False)
+    drive = wheel.take()
+    wheel.begin_turn(drive)
+    deputy = Deputy(wheel)
+    assert deputy.has_it.wait(PATIENCE_S)
+    assert drive.is_over
+
+
+def test_also_where_nothing_was_done_for_long_before(monkeypatch):
+    monkeypatch.setattr("moorage.wire.server.leader_followers.QUIET_LOOKS", 0)  # sleeps at its first look
+    wheel = Wheel(lambda: False)
+    drive = wheel.take()
+    deputy = Deputy(wheel)
+    while not wheel._sleeps:
+        assert not deputy.has_it.is_set()
+    monkeypatch.setattr("moorage.wire.server.leader_followers.QUIET_LOOKS", 20)
+    wheel.begin_turn(drive)
+    assert deputy.has_it.wait(PATIENCE_S)
+
+
+def test_who_waits_for_requests_keeps_it(monkeypatch):
+    monkeypatch.setattr("moorage.wire.server.leader_followers.LOOK_S", 0.0001)
+    wheel = Wheel(lambda: True)
+    drive = wheel.take()
+    wheel.begin_turn(drive)
+    wheel.end_turn(drive)
+    deputy = Deputy(wheel)
+    while not wheel._sleeps:
+        assert not deputy.has_it.is_set()
+    assert not drive.is_over
+    wheel.close()
+    deputy.join()
+    assert deputy.drive is None
+
+
+def test_at_the_end_all_are_told():
+    wheel = Wheel(lambda: True)
+    wheel.take()
+    deputies = [Deputy(wheel) for _ in range(3)]
+    wheel.close()
+    for deputy in deputies:
+        deputy.join()
+        assert deputy.drive is None

@@ -1,0 +1,285 @@
+"""Provider configuration taken again by a running host. Spec: docs/specs/provider-config.md; in virtual time."""
+
+import logging
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from moorage.agent.control import control_api
+from moorage.agent.control.control_api import HostControl
+from moorage.agent.control.provider_config_reload import ProviderConfigDuty, ProviderConfigKeeper
+from moorage.agent.provider_config.current_set import KeptConfiguration
+from moorage.agent.provider_config.installation import PATIENCE_S, contents, held, install
+from moorage.core.errors import Conflict, StartError, Unavailable
+from moorage.core.ids import SeededIds
+from moorage.placement.client.placement_client import Candidate, Inventory
+from moorage.wire.client import ServiceClient
+from moorage.wire.transports import InProcessTransport
+from tests.wire.agent.written import LLC, WAYS, put
+
+CONSUMER = "cccccccc-0000-4000-8000-000000000000"
+PERIOD_S = 2.0
+
+
+@pytest.fixture
+def running(host, placement, clock):
+    """A started host with the file LLC, its keeper, its watch and its API."""
+    put(host.files, LLC)
+    tracker = host.tracker()
+    tracker.start()
+    keeper = ProviderConfigKeeper(tracker, KeptConfiguration(host.state / "provider_config.json"), clock)
+    keeper.started()
+    watch = ProviderConfigDuty(keeper, host="compute-1", clock=clock, period_s=PERIOD_S)
+    control = HostControl("compute-1", tracker, keeper, {CONSUMER: "web-1"}.get)
+    transport = InProcessTransport(control_api.wsgi_app(control, SeededIds(21)), "http://agent")
+    api = ServiceClient(transport, service_type="agent", clock=clock)
+    return SimpleNamespace(tracker=tracker, keeper=keeper, watch=watch, api=api, files=host.files, clock=clock)
+
+
+def look(running, times=1):
+    """Ticks of the watch, each when it is due."""
+    for _ in range(times):
+        due = running.watch.tick()
+        running.clock.advance_to(due)
+
+
+def custom(placement):
+    root = placement.provider_by_name("compute-1").uuid
+    things = {*placement.inventories(root)[1], *placement.traits(root)[1]}
+    return {name for name in things if name.startswith("CUSTOM")}
+
+
+def use(placement, amount):
+    root = placement.provider_by_name("compute-1").uuid
+    placement.claim(CONSUMER, Candidate({root: {"CUSTOM_LLC": amount}}, {}, root), "project", "user")
+
+
+def test_a_changed_file_is_taken_when_it_has_come_to_rest(running, placement):
+    """Seen changed once it may be half written; unchanged since the last look it counts."""
+    look(running, 3)
+    put(running.files, WAYS)
+    look(running)
+    assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
+    put(running.files, WAYS + "\n")
+    look(running)
+    assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
+    look(running)
+    assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
+
+
+@pytest.mark.parametrize("change", ["add", "remove", "rename", "mode", "replace"])
+def test_whatever_is_done_to_the_files_is_noticed(running, placement, change):
+    path = running.files / "a.yaml"
+    if change == "add":
+        put(running.files, WAYS.replace("uuid: $COMPUTE_NODE", "name: compute-1_NUMA_0"), "b.yaml")
+    elif change == "remove":
+        path.unlink()
+    elif change == "rename":
+        path.rename(running.files / "b.yaml")
+    elif change == "mode":
+        path.chmod(0o600)
+    else:
+        put(running.files, LLC.replace("22", "23"), "new")
+        (running.files / "new").rename(path)
+    before = running.keeper.judged
+    look(running, 2)
+    assert running.keeper.judged != before
+    assert ("CUSTOM_LLC" in custom(placement)) is (change != "remove")
+
+
+def test_looking_costs_no_request_while_nothing_changes(running, transport):
+    transport.requests.clear()
+    look(running, 20)
+    assert transport.requests == []
+
+
+def test_a_broken_file_is_reported_once_and_the_last_good_configuration_stays_in_force(running, placement, caplog):
+    put(running.files, "nonsense: [")
+    with caplog.at_level(logging.ERROR):
+        look(running, 6)
+    assert len(caplog.records) == 1
+    assert "the last good one stays in force" in caplog.text
+    assert "a.yaml:2:1" in caplog.records[0].why
+    assert "a.yaml:2:1" in running.api.get("/v1/provider-config")["refused"]
+    running.tracker.update()
+    assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
+    put(running.files, WAYS)
+    look(running, 2)
+    assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
+    assert running.api.get("/v1/provider-config")["refused"] is None
+
+
+def test_a_file_that_contradicts_the_driver_is_refused_as_the_next_start_would_refuse_it(running, placement, caplog):
+    running.tracker._driver.update_provider_tree = with_ways(running.tracker._driver.update_provider_tree)
+    running.tracker.update()
+    put(running.files, WAYS)
+    look(running, 2)
+    assert "CUSTOM_WAYS of provider compute-1 is managed by the virt driver" in caplog.records[-1].why
+    assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED", "CUSTOM_WAYS"}
+    assert [config.inventories.keys() for config in running.tracker.configs] == [{"CUSTOM_LLC"}]
+
+
+def with_ways(update):
+    def updated(tree):
+        tree = update(tree)
+        root = tree["compute-1"]
+        from dataclasses import replace
+
+        from moorage.core.inventories import Inventory as Wanted
+
+        return tree.with_node(replace(root, inventories={**root.inventories, "CUSTOM_WAYS": Wanted(1)}))
+
+    return updated
+
+
+def test_while_placement_is_away_it_is_tried_again_and_then_taken(running, placement, transport):
+    def away(request, send):
+        raise Unavailable("placement does not answer")
+
+    put(running.files, WAYS)
+    transport.around = away
+    look(running, 5)
+    assert [config.inventories.keys() for config in running.tracker.configs] == [{"CUSTOM_LLC"}]
+    transport.clear()
+    look(running)
+    assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
+
+
+def test_asked_for_it_is_taken_at_once(running, placement):
+    """SIGHUP: no look before."""
+    put(running.files, WAYS)
+    running.watch.ask()
+    running.watch.tick()
+    assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
+
+
+def test_without_a_period_nothing_is_looked_at_but_asked_for(running, placement, clock):
+    watch = ProviderConfigDuty(running.keeper, host="compute-1", clock=clock, period_s=0)
+    put(running.files, WAYS)
+    assert [watch.tick() for _ in range(3)] == [None] * 3
+    assert "CUSTOM_LLC" in custom(placement)
+    watch.ask()
+    assert watch.tick() is None
+    assert "CUSTOM_WAYS" in custom(placement)
+
+
+def test_several_files_changed_as_a_set_are_read_as_a_set(running, placement, clock):
+    """Who changes them holds the directory; the agent waits for it, though not for ever."""
+    with held(running.files):
+        install(running.files, {"b.yaml": WAYS.encode()})
+        begin = clock.now()
+        running.keeper.take()
+        assert timedelta(seconds=PATIENCE_S * 0.9) < clock.now() - begin < timedelta(seconds=PATIENCE_S * 1.1)
+    begin = clock.now()
+    running.keeper.take()
+    assert clock.now() == begin
+    assert contents(running.files) == {"b.yaml": WAYS.encode()}
+
+
+def test_a_plan_says_what_would_change_and_changes_nothing(running, placement, transport):
+    use(placement, 4)
+    transport.requests.clear()
+    outcome = running.api.request("POST", "/v1/provider-config/plan", json={"files": {"a.yaml": WAYS}})
+    assert transport.writes == []
+    (provider,) = outcome["providers"]
+    assert provider["name"] == "compute-1"
+    assert [(change["name"], change["how"]) for change in provider["classes"]] == [
+        ("CUSTOM_LLC", "close"),
+        ("CUSTOM_WAYS", "add"),
+    ]
+    closed = provider["classes"][0]
+    assert (closed["used"], closed["users"]) == (4, [{"consumer": CONSUMER, "server": "web-1", "amount": 4}])
+    assert (provider["traits_added"], provider["traits_removed"]) == (["CUSTOM_FAST"], ["CUSTOM_P_STATE_ENABLED"])
+    assert "4 are in use" in outcome["warnings"][0]
+    assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
+
+
+def test_a_class_that_gets_smaller_than_what_is_used_is_shown_with_its_users(running, placement):
+    use(placement, 11)
+    smaller = LLC.replace("total: 22", "total: 12")
+    outcome = running.api.request("POST", "/v1/provider-config/plan", json={"files": {"a.yaml": smaller}})
+    (change,) = outcome["providers"][0]["classes"]
+    assert (change["how"], change["used"]) == ("change", 11)
+    assert change["users"][0]["server"] == "web-1"
+
+
+def test_what_is_applied_is_what_was_planned(running, placement):
+    put(running.files, WAYS)
+    plan = running.api.request("POST", "/v1/provider-config/plan", json={"files": {"a.yaml": WAYS}})
+    assert running.api.request("POST", "/v1/provider-config/apply", json={}) == plan
+    again = running.api.request("POST", "/v1/provider-config/apply", json={})
+    assert again["providers"] == []
+
+
+@pytest.mark.parametrize("verb", ["plan", "apply"])
+def test_faults_are_answered_with_place_and_remedy(running, verb):
+    put(running.files, WAYS.replace("CUSTOM_WAYS", "VCPU"))
+    body = {"files": {"a.yaml": WAYS.replace("CUSTOM_WAYS", "VCPU")}} if verb == "plan" else {}
+    answer = running.api.answer("POST", f"/v1/provider-config/{verb}", json=body, accept=(409,))
+    assert answer.status == 409
+    assert b"a.yaml:5:32: " in answer.body
+    assert b"only custom classes" in answer.body
+
+
+def test_what_is_in_force_and_what_was_before_are_kept(running, host, clock):
+    state = running.api.get("/v1/provider-config")
+    assert state["in_force"]["files"] == {"a.yaml": LLC}
+    assert state["before"] is None
+    put(running.files, WAYS)
+    running.keeper.take()
+    running.keeper.take()
+    found = KeptConfiguration(host.state / "provider_config.json")
+    assert found.in_force.files == {"a.yaml": WAYS}
+    assert found.before.files == {"a.yaml": LLC}
+
+
+def test_what_came_into_force_by_a_restart_can_be_undone_too(running, host, clock):
+    put(host.files, WAYS)
+    tracker = host.tracker()
+    tracker.start()
+    keeper = ProviderConfigKeeper(tracker, KeptConfiguration(host.state / "provider_config.json"), clock)
+    keeper.started()
+    assert keeper.kept.before.files == {"a.yaml": LLC}
+
+
+def test_a_kept_file_that_cannot_be_read_stops_the_start_with_a_remedy(tmp_path):
+    path = tmp_path / "provider_config.json"
+    path.write_text('{"version": 1')
+    with pytest.raises(StartError, match="restore it, or remove it"):
+        KeptConfiguration(path)
+
+
+def test_placement_dying_in_the_middle_leaves_the_old_files_in_force_and_heals(running, placement, transport):
+    put(running.files, WAYS)
+    writes = []
+
+    def die(request, send):
+        if request.method != "GET":
+            writes.append(request.path)
+            if len(writes) > 2:
+                raise Unavailable("placement does not answer")
+        return send()
+
+    transport.around = die
+    with pytest.raises(Unavailable):
+        running.keeper.take()
+    transport.clear()
+    running.tracker.update()
+    assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
+    root = placement.provider_by_name("compute-1").uuid
+    assert placement.inventories(root)[1]["CUSTOM_LLC"] == Inventory(22, 2, max_unit=11)
+
+
+def test_a_name_that_compute_cannot_tell_now_does_not_hold_up_the_plan(running, placement):
+    def away(uuid):
+        raise Conflict("compute is away")
+
+    use(placement, 1)
+    control = HostControl("compute-1", running.tracker, running.keeper, away)
+    api = ServiceClient(
+        InProcessTransport(control_api.wsgi_app(control, SeededIds(22)), "http://agent"), service_type="agent"
+    )
+    outcome = api.request("POST", "/v1/provider-config/plan", json={"files": {}})
+    (change,) = [one for one in outcome["providers"][0]["classes"] if one["name"] == "CUSTOM_LLC"]
+    assert change["users"] == [{"consumer": CONSUMER, "server": None, "amount": 1}]

@@ -1,0 +1,346 @@
+"""Leases that start at the same moment start together; how little a start takes, and a new lease. Counted is what it takes; nothing here rests on time.
+
+What a crash or a failing service leaves of it: the scenario `starts` of `test_disturbed`.
+"""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import event
+
+from moorage.core.errors import RemoteError
+from moorage.db.transactions import write
+from moorage.placement.client.placement_client import Inventory
+from moorage.reservation.steps.reservation_providers import SlotOffers
+from moorage.reservation.store.tables import older_reservations
+from moorage.wiring import services
+from tests.wire.reservation.plane import class_of, instance, lease
+from tests.wire.reservation.processes import (
+    ADD_INVENTORY,
+    CREATE_FLAVOR,
+    ENSURE_CLASS,
+    GRANT,
+    READ_CLASS,
+    READ_INVENTORIES,
+    SET_EXTRA_SPECS,
+    WRITE_INVENTORIES,
+)
+
+LATER = {"start": "2026-03-05 10:00", "end": "2026-03-06 10:00"}
+STARTS = datetime(2026, 3, 5, 10, tzinfo=UTC)
+ENDS = STARTS + timedelta(days=1)
+
+#: Of a round of the runner that starts leases, however many: three transactions write (claim with the journal,
+#: inventories done, finish), the others look for what is due and for when it is next.
+TRANSACTIONS, STATEMENTS = 6, 28
+
+#: Of one that passes by what is due before ends: the same without journal, requests and states.
+PASSED_BY = 4, 16
+
+SPREAD = instance(2, vcpus=1, memory_mb=64, disk_gb=1, affinity="False")
+WHOLE_HOST = {
+    "resource_type": "physical:host",
+    "min": 1,
+    "max": 1,
+    "hypervisor_properties": "",
+    "resource_properties": "",
+}
+
+
+@pytest.fixture
+def hosts(new_plane):
+    """Three hosts with room for 60 small servers each."""
+    plane = new_plane(_hosts)
+    plane.stop_runner()
+    return plane
+
+
+def _hosts(plane):
+    plane.add_host()
+    for name in ("compute-2", "compute-3", "compute-4"):
+        plane.add_host(name, vcpus=60)
+        plane.register(name)
+
+
+def create(plane, count, reservation=SPREAD):
+    return [plane.ask("POST", "/v1/leases", lease(reservation, **LATER), status=201)["lease"] for _ in range(count)]
+
+
+def statuses(plane, made):
+    return [plane.lease(each["id"])["status"] for each in made]
+
+
+def check_active(plane, made):
+    for each in made:
+        (reservation,) = plane.lease(each["id"])["reservations"]
+        assert reservation["status"] == "active"
+        totals = [plane.inventory(f"compute-{number}", class_of(reservation)) for number in (2, 3, 4)]
+        assert sorted(found.total for found in totals if found) == [1, 1]
+        assert plane.access(reservation["id"]) == ["demo"]
+
+
+class Work:
+    """What a reservation service asks of its database and of others, from now on."""
+
+    def __init__(self, plane):
+        self.counted = Counter()
+        self.process = plane.new_process(before=lambda call: self.counted.update([call.name]))
+        engine = self.process.plane.engine("reservation")
+        event.listen(engine, "before_cursor_execute", lambda *_: self.counted.update(["statement"]))
+        event.listen(engine, "commit", lambda *_: self.counted.update(["transaction"]))
+
+    def of(self, doing):
+        self.counted.clear()
+        doing()
+        return dict(self.counted)
+
+
+def started(plane, count, reservation=SPREAD):
+    """What it takes to start so many leases that are due at the same moment, by a runner that has been at work."""
+    create(plane, 1, reservation)
+    work = Work(plane)
+    runner = work.process.runner
+    plane.clock.advance_to(STARTS)
+    runner.tick()
+    plane.ask("GET", "/v1/leases")
+    made = create_now(plane, count, reservation)
+    taken = work.of(runner.tick)
+    assert set(statuses(plane, made)) == {"ACTIVE"}
+    return taken
+
+
+def create_now(plane, count, reservation):
+    body = lease(reservation, start="now", end=LATER["end"])
+    return [plane.ask("POST", "/v1/leases", body, status=201)["lease"] for _ in range(count)]
+
+
+def test_a_start_takes_a_request_for_each_host_and_one_for_the_access(hosts):
+    """Of a lease that starts alone."""
+    taken = started(hosts, 1)
+    assert {name: taken[name] for name in taken if name not in ("statement", "transaction")} == {
+        ADD_INVENTORY: 2,
+        GRANT: 1,
+    }
+    assert (taken["transaction"], taken["statement"]) == (TRANSACTIONS, STATEMENTS)
+
+
+def test_many_starts_take_as_many_statements_as_one_and_the_requests_of_a_host_are_joined(hosts):
+    """Twenty leases: 40 inventories on 2 hosts are a look and a write each. Only the access is of each lease."""
+    taken = started(hosts, 20)
+    assert {name: taken[name] for name in taken if name not in ("statement", "transaction")} == {
+        READ_INVENTORIES: 2,
+        WRITE_INVENTORIES: 2,
+        GRANT: 20,
+    }
+    assert (taken["transaction"], taken["statement"]) == (TRANSACTIONS, STATEMENTS)
+
+
+def test_leases_that_start_together_have_what_they_reserved(hosts):
+    made = create(hosts, 12)
+    hosts.clock.advance_to(STARTS)
+    hosts.runner.tick()
+    check_active(hosts, made)
+    server = hosts.server(hosts.boot("s", made[7]["reservations"][0]["id"]))
+    assert server["status"] == "ACTIVE"
+
+
+def test_every_inventory_comes_before_the_first_access(hosts):
+    """R24 (instance-reservation), of all that start together."""
+    create(hosts, 4)
+    process = hosts.new_process()
+    hosts.clock.advance_to(STARTS)
+    process.runner.tick()
+    effects = [name for name in process.asked if name in (ADD_INVENTORY, WRITE_INVENTORIES, GRANT)]
+    assert effects[-4:] == [GRANT] * 4
+    assert set(effects[:-4]) == {WRITE_INVENTORIES}
+
+
+def test_one_that_fails_keeps_nobody_from_starting(hosts):
+    """Its class is gone, and with it no inventory of that host can be written in one: each goes on by itself."""
+    made = create(hosts, 5)
+    victim = made[2]["reservations"][0]
+    hosts.placement.delete_class(class_of(victim))
+    runner = hosts.runner
+    hosts.clock.advance_to(STARTS)
+    for _ in range(3):
+        due = runner.tick()
+        hosts.clock.advance_to(due)
+    others = made[:2] + made[3:]
+    check_active(hosts, others)
+    assert statuses(hosts, [made[2]]) == ["STARTING"]
+    hosts.placement.ensure_class(class_of(victim))
+    hosts.clock.sleep(60)  # the longest pause before it is tried again
+    runner.tick()
+    check_active(hosts, made)
+
+
+def test_an_access_that_fails_is_that_leases_matter(hosts):
+    made = create(hosts, 3)
+    runner = hosts.new_process(fails={GRANT: RemoteError("no", status=500)}, times=1).runner
+    hosts.clock.advance_to(STARTS)
+    due = runner.tick()
+    assert sorted(statuses(hosts, made)) == ["ACTIVE", "ACTIVE", "STARTING"]
+    hosts.clock.advance_to(due)
+    runner.tick()
+    check_active(hosts, made)
+
+
+def test_one_that_is_deleted_meanwhile_is_left_and_the_others_start(hosts):
+    """The deletion waits until the round notices that the claim is lost; nothing of it is left behind."""
+    made = create(hosts, 4)
+    gone, others = made[1], [made[0], *made[2:]]
+
+    def delete(call):
+        if call.name == WRITE_INVENTORIES and gone["id"] in [
+            each["id"] for each in hosts.ask("GET", "/v1/leases")["leases"]
+        ]:
+            hosts.ask("DELETE", f"/v1/leases/{gone['id']}", status=204)
+
+    process = hosts.new_process(after=delete)
+    hosts.clock.advance_to(STARTS)
+    process.runner.tick()
+    granted = [call for call in process.calls if call.name == GRANT]
+    assert not any(call.is_about(gone["reservations"][0]["id"]) for call in granted)
+    assert len(granted) == len(others)
+    check_active(hosts, others)
+    assert hosts.answer("GET", f"/v1/leases/{gone['id']}")[0] == 404
+    assert not hosts.has_class(class_of(gone["reservations"][0]))
+
+
+def test_a_slow_round_keeps_its_claims_and_does_everything_once(hosts):
+    """A request takes 10 s here: the claims would be over long before the end. Another runner looks on after each."""
+    made = create(hosts, 6)
+    other = hosts.new_process()
+
+    def wait(_call):
+        hosts.clock.sleep(10)
+        other.runner.tick()
+
+    hosts.clock.advance_to(STARTS)
+    slow = hosts.new_process(after=wait)
+    slow.runner.tick()
+    check_active(hosts, made)
+    assert other.calls == []
+    assert slow.asked.count(GRANT) == 6
+
+
+def test_whole_hosts_are_lent_together(hosts):
+    made = create(hosts, 3, WHOLE_HOST)
+    hosts.clock.advance_to(STARTS)
+    taken = Work(hosts)
+    found = taken.of(taken.process.runner.tick)
+    assert statuses(hosts, made) == ["ACTIVE"] * 3
+    assert found["transaction"] == TRANSACTIONS
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_what_is_due_before_ends_and_asks_for_nothing_is_one_transaction(hosts, count):
+    made = create(hosts, count)
+    hosts.clock.advance_to(STARTS)
+    hosts.runner.tick()
+    work = Work(hosts)
+    runner = work.process.runner
+    runner.tick()
+    hosts.clock.advance_to(ENDS - timedelta(minutes=60))
+    assert work.of(runner.tick) == {"transaction": PASSED_BY[0], "statement": PASSED_BY[1]}
+    for each in made:
+        document = hosts.lease(each["id"])
+        assert document["status"] == "ACTIVE"
+        assert {event["event_type"]: event["status"] for event in document["events"]} == {
+            "start_lease": "DONE",
+            "before_end_lease": "DONE",
+            "end_lease": "UNDONE",
+        }
+
+
+def test_a_new_lease_takes_two_writing_transactions(hosts):
+    """One that decides it, with the journal of what is to be made, and one when that is made; of what is read, two."""
+    work = Work(hosts)
+    hosts.use(work.process)
+    create(hosts, 1)
+    assert work.of(lambda: create(hosts, 1)) == {
+        "transaction": 4,
+        "statement": 29,
+        ENSURE_CLASS: 1,
+        CREATE_FLAVOR: 1,
+        SET_EXTRA_SPECS: 1,
+    }
+
+
+def test_a_reservation_provider_that_was_made_anew_is_found(hosts):
+    """It was remembered by its uuid."""
+    create(hosts, 1)
+    hosts.clock.advance_to(STARTS)
+    runner = hosts.runner
+    runner.tick()
+    for number in (2, 3, 4):
+        if provider := hosts.placement.provider_by_name(f"blazar_compute-{number}"):
+            hosts.placement.delete_provider(provider.uuid)
+    made = create_now(hosts, 1, SPREAD)
+    runner.tick()
+    check_active(hosts, made)
+
+
+def test_an_inventory_whose_answer_was_lost_is_taken_for_done(hosts):
+    """R22 (instance-reservation): what was never there is added without a look; that it is there now is an answer."""
+    made = create(hosts, 1)
+    (reservation,) = made[0]["reservations"]
+    hosts.clock.advance_to(STARTS)
+    failing = hosts.new_process(fails={GRANT: RemoteError("no", status=500)}, times=1)
+    due = failing.runner.tick()  # by now both inventories are there
+    hosts.placement.ensure_class("CUSTOM_OTHER")
+    provider = hosts.placement.provider_by_name("blazar_compute-2")
+    hosts.placement.put_inventory(provider.uuid, "CUSTOM_OTHER", Inventory(1))
+    SlotOffers(hosts.placement).offer("compute-2", {class_of(reservation): 1})
+    assert hosts.inventory("compute-2", "CUSTOM_OTHER").total == 1
+    hosts.clock.advance_to(due)
+    hosts.runner.tick()
+    check_active(hosts, made)
+
+
+def test_requests_at_the_same_time_do_the_same(hosts, monkeypatch):
+    """As in operation: eight at once. What fails is still that lease's matter."""
+    monkeypatch.setattr(services, "requests_at_once", lambda _clock: 8)
+    made = create(hosts, 20)
+    refused = {each["reservations"][0]["id"] for each in made[5:8]}
+
+    def refuse(call):
+        if call.name == GRANT and call.is_about(*refused):
+            refused.remove(call.request.path.split("/")[3])
+            raise RemoteError("no", status=500)
+
+    runner = hosts.new_process(before=refuse).runner
+    hosts.clock.advance_to(STARTS)
+    due = runner.tick()
+    assert [number for number, status in enumerate(statuses(hosts, made)) if status != "ACTIVE"] == [5, 6, 7]
+    hosts.clock.advance_to(due)
+    runner.tick()
+    check_active(hosts, made)
+
+
+def test_one_that_goes_its_own_way_starts_in_the_same_turn(hosts):
+    """Of an older system, and nobody has looked what it is: Placement is asked first."""
+    made = create(hosts, 4)
+    older = {"reservation_id": made[1]["reservations"][0]["id"], "generation": None}
+    with write(hosts.engine) as connection:
+        connection.execute(older_reservations.insert(), older)
+    hosts.clock.advance_to(STARTS)
+    process = hosts.new_process()
+    process.runner.tick()
+    assert READ_CLASS in process.asked
+    check_active(hosts, made)
+
+
+def test_what_another_runner_took_is_left_to_it(hosts):
+    """It has claimed them when ours comes to it: one look, no request."""
+    made = create(hosts, 5)
+    hosts.clock.advance_to(STARTS)
+    process = hosts.new_process()
+    second = process.runner
+    seen = second._turns(set())
+    second._turns = lambda lost: [each for each in seen if each.event_id not in lost]
+    hosts.runner.tick()
+    second.tick()
+    check_active(hosts, made)
+    assert process.calls == []
